@@ -250,7 +250,7 @@ def _over_the_line(root: Path, megabits: float) -> Iterator[tuple[Network, Devic
 def _asked(device: Device) -> Iterator[Callable[[], dict[str, Any]]]:
     """Ask for a device's status again and again, over one connection."""
     with Client.connect(Home.below(device.home), start=False) as client:
-        yield lambda: client.call("status")["volumes"][0]
+        yield lambda: client.exchange("status")["volumes"][0]
 
 
 def _sign_all(device: Device) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cli.output import json_option, print_json, shown, size
+from cli.output import json_option, show, shown, size
 from cli.volume_name import complete_volumes
+from hybrisfs.api.maintenance import CacheDropRequest, Dropped
 from hybrisfs.client import Client
 
 
@@ -23,10 +24,11 @@ def drop(name: str | None, as_json: bool) -> None:
     What is pinned or not on the clouds yet is kept. NAME can be left out when there is one volume.
     """
     with Client.connect() as client:
-        facts = client.call("cache drop", {"name": name})
-    if as_json:
-        print_json(facts)
-        return
-    kept = facts["kept_bytes"]
+        facts = client.call(CacheDropRequest(name))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: Dropped) -> list[str]:
+    kept = facts.kept_bytes
     rest = f" Kept {size(kept)} that are in use, pinned, or not on the clouds yet." if kept else ""
-    click.echo(f"{shown(facts['name'])}: freed {size(facts['freed_bytes'])}.{rest}")
+    return [f"{shown(facts.name)}: freed {size(facts.freed_bytes)}.{rest}"]

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import click
 
-from cli.output import columns, describe_retention, json_option, print_json, quoted, shown, size
+from cli.output import columns, describe_retention, json_option, print_json, quoted, show, shown, size
 from cli.progress import progress_bar
 from cli.secrets import ask_secrets, read_secrets
 from cli.volume_name import complete_volumes, volume_option
+from hybrisfs.api.clouds import (
+    AddedCloud,
+    CloudAddRequest,
+    CloudAdoptRequest,
+    CloudDrainRequest,
+    CloudListRequest,
+    CloudRemoveRequest,
+    CloudReplaceRequest,
+    CloudRetainRequest,
+    Clouds,
+    CloudTestRequest,
+    CloudWaitRequest,
+    KeptCloud,
+    NamedCloud,
+    ReplacedCloud,
+    Retention,
+    TestedCloud,
+    Waited,
+)
+from hybrisfs.api.places import PlaceSecretsRequest, PlaceTryRequest, TriedPlace
+from hybrisfs.api.request import message_of
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -56,20 +77,21 @@ def list_(name: str | None, as_json: bool) -> None:
     NAME can be left out when there is one volume.
     """
     with Client.connect() as client:
-        facts = client.call("cloud list", {"name": name})
-    if as_json:
-        print_json(facts)
-        return
-    tried = any(one.get("retention") for one in facts["clouds"])
+        facts = client.call(CloudListRequest(name=name))
+    show(facts, as_json, _table)
+
+
+def _table(facts: Clouds) -> Iterator[str]:
+    tried = any(one.retention is not None for one in facts.clouds)
     rows = [["NAME", "USE", "STATE", "OBJECTS", "DATA", *(["KEEPS DELETED"] if tried else []), "URL"]]
-    for one in facts["clouds"]:
-        held = [f"{one['objects']:,}", size(one["bytes"])]
-        held += [describe_retention(one.get("retention"))] if tried else []
-        rows.append([shown(one["name"]), one["use"], one["state"], *held, shown(one["url"])])
-    click.echo("\n".join(columns(rows, indent="")))
-    for one in facts["clouds"]:
-        for why in filter(None, (one["reason"], one["trouble"])):
-            click.echo(f"{shown(one['name'])}: {shown(why)}")
+    for one in facts.clouds:
+        held = [f"{one.objects:,}", size(one.bytes)]
+        held += [describe_retention(one.retention)] if tried else []
+        rows.append([shown(one.name), one.use, one.state, *held, shown(one.url)])
+    yield from columns(rows, indent="")
+    for one in facts.clouds:
+        for why in filter(None, (one.reason, one.trouble)):
+            yield f"{shown(one.name)}: {shown(why)}"
 
 
 @cloud.command(
@@ -86,8 +108,8 @@ def test(cloud_name: str, name: str | None, as_json: bool) -> None:
     somebody who stole it.
     """
     with Client.connect() as client:
-        facts = client.call("cloud test", {"name": name, "cloud": cloud_name})
-    _show_test(facts, as_json)
+        facts = client.call(CloudTestRequest(name=name, cloud=cloud_name))
+    show(facts, as_json, _describe_test)
 
 
 @cloud.command(
@@ -111,7 +133,7 @@ def login(url: str, source: str | None, as_json: bool) -> None:
     count for all folders below URL, too. No volume needs to use the cloud yet.
     """
     with Client.connect() as client:
-        wanted = client.call("place secrets", {"url": url})["secrets"]
+        wanted = client.call(PlaceSecretsRequest(url)).secrets
         if not wanted:
             raise click.UsageError(f"{shown(url)} takes no secrets")
         if source is not None:
@@ -122,36 +144,32 @@ def login(url: str, source: str | None, as_json: bool) -> None:
             raise click.UsageError("give --secrets, for there is no terminal to ask at")
         if not secrets:
             raise click.UsageError("nothing was given")
-        facts = client.call("place try", {"url": url, "secrets": secrets})
-    _show_test(facts, as_json)
+        facts = client.call(PlaceTryRequest(url, secrets))
+    show(facts, as_json, _describe_test)
 
 
-def _show_test(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
+def _describe_test(facts: TestedCloud | TriedPlace) -> Iterator[str]:
+    yield f"{shown(facts.cloud)} works:"
+    yield from columns([[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts.seconds.items()])
+    if isinstance(facts, TriedPlace) or facts.retention is None:
         return
-    click.echo(f"{shown(facts['cloud'])} works:")
-    rows = [[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts["seconds"].items()]
-    click.echo("\n".join(columns(rows)))
-    _show_retention(facts)
-    found = facts.get("retention")
-    if found is not None and found["keeps"] is False and not found["note"] and "://" not in facts["cloud"]:
-        command = f"hybrisfs cloud retain {quoted(facts['cloud'])} 30d"
-        click.echo(f"{command} has it keep them, where the service can")
+    found = facts.retention
+    yield from _describe_kept(found)
+    if found.keeps is False and not found.note and "://" not in facts.cloud:
+        command = f"hybrisfs cloud retain {quoted(facts.cloud)} 30d"
+        yield f"{command} has it keep them, where the service can"
 
 
-def _show_retention(facts: dict[str, Any]) -> None:
-    found = facts.get("retention")
-    if found is None:
-        return
-    click.echo(f"keeps deleted objects: {describe_retention(found)}")
-    if found["keeps"] is not False:
-        harm = {True: "yes, and so could a thief of it", False: "no", None: "unknown"}[found["destructible"]]
-        click.echo(f"this machine could destroy them: {harm}")
-    if not found["deletes"]:
-        click.echo("this machine may not delete: what is not needed any more is left to another that may")
-    for note in filter(None, dict.fromkeys((found["note"], facts.get("note", "")))):
-        click.echo(f"note: {shown(note)}")
+def _describe_kept(found: Retention, note: str = "") -> Iterator[str]:
+    """*note*: what to know of it beside what the try has found."""
+    yield f"keeps deleted objects: {describe_retention(found)}"
+    if found.keeps is not False:
+        harm = {True: "yes, and so could a thief of it", False: "no", None: "unknown"}[found.destructible]
+        yield f"this machine could destroy them: {harm}"
+    if not found.deletes:
+        yield "this machine may not delete: what is not needed any more is left to another that may"
+    for each in filter(None, dict.fromkeys((found.note, note))):
+        yield f"note: {shown(each)}"
 
 
 @cloud.command(
@@ -177,14 +195,15 @@ def add(url: str, cloud_name: str | None, days: int | None, name: str | None, as
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
     devices need credentials of their own for it.
     """
-    what = {"name": name, "url": url, "cloud_name": cloud_name, "days": days}
     with Client.connect() as client:
-        facts = client.call("cloud add", what)
-    if as_json:
-        print_json(facts)
-        return
-    click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['cloud'])} now.")
-    _show_retention(facts)
+        facts = client.call(CloudAddRequest(name=name, url=url, cloud_name=cloud_name, days=days))
+    show(facts, as_json, _describe_added)
+
+
+def _describe_added(facts: AddedCloud) -> Iterator[str]:
+    yield f"{shown(facts.name)} uses the cloud {shown(facts.cloud)} now."
+    if facts.retention:
+        yield from _describe_kept(facts.retention, facts.note or "")
 
 
 @cloud.command(
@@ -205,12 +224,14 @@ def retain(cloud_name: str, days: int, name: str | None, as_json: bool) -> None:
     store it. hybrisfs repair brings back what somebody has deleted.
     """
     with Client.connect() as client:
-        facts = client.call("cloud retain", {"name": name, "cloud": cloud_name, "days": days})
-    if as_json:
-        print_json(facts)
-        return
-    click.echo(f"{shown(facts['cloud'])}:")
-    _show_retention(facts)
+        facts = client.call(CloudRetainRequest(name=name, cloud=cloud_name, days=days))
+    show(facts, as_json, _describe_retained)
+
+
+def _describe_retained(facts: KeptCloud) -> Iterator[str]:
+    yield f"{shown(facts.cloud)}:"
+    if facts.retention is not None:
+        yield from _describe_kept(facts.retention, facts.note)
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud adopt disk && hybrisfs repair photos")
@@ -225,13 +246,14 @@ def adopt(cloud_name: str, name: str | None, as_json: bool) -> None:
     just not mounted, mount it instead: then all is there.
     """
     with Client.connect() as client:
-        facts = client.call("cloud adopt", {"name": name, "cloud": cloud_name})
-    if as_json:
-        print_json(facts)
-        return
-    volume = shown(facts["name"])
-    click.echo(f"{volume} uses the cloud {shown(facts['cloud'])} as it is now.")
-    click.echo(f"It is filled again in the background; hybrisfs repair {volume} does that at once.")
+        facts = client.call(CloudAdoptRequest(name=name, cloud=cloud_name))
+    show(facts, as_json, _describe_adopted)
+
+
+def _describe_adopted(facts: NamedCloud) -> Iterator[str]:
+    volume = shown(facts.name)
+    yield f"{volume} uses the cloud {shown(facts.cloud)} as it is now."
+    yield f"It is filled again in the background; hybrisfs repair {volume} does that at once."
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud drain old-disk --wait")
@@ -246,7 +268,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
     stay, which lead devices that were off meanwhile to the other clouds. The exit code is 3 when that is not
     done in time.
     """
-    return _leave("drain", {"cloud": cloud_name}, name, wait, timeout, as_json)
+    return _leave(CloudDrainRequest(name=name, cloud=cloud_name), wait, timeout, as_json)
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud remove stolen-disk --wait")
@@ -260,7 +282,7 @@ def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None,
     What it held is rebuilt from the other clouds. Nothing is removed there. The exit code is 3 when that is
     not done in time.
     """
-    return _leave("remove", {"cloud": cloud_name}, name, wait, timeout, as_json)
+    return _leave(CloudRemoveRequest(name=name, cloud=cloud_name), wait, timeout, as_json)
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud replace old-disk file:///mnt/new/photos --wait")
@@ -276,37 +298,37 @@ def replace(
 
     The exit code is 3 when that is not done in time.
     """
-    return _leave("replace", {"cloud": cloud_name, "url": url}, name, wait, timeout, as_json)
+    return _leave(CloudReplaceRequest(name=name, cloud=cloud_name, url=url), wait, timeout, as_json)
 
 
 def _leave(
-    command: str, what: dict[str, str], name: str | None, wait: bool, timeout: float | None, as_json: bool
+    request: CloudDrainRequest | CloudRemoveRequest | CloudReplaceRequest,
+    wait: bool,
+    timeout: float | None,
+    as_json: bool,
 ) -> int:
     with Client.connect() as client:
-        facts = client.call(f"cloud {command}", {"name": name, **what})
-    facts |= {"done": False, "trouble": ""}
+        facts: NamedCloud = client.call(request)
+    waited = Waited(facts.name, done=False, trouble="")
     if wait:
-        with Client.connect() as client, progress_bar("objects") as show:
-            facts |= client.call(
-                "cloud wait",
-                {"name": name, "cloud": facts["cloud"], "timeout": timeout},
-                lambda step: show("moved", step["done"], step["total"]),
-            )
+        asked = CloudWaitRequest(name=request.name, cloud=facts.cloud, timeout=timeout)
+        with Client.connect() as client, progress_bar("objects") as bar:
+            waited = client.call(asked, lambda step: bar("moved", step.done, step.total))
     if as_json:
-        print_json(facts)
+        print_json({**message_of(facts), **message_of(waited)})
     else:
-        _explain(facts, wait)
-    return _NOT_YET if wait and not facts["done"] else 0
+        _explain(facts, waited, wait)
+    return _NOT_YET if wait and not waited.done else 0
 
 
-def _explain(facts: dict[str, Any], wait: bool) -> None:
-    cloud_name = shown(facts["cloud"])
-    if "added" in facts:
-        click.echo(f"{shown(facts['name'])} uses the cloud {shown(facts['added'])} now.")
-    if facts["done"]:
-        click.echo(f"{shown(facts['name'])} does not need the cloud {cloud_name} any more.")
-    elif facts["trouble"]:
-        click.echo(f"{cloud_name} cannot go yet: {shown(facts['trouble'])}")
+def _explain(facts: NamedCloud, waited: Waited, wait: bool) -> None:
+    cloud_name = shown(facts.cloud)
+    if isinstance(facts, ReplacedCloud):
+        click.echo(f"{shown(facts.name)} uses the cloud {shown(facts.added)} now.")
+    if waited.done:
+        click.echo(f"{shown(facts.name)} does not need the cloud {cloud_name} any more.")
+    elif waited.trouble:
+        click.echo(f"{cloud_name} cannot go yet: {shown(waited.trouble)}")
     else:
         still = "is still being" if wait else "is being"
         click.echo(f"{cloud_name} {still} emptied in the background: hybrisfs status shows how far it is.")

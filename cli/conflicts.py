@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown, size
+from cli.output import columns, count, json_option, show, shown, size
 from cli.paths import complete_files, mounted_place
 from cli.volume_name import volume_option
+from hybrisfs.api.decisions import (
+    Conflicts,
+    ConflictsKeepAllRequest,
+    ConflictsKeepRequest,
+    ConflictsListRequest,
+)
 from hybrisfs.client import Client
 
 
@@ -23,18 +30,19 @@ def conflicts() -> None:
 def list_(name: str | None, as_json: bool) -> None:
     """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
     with Client.connect() as client:
-        facts = client.call("conflicts list", {"name": name})
-    if as_json:
-        print_json(facts)
-        return
-    found = facts["conflicts"]
+        facts = client.call(ConflictsListRequest(name))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: Conflicts) -> Iterator[str]:
+    found = facts.conflicts
     if not found:
-        click.echo("There are no conflicts.")
+        yield "There are no conflicts."
         return
-    click.echo(f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one.")
+    yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
     rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
-    rows += [[shown(one["path"]), shown(one["of"]), one["modified"], size(one["size"])] for one in found]
-    click.echo("\n".join(columns(rows, indent="")))
+    rows += [[shown(one.path), shown(one.of), one.modified, size(one.size)] for one in found]
+    yield from columns(rows, indent="")
 
 
 @conflicts.command(
@@ -49,7 +57,8 @@ def keep(path: str, name: str | None) -> None:
     conflicts list names it, relative to the volume's folder.
     """
     with Client.connect() as client:
-        client.call("conflicts keep", _what(client, path, name))
+        volume, place = _what(client, path, name)
+        client.call(ConflictsKeepRequest(name=volume, path=place))
     click.echo(f"Kept {shown(path)}.")
 
 
@@ -59,13 +68,15 @@ def keep(path: str, name: str | None) -> None:
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""
     with Client.connect() as client:
-        client.call("conflicts keep-all", _what(client, path, name))
+        volume, place = _what(client, path, name)
+        client.call(ConflictsKeepAllRequest(name=volume, path=place))
     click.echo(f"All versions of {shown(path)} are files of their own now.")
 
 
-def _what(client: Client, path: str, name: str | None) -> dict[str, str | None]:
+def _what(client: Client, path: str, name: str | None) -> tuple[str | None, str]:
+    """The volume, if that is known, and the path in it."""
     if name is None and os.path.lexists(path):
         place = mounted_place(client, path)
         if place is not None:
-            return {"name": place.volume, "path": place.path}
-    return {"name": name, "path": path}
+            return place.volume, place.path
+    return name, path

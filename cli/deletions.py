@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, json_option, print_json, shown
+from cli.output import columns, json_option, show, shown
 from cli.volume_name import volume_option
+from hybrisfs.api.decisions import (
+    Deletions,
+    DeletionsAcceptRequest,
+    DeletionsListRequest,
+    DeletionsUndoRequest,
+)
 from hybrisfs.client import Client
 
 
@@ -22,22 +29,20 @@ def deletions() -> None:
 def list_(name: str | None, as_json: bool) -> None:
     """List what waits. This machine goes on showing it, and shows all else that is new."""
     with Client.connect() as client:
-        facts = client.call("deletions list", {"name": name})
-    if as_json:
-        print_json(facts)
-        return
-    found = facts["deletions"]
-    if not found:
-        click.echo("No deletion waits.")
+        facts = client.call(DeletionsListRequest(name))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: Deletions) -> Iterator[str]:
+    if not facts.deletions:
+        yield "No deletion waits."
         return
     rows = [["ID", "MACHINE", "WHEN", "DELETES"]]
-    for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["time"]))
-        rows.append(
-            [one["id"], shown(one["device"]), when, f"{one['names']} of {one['of']} files and folders"]
-        )
-    click.echo("\n".join(columns(rows, indent="")))
-    click.echo("hybrisfs deletions accept ID deletes them here, too; undo ID brings them back everywhere.")
+    for one in facts.deletions:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
+        rows.append([one.id, shown(one.device), when, f"{one.names} of {one.of} files and folders"])
+    yield from columns(rows, indent="")
+    yield "hybrisfs deletions accept ID deletes them here, too; undo ID brings them back everywhere."
 
 
 @deletions.command(epilog="\b\nExample:\n  hybrisfs deletions accept 3fa85f64a1b2")
@@ -46,7 +51,7 @@ def list_(name: str | None, as_json: bool) -> None:
 def accept(deletion: str, name: str | None) -> None:
     """Delete here, too, what another machine deleted."""
     with Client.connect() as client:
-        client.call("deletions accept", {"name": name, "id": deletion})
+        client.call(DeletionsAcceptRequest(name=name, id=deletion))
     click.echo("Deleted here, too.")
 
 
@@ -56,5 +61,5 @@ def accept(deletion: str, name: str | None) -> None:
 def undo(deletion: str, name: str | None) -> None:
     """Bring back on all machines what another machine deleted."""
     with Client.connect() as client:
-        client.call("deletions undo", {"name": name, "id": deletion})
+        client.call(DeletionsUndoRequest(name=name, id=deletion))
     click.echo("Brought back, on all machines.")

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
+from msgspec import UNSET
 
-from cli.output import columns, json_option, print_json, quoted, shown
+from cli.output import columns, json_option, print_json, quoted, show, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
 from cli.paths import complete_directories, mounted_place
 from cli.volume_name import complete_volumes, volume_option
-from hybrisfs.client import Client, Message
+from hybrisfs.api.devices import (
+    Accused,
+    Device,
+    DeviceListRequest,
+    DeviceRenameRequest,
+    DeviceRole,
+    DeviceRoleRequest,
+    Devices,
+    Proposal,
+    Role,
+)
+from hybrisfs.api.pairing import DeviceConfirmRequest, DeviceInviteRequest, DeviceJoinRequest, PairingNews
+from hybrisfs.api.removal import (
+    DeviceAdmittedRequest,
+    DeviceCheckProofRequest,
+    DeviceKeepRequest,
+    DeviceProofRequest,
+    DeviceRemoveRequest,
+    KeptDevice,
+    NamedDevice,
+    Proof,
+    RemovedDevice,
+)
+from hybrisfs.api.volumes import MadeVolume
+from hybrisfs.client import Client
 
 _MAX_PROOF = 1 << 19  # bytes
 
@@ -27,7 +53,7 @@ def device() -> None:
 class _Talk:
     """Shows a person where a pairing stands, and passes the answer on by a connection of its own."""
 
-    def __init__(self, *, as_json: bool, yes: bool, greet: Callable[[Message], None]) -> None:
+    def __init__(self, *, as_json: bool, yes: bool, greet: Callable[[PairingNews], None]) -> None:
         self._as_json = as_json
         self._ask = sys.stdin.isatty() and not yes
         self._greet = greet
@@ -35,28 +61,28 @@ class _Talk:
         self._compared = False
         self._answered = False
 
-    def __call__(self, facts: Message) -> None:
+    def __call__(self, facts: PairingNews) -> None:
         if not self._greeted:
             self._greeted = True
             self._greet(facts)
-        if facts.get("comparison") and not self._compared:
+        if facts.comparison and not self._compared:
             self._compared = True
             if self._as_json:
-                print_json({"comparison": facts["comparison"]})
+                print_json({"comparison": facts.comparison})
             else:
-                click.echo(f"Comparison string: {click.style(facts['comparison'], bold=True)}")
-        if facts.get("question") and not self._answered:
+                click.echo(f"Comparison string: {click.style(facts.comparison, bold=True)}")
+        if facts.question and not self._answered:
             self._answered = True
             self._answer(facts)
 
-    def _answer(self, facts: Message) -> None:
+    def _answer(self, facts: PairingNews) -> None:
         accept = not self._ask or click.confirm(
-            f"Does {shown(facts['device'])} show the same string?",
+            f"Does {shown(facts.device or '')} show the same string?",
             default=False,
             err=True,  # the other output may go to a program
         )
         with Client.connect() as client:
-            client.call("device confirm", {"pairing": facts["pairing"], "accept": accept})
+            client.call(DeviceConfirmRequest(facts.pairing, accept))
 
 
 _ROLES = click.Choice(["full", "contributor", "reader"])
@@ -110,7 +136,7 @@ def invite(
     name: str | None,
     valid: int,
     with_credentials: bool,
-    role: str,
+    role: Role,
     folders: tuple[str, ...],
     yes: bool,
     as_json: bool,
@@ -126,25 +152,23 @@ def invite(
     """
     _check_folders(role, folders)
 
-    def greet(facts: Message) -> None:
+    def greet(facts: PairingNews) -> None:
         if as_json:
-            print_json({"code": facts["code"], "expires": facts["expires"]})
+            print_json({"code": facts.code, "expires": facts.expires})
             sys.stdout.flush()
             return
         if sys.stdout.isatty():
-            click.echo("\n".join(facts["qr"]))
-        until = time.strftime("%H:%M", time.localtime(facts["expires"]))
-        click.echo(f"On the other machine, before {until}:\n\n  hybrisfs device join {facts['code']}\n")
+            click.echo("\n".join(facts.qr or ()))
+        until = time.strftime("%H:%M", time.localtime(facts.expires or 0))
+        click.echo(f"On the other machine, before {until}:\n\n  hybrisfs device join {facts.code}\n")
 
-    arguments = {"name": name, "valid": valid, "with_credentials": with_credentials, "role": role}
     with Client.connect() as client:
-        arguments |= _named_folders(client, name, folders)
-        facts = client.call("device invite", arguments, _Talk(as_json=as_json, yes=yes, greet=greet))
-    if as_json:
-        print_json(facts)
-    else:
-        only = {"reader": ", and only reads", "contributor": f", and changes only {_these_folders(folders)}"}
-        click.echo(f"{shown(facts['device'])} belongs to the volume now{only.get(role, '')}.")
+        volume, places = _named_folders(client, name, folders)
+        asked = DeviceInviteRequest(volume, valid, with_credentials, role, places or None)
+        facts = client.call(asked, _Talk(as_json=as_json, yes=yes, greet=greet))
+    only = {"reader": ", and only reads", "contributor": f", and changes only {_these_folders(folders)}"}
+    text = f"{shown(facts.device)} belongs to the volume now{only.get(role, '')}."
+    show(facts, as_json, lambda _: [text])
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device join hfs1-... --name laptop")
@@ -158,15 +182,16 @@ def join(code: str, own_name: str | None, as_name: str | None, yes: bool, as_jso
 
     Nothing is deleted anywhere by that, here or there.
     """
-    arguments = {"code": code, "own_name": own_name, "as_name": as_name}
+    asked = DeviceJoinRequest(code, as_name, own_name)
     with Client.connect() as client:
-        facts = client.call("device join", arguments, _Talk(as_json=as_json, yes=yes, greet=lambda _: None))
-    if as_json:
-        print_json(facts)
-        return
-    name = facts["volume"]["name"]
-    click.echo(f"This machine belongs to the volume {shown(name)} now.")
-    click.echo(f"Next: hybrisfs mount {shown(name)} DIR")
+        facts = client.call(asked, _Talk(as_json=as_json, yes=yes, greet=lambda _: None))
+    show(facts, as_json, _describe_joined)
+
+
+def _describe_joined(facts: MadeVolume) -> Iterator[str]:
+    name = shown(facts.volume.name)
+    yield f"This machine belongs to the volume {name} now."
+    yield f"Next: hybrisfs mount {name} DIR"
 
 
 @device.command("list", epilog="\b\nExample:\n  hybrisfs device list --json")
@@ -175,56 +200,59 @@ def join(code: str, own_name: str | None, as_name: str | None, yes: bool, as_jso
 def list_(name: str | None, as_json: bool) -> None:
     """List the machines of the volume NAME, and when each was last heard of."""
     with Client.connect() as client:
-        facts = client.call("device list", {"name": name})
-    if as_json:
-        print_json(facts)
-        return
+        facts = client.call(DeviceListRequest(name))
+    show(facts, as_json, _table)
+
+
+def _table(facts: Devices) -> Iterator[str]:
     rows = [["NAME", "ID", "LAST SEEN", "BEHIND", ""]]
-    rows += [_row(one) for one in facts["devices"]]
-    click.echo("\n".join(columns(rows, indent="")))
-    for one in facts.get("accused", ()):
-        click.echo(_trial(one))
+    rows += [_row(one) for one in facts.devices]
+    yield from columns(rows, indent="")
+    yield from map(_trial, facts.accused)
 
 
-def _trial(one: dict[str, Any]) -> str:
+def _trial(one: Accused) -> str:
     """A device about which others vote, in sentences."""
     words = {"keep": "says keep", "suspend": "says suspend", "remove": "says remove"}
-    votes = ", ".join(f"{shown(vote['by'])} {words[vote['stance']]}" for vote in one["votes"])
-    who = f"{shown(one['name'])} ({one['id'][:8]})"
-    if one["final"]:
+    votes = ", ".join(f"{shown(vote.by)} {words[vote.stance]}" for vote in one.votes)
+    who = f"{shown(one.name)} ({one.id[:8]})"
+    if one.final:
         return f"{who} was removed for good: {votes}."
-    if not one["suspended"]:
+    if not one.suspended:
         return f"{who} belongs to the volume, although it was accused: {votes}."
-    until = "" if one["until"] is None else f" until {_when(one['until'])}"
-    keep = f"hybrisfs device keep {one['id'][:8]}"
+    until = "" if one.until is None else f" until {_when(one.until)}"
+    keep = f"hybrisfs device keep {one.id[:8]}"
     return f"{who} is suspended: {votes}. {keep} vetoes that{until}; hybrisfs device remove seconds it."
 
 
-_REMARKS = {
-    "this": "this machine",
-    "reader": "only reads",
-    "overstepped": "signed what it may not",
-    "suspect": "changes may be missing",
-}
+def _row(one: Device) -> list[str]:
+    seen = "now" if one.this or one.linked else _when(one.seen)
+    behind = "-" if one.lag is UNSET else str(one.lag)
+    return [shown(one.name), one.id[:8], seen, behind, ", ".join(_remarks(one))]
 
 
-def _row(one: dict[str, Any]) -> list[str]:
-    remarks = [text for fact, text in _REMARKS.items() if one.get(fact)]
-    if one.get("folders") is not None:
-        remarks.append(f"changes only {_these_folders(one['folders'])}")
-    if one.get("forked"):
-        remarks.append("forked (restored from a backup)" if one.get("rejoined") else "forked")
-    if any(charge["kind"] != "fork" for charge in one.get("charges", ())):
-        remarks.append("broke a rule: see hybrisfs device proof")
-    if one.get("unanswered_since"):
-        day = time.strftime("%Y-%m-%d", time.localtime(one["unanswered_since"]))
-        remarks.append(f"deleting from the clouds waits for it since {day}")
-    remarks += [_proposal(proposed) for proposed in one.get("proposed", ())]
-    if one.get("let_in_by"):
-        remarks.append(f"let in by {shown(one['let_in_by'])}")
-    seen = "now" if one.get("this") or one.get("linked") else _when(one.get("last_seen"))
-    behind = "-" if one.get("lag") is None else str(one["lag"])
-    return [shown(one["name"]), one["id"][:8], seen, behind, ", ".join(remarks)]
+def _remarks(one: Device) -> Iterator[str]:
+    """What there is to be said of a device."""
+    if one.this:
+        yield "this machine"
+    if one.reader:
+        yield "only reads"
+    if one.overstepped:
+        yield "signed what it may not"
+    if one.suspect:
+        yield "changes may be missing"
+    if one.folders is not None:
+        yield f"changes only {_these_folders(one.folders)}"
+    if one.forked:
+        yield "forked (restored from a backup)" if one.rejoined else "forked"
+    if any(charge.kind != "fork" for charge in one.charges):
+        yield "broke a rule: see hybrisfs device proof"
+    if one.unanswered_since:
+        day = time.strftime("%Y-%m-%d", time.localtime(one.unanswered_since))
+        yield f"deleting from the clouds waits for it since {day}"
+    yield from map(_proposal, one.proposed or ())
+    if one.let_in_by:
+        yield f"let in by {shown(one.let_in_by)}"
 
 
 def _when(seconds: float | None) -> str:
@@ -245,13 +273,13 @@ def proof(device_name: str, name: str | None, out: Path | None, as_json: bool) -
     hybrisfs device check-proof. Two histories alone come of a backup, too, that was restored.
     """
     with Client.connect() as client:
-        facts = client.call("device proof", {"name": name, "device": device_name})
+        facts = client.call(DeviceProofRequest(name=name, device=device_name))
     if out is not None:
         try:
-            out.write_bytes(bytes.fromhex(facts["proof"]))
+            out.write_bytes(bytes.fromhex(facts.proof or ""))
         except OSError as error:
             raise click.ClickException(f"{out} cannot be written: {error.strerror}") from error
-    _print_charge(facts, as_json=as_json)
+    show(facts, as_json, _describe_proof)
 
 
 @device.command("check-proof", epilog="\b\nExample:\n  hybrisfs device check-proof proof.hfev")
@@ -268,17 +296,14 @@ def check_proof(file: Path, name: str | None, as_json: bool) -> None:
     if len(data) > _MAX_PROOF:
         raise click.ClickException(f"{file} is no proof: it is too large")
     with Client.connect() as client:
-        facts = client.call("device check-proof", {"name": name, "proof": data.hex()})
-    _print_charge(facts, as_json=as_json)
+        facts = client.call(DeviceCheckProofRequest(name=name, proof=data.hex()))
+    show(facts, as_json, _describe_proof)
 
 
-def _print_charge(facts: Message, *, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-        return
-    who = shown(facts["device"]) if facts["device"] else "A machine of another volume"
-    click.echo(f"{who} ({facts['id'][:8]}) {shown(facts['what'])}")
-    click.echo(f"It signed that on {_when(facts['at'])}, by its own clock. The signatures are good.")
+def _describe_proof(facts: Proof) -> Iterator[str]:
+    who = shown(facts.device) if facts.device else "A machine of another volume"
+    yield f"{who} ({facts.id[:8]}) {shown(facts.what)}"
+    yield f"It signed that on {_when(facts.at)}, by its own clock. The signatures are good."
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")
@@ -288,7 +313,7 @@ def _print_charge(facts: Message, *, as_json: bool) -> None:
 def rename(device_name: str, new_name: str, name: str | None) -> None:
     """Call a machine otherwise, on all machines. DEVICE is its name or the beginning of its id."""
     with Client.connect() as client:
-        client.call("device rename", {"name": name, "device": device_name, "new_name": new_name})
+        client.call(DeviceRenameRequest(name=name, device=device_name, new_name=new_name))
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
 
 
@@ -310,7 +335,7 @@ _with_kit = click.option(
 @json_option
 def role(
     device_name: str,
-    role: str | None,
+    role: Role | None,
     folders: tuple[str, ...],
     name: str | None,
     with_kit: bool,
@@ -333,31 +358,36 @@ def role(
     recovery kit decides.
     """
     _check_folders(role, folders)
-    arguments: Message = {"name": name, "device": device_name, "role": role}
-    if role is not None:
-        arguments |= _of_kit(file, with_kit=with_kit)
+    passphrase = read_passphrase(file) if with_kit and role is not None else None
     with Client.connect() as client:
-        arguments |= _named_folders(client, name, folders)
-        facts = client.call("device role", arguments)
-    if as_json:
-        print_json(facts)
-        return
-    what = "only reads" if facts["reader"] else "is a full member"
-    if facts.get("folders") is not None:
-        what = f"changes only {_these_folders(facts['folders'])}"
-    proposed = facts.get("proposed", ())
-    now = " now" if role and not proposed else ""
-    click.echo(f"{shown(facts['device'])} ({facts['id'][:8]}) {what}{now}.")
-    for one in proposed:
-        click.echo(f"{_proposal(one)}, which has no effect until another machine agrees:")
-        words = [one["role"], *(f"--folder {quoted(folder)}" for folder in one.get("folders", ()))]
-        click.echo(f"  hybrisfs device role {facts['id'][:8]} {' '.join(words)}")
+        volume, places = _named_folders(client, name, folders)
+        facts = client.call(
+            DeviceRoleRequest(
+                name=volume,
+                device=device_name,
+                role=role,
+                folders=places or None,
+                passphrase=passphrase,
+            )
+        )
+    show(facts, as_json, partial(_describe_role, changed=role is not None))
 
 
-def _proposal(one: dict[str, Any]) -> str:
-    folders = one.get("folders")
-    what = f"change only {_these_folders(folders)}" if folders else "only read"
-    return f"{shown(one['by'])} wants it to {what}"
+def _describe_role(facts: DeviceRole, changed: bool) -> Iterator[str]:
+    what = "only reads" if facts.reader else "is a full member"
+    if facts.folders is not None:
+        what = f"changes only {_these_folders(facts.folders)}"
+    now = " now" if changed and not facts.proposed else ""
+    yield f"{shown(facts.device)} ({facts.id[:8]}) {what}{now}."
+    for one in facts.proposed or ():
+        yield f"{_proposal(one)}, which has no effect until another machine agrees:"
+        words = [one.role, *(f"--folder {quoted(folder)}" for folder in one.folders or ())]
+        yield f"  hybrisfs device role {facts.id[:8]} {' '.join(words)}"
+
+
+def _proposal(one: Proposal) -> str:
+    what = f"change only {_these_folders(one.folders)}" if one.folders else "only read"
+    return f"{shown(one.by)} wants it to {what}"
 
 
 def _check_folders(role: str | None, folders: Sequence[str]) -> None:
@@ -367,9 +397,8 @@ def _check_folders(role: str | None, folders: Sequence[str]) -> None:
         raise click.UsageError("a contributor is limited to folders: name them with --folder")
 
 
-def _named_folders(client: Client, name: str | None, folders: Sequence[str]) -> Message:
-    """The folders as the daemon wants them: by their paths in the volume, and which that is, if a path in the
-    folder of one tells."""
+def _named_folders(client: Client, name: str | None, folders: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The volume, if a path in the folder of one tells that, and the folders by their paths in it."""
     found, volume = [], name
     for folder in folders:
         place = mounted_place(client, folder) if name is None else None
@@ -377,7 +406,7 @@ def _named_folders(client: Client, name: str | None, folders: Sequence[str]) -> 
             raise click.UsageError(f"{folder} is not in the volume {volume}")
         volume = volume if place is None else place.volume
         found.append(folder if place is None else place.path)
-    return {"folders": found, "name": volume} if found else {}
+    return volume, found
 
 
 def _these_folders(paths: Sequence[str]) -> str:
@@ -417,43 +446,49 @@ def remove(
     on another machine seconds it, any of them can veto it with hybrisfs device keep. With --with-kit, the
     passphrase of the recovery kit decides.
     """
-    arguments: Message = {"name": name, "device": device_name}
     with Client.connect() as client:
         if sys.stdin.isatty() and not yes:
             click.confirm(f"Remove {shown(device_name)} for good?", abort=True, err=True)
-            admitted = client.call("device admitted", arguments)["admitted"]
+            admitted = client.call(DeviceAdmittedRequest(name=name, device=device_name)).admitted
             if admitted and not with_admitted:
                 click.echo(f"It has let in {_these(admitted)}.", err=True)
                 with_admitted = click.confirm("Remove them with it?", default=False, err=True)
-        arguments |= _of_kit(file, with_kit=with_kit)
-        facts = client.call("device remove", {**arguments, "with_admitted": with_admitted})
-    if as_json:
-        print_json(facts)
-        return
-    _say_how_final(facts)
-    for charge in facts.get("charges", ()):
-        click.echo(f"It {shown(charge['what'])}; the proof is kept.")
-    if facts["removed"]:
-        click.echo(f"Nor do those that it had let in: {_these(facts['removed'])}.")
-    if facts["remain"]:
-        click.echo(f"Those that it has let in remain: {_these(facts['remain'])}.")
-        click.echo("Unless you know them: hybrisfs device remove, hybrisfs recovery remove.")
-    click.echo("If it has secrets of these clouds, it can still delete there: change the secrets.")
-    for url in facts["clouds"]:
-        click.echo(f"  {shown(url)}")
+        facts = client.call(
+            DeviceRemoveRequest(
+                name=name,
+                device=device_name,
+                with_admitted=with_admitted,
+                passphrase=read_passphrase(file) if with_kit else None,
+            )
+        )
+    show(facts, as_json, _describe_removed)
 
 
-def _say_how_final(facts: Message) -> None:
-    who, device = shown(facts["device"]), facts["id"][:8]
-    if not facts.get("counts", True):
-        click.echo(f"This machine wants {who} removed, which has no effect yet: somebody has vetoed it, or")
-        click.echo("this machine has removed another one, and that is not final.")
-        click.echo(f"For good: hybrisfs device remove {device} on another machine, or here --with-kit.")
+def _describe_removed(facts: RemovedDevice) -> Iterator[str]:
+    yield from _how_final(facts)
+    for charge in facts.charges:
+        yield f"It {shown(charge.what)}; the proof is kept."
+    if facts.removed:
+        yield f"Nor do those that it had let in: {_these(facts.removed)}."
+    if facts.remain:
+        yield f"Those that it has let in remain: {_these(facts.remain)}."
+        yield "Unless you know them: hybrisfs device remove, hybrisfs recovery remove."
+    yield "If it has secrets of these clouds, it can still delete there: change the secrets."
+    for url in facts.clouds:
+        yield f"  {shown(url)}"
+
+
+def _how_final(facts: RemovedDevice) -> Iterator[str]:
+    who, device = shown(facts.device), facts.id[:8]
+    if not facts.counts:
+        yield f"This machine wants {who} removed, which has no effect yet: somebody has vetoed it, or"
+        yield "this machine has removed another one, and that is not final."
+        yield f"For good: hybrisfs device remove {device} on another machine, or here --with-kit."
         return
-    click.echo(f"{who} no longer belongs to the volume.")
-    if not facts.get("final", True):
-        click.echo(f"That can be vetoed on other machines: hybrisfs device keep {device}.")
-        click.echo(f"For good: hybrisfs device remove {device} on another machine, or here --with-kit.")
+    yield f"{who} no longer belongs to the volume."
+    if not facts.final:
+        yield f"That can be vetoed on other machines: hybrisfs device keep {device}."
+        yield f"For good: hybrisfs device remove {device} on another machine, or here --with-kit."
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device keep old-laptop")
@@ -469,21 +504,17 @@ def keep(device_name: str, name: str | None, with_kit: bool, file: TextIO | None
     and what it did meanwhile arrives. A removal that two machines have signed only --with-kit undoes, with
     the passphrase of the recovery kit.
     """
-    arguments: Message = {"name": name, "device": device_name, **_of_kit(file, with_kit=with_kit)}
+    passphrase = read_passphrase(file) if with_kit else None
     with Client.connect() as client:
-        facts = client.call("device keep", arguments)
-    if as_json:
-        print_json(facts)
-    elif facts["kept"]:
-        click.echo(f"{shown(facts['device'])} belongs to the volume.")
-    else:
-        click.echo(f"{shown(facts['device'])} does not belong to the volume yet: see hybrisfs device list.")
+        facts = client.call(DeviceKeepRequest(name=name, device=device_name, passphrase=passphrase))
+    show(facts, as_json, _describe_kept)
 
 
-def _of_kit(file: TextIO | None, *, with_kit: bool) -> Message:
-    """What tells the daemon to have the kit vote."""
-    return {"passphrase": read_passphrase(file)} if with_kit else {}
+def _describe_kept(facts: KeptDevice) -> list[str]:
+    if facts.kept:
+        return [f"{shown(facts.device)} belongs to the volume."]
+    return [f"{shown(facts.device)} does not belong to the volume yet: see hybrisfs device list."]
 
 
-def _these(devices: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{shown(one['device'])} ({one['id'][:8]})" for one in devices)
+def _these(devices: Sequence[NamedDevice]) -> str:
+    return ", ".join(f"{shown(one.device)} ({one.id[:8]})" for one in devices)

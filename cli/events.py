@@ -41,13 +41,13 @@ def events(name: str | None, since: str | None, limit: int, follow: bool, as_jso
     earliest = _moment(since) if since is not None else 0.0
     limit = _MOST if since is not None else limit
     with Client.connect() as client:
-        found = client.call("events", {"name": name, "limit": limit})
+        found = client.exchange("events", {"name": name, "limit": limit})
         past = [one for one in found["events"] if one["time"] >= earliest]
         _show(past, as_json)
         if not past and not follow and not as_json:
             click.echo("No events.")
         while follow:
-            found = client.call("events", {"name": name, "after": found["after"], "wait": _WAIT})
+            found = client.exchange("events", {"name": name, "after": found["after"], "wait": _WAIT})
             _show(found["events"], as_json)
 
 

@@ -21,7 +21,7 @@ def evict(paths: tuple[str, ...], as_json: bool) -> None:
     yet is kept.
     """
     with Client.connect() as client:
-        facts = client.call("evict", {"paths": absolute(paths)})
+        facts = client.exchange("evict", {"paths": absolute(paths)})
     if as_json:
         print_json(facts)
         return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown
+from cli.output import columns, count, json_option, show, shown
 from cli.progress import progress_bar
 from cli.volume_name import complete_volumes
+from hybrisfs.api.maintenance import CheckedVolume, FsckRequest
 from hybrisfs.client import Client
 
 
@@ -24,33 +26,30 @@ def fsck(name: str | None, clouds: bool, as_json: bool) -> int:
     Says what is wrong where; the exit code is 1 when anything is. NAME can be left out when there is one
     volume. Programs can go on using the volume meanwhile.
     """
-    with Client.connect() as client, progress_bar("things") as show:
+    with Client.connect() as client, progress_bar("things") as bar:
         facts = client.call(
-            "fsck",
-            {"name": name, "clouds": clouds},
-            lambda step: show(shown(step["stage"]), step["done"], step["total"]),
+            FsckRequest(name, clouds),
+            lambda step: bar(shown(step.stage), step.done, step.total),
         )
-    if as_json:
-        print_json(facts)
-    else:
-        _explain(facts, clouds)
-    return 1 if facts["problems"] else 0
+    show(facts, as_json, partial(_describe, clouds=clouds))
+    return 1 if facts.problems else 0
 
 
-def _explain(facts: dict[str, Any], clouds: bool) -> None:
-    name, problems = shown(facts["name"]), facts["problems"]
-    checked = ", ".join(f"{what}: {number:,}" for what, number in facts["checked"].items())
+def _describe(facts: CheckedVolume, clouds: bool) -> Iterator[str]:
+    name, problems = shown(facts.name), facts.problems
+    checked = ", ".join(f"{what}: {number:,}" for what, number in facts.checked.items())
     if not problems:
         rest = "" if clouds else " --clouds checks the clouds, too."
-        click.echo(f"{name}: no problem found ({checked}).{rest}")
+        yield f"{name}: no problem found ({checked}).{rest}"
         return
-    click.echo(f"{name}: {count(len(problems), 'problem')} found ({checked}):")
-    rows = [
+    yield f"{name}: {count(len(problems), 'problem')} found ({checked}):"
+    yield from columns(
         [
-            click.style(problem["severity"], fg="red" if problem["severity"] == "error" else "yellow"),
-            shown(problem["where"]),
-            shown(problem["what"]),
+            [
+                click.style(problem.severity, fg="red" if problem.severity == "error" else "yellow"),
+                shown(problem.where),
+                shown(problem.what),
+            ]
+            for problem in problems
         ]
-        for problem in problems
-    ]
-    click.echo("\n".join(columns(rows)))
+    )

@@ -99,7 +99,7 @@ def put(name: str, address: str, source: str, as_json: bool) -> None:
     with Client.connect() as client:
         try:
             with _as_file(source) as path:
-                facts = client.call("kv put", {"name": name, **key, "path": path})
+                facts = client.exchange("kv put", {"name": name, **key, "path": path})
         except OSError as error:
             raise _unreadable(error) from error
     if as_json:
@@ -136,7 +136,7 @@ def get(name: str, address: str, target: str, max_age: float | None, max_version
     with Client.connect() as client:
         try:
             with _scratch(folder) as file:
-                client.call("kv get", {**asked, "path": file.name})
+                client.exchange("kv get", {**asked, "path": file.name})
                 _deliver(file, target)
         except OSError as error:
             raise _unreadable(error) from error
@@ -181,7 +181,7 @@ def _show(value: bytes) -> None:
 def delete(name: str, address: str) -> int:
     """Delete a key. The clouds are told in the background to delete its value."""
     with Client.connect() as client:
-        facts = client.call("kv delete", {"name": name, **_split(address)})
+        facts = client.exchange("kv delete", {"name": name, **_split(address)})
     if facts["existed"]:
         click.echo(f"Deleted {shown(address)}.")
         return 0
@@ -208,7 +208,7 @@ def list_(name: str, address: str, as_json: bool) -> None:
         while more:
             after = found[-1]["key"] if found else None
             asked = {"name": name, "container": container, "prefix": prefix, "after": after}
-            page = client.call("kv list", asked)
+            page = client.exchange("kv list", asked)
             found += page["keys"]
             more = page["more"]
     if as_json:
@@ -250,7 +250,7 @@ def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...],
                 {**_split(address), "path": files.enter_context(_as_file(source))} for address, source in puts
             ]
             writes += [_split(address) for address in deletes]
-            facts = client.call("kv tput", {"name": name, "writes": writes})
+            facts = client.exchange("kv tput", {"name": name, "writes": writes})
         except OSError as error:
             raise _unreadable(error) from error
     if as_json:
@@ -265,7 +265,7 @@ def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...],
 def create(name: str, container: str) -> None:
     """Make a container: keys live in containers."""
     with Client.connect() as client:
-        client.call("kv create", {"name": name, "container": container})
+        client.exchange("kv create", {"name": name, "container": container})
     click.echo(f"Made the container {shown(container)}.")
 
 
@@ -275,7 +275,7 @@ def create(name: str, container: str) -> None:
 def drop(name: str, container: str) -> None:
     """Remove a container that holds no keys any more."""
     with Client.connect() as client:
-        client.call("kv drop", {"name": name, "container": container})
+        client.exchange("kv drop", {"name": name, "container": container})
     click.echo(f"Removed the container {shown(container)}.")
 
 
@@ -285,7 +285,7 @@ def drop(name: str, container: str) -> None:
 def containers(name: str, as_json: bool) -> None:
     """List the containers."""
     with Client.connect() as client:
-        facts = client.call("kv containers", {"name": name})
+        facts = client.exchange("kv containers", {"name": name})
     if as_json:
         print_json({"name": name, **facts})
     else:
@@ -309,7 +309,7 @@ def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
     cloud could not be cleaned.
     """
     with Client.connect() as client:
-        facts = client.call("kv clean", {"name": name, "dry_run": dry_run, "former": former})
+        facts = client.exchange("kv clean", {"name": name, "dry_run": dry_run, "former": former})
     if as_json:
         print_json({"name": name, **facts})
     else:
@@ -336,7 +336,7 @@ def rebuild(name: str, as_json: bool) -> int:
     the clouds until kv clean. The exit code is 1 when something was lost.
     """
     with Client.connect() as client:
-        facts = client.call("kv rebuild", {"name": name})
+        facts = client.exchange("kv rebuild", {"name": name})
     if as_json:
         print_json({"name": name, **facts})
     else:

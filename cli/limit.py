@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
-from cli.output import json_option, print_json, shown
+from cli.output import json_option, show, shown
 from cli.transfers import describe_hold, describe_limits
 from cli.volume_name import complete_volumes
+from hybrisfs.api.transfers import LimitRequest, VolumeTransfers
 from hybrisfs.client import Client
 
 
@@ -37,11 +40,13 @@ def limit(name: str | None, up: str | None, down: str | None, on_metered: str | 
     is one volume.
     """
     with Client.connect() as client:
-        facts = client.call("limit", {"name": name, "up": up, "down": down, "on_metered": on_metered})
-    if as_json:
-        print_json(facts)
-        return
-    click.echo("\n".join([shown(facts["name"]), *describe_limits(facts)]))
+        facts = client.call(LimitRequest(name=name, up=up, down=down, on_metered=on_metered))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: VolumeTransfers) -> Iterator[str]:
+    yield shown(facts.name)
+    yield from describe_limits(facts)
     hold = describe_hold(facts)
     if hold is not None:
-        click.secho(f"  {hold}", fg="yellow")
+        yield click.style(f"  {hold}", fg="yellow")

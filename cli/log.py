@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, json_option, print_json, shown
+from cli.output import columns, json_option, show, shown
 from cli.paths import absolute, complete_files
 from cli.volume_name import complete_volumes
+from hybrisfs.api.versions import Changes, LogRequest
 from hybrisfs.client import Client
 
 _LIMIT = 50
@@ -37,19 +39,17 @@ def log(path: str, name: str | None, limit: int, as_json: bool) -> None:
     """
     where = path if name is not None else absolute((path,))[0]
     with Client.connect() as client:
-        facts = client.call("log", {"name": name, "path": where, "limit": limit})
-    if as_json:
-        print_json(facts)
-        return
-    rows = [
-        [_time(one["time"]), shown(one["device"]), "; ".join(map(shown, one["what"]))]
-        for one in facts["changes"]
-    ]
-    click.echo("\n".join(columns(rows, indent="")))
-    if facts["more"]:
-        click.echo("There is more: --limit shows it.")
-    if facts["known_since"] is not None:
-        click.echo(f"What was before {_time(facts['known_since'])}, this machine does not know.")
+        facts = client.call(LogRequest(name=name, path=where, limit=limit))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: Changes) -> Iterator[str]:
+    rows = [[_time(one.time), shown(one.device), "; ".join(map(shown, one.what))] for one in facts.changes]
+    yield from columns(rows, indent="")
+    if facts.more:
+        yield "There is more: --limit shows it."
+    if facts.known_since is not None:
+        yield f"What was before {_time(facts.known_since)}, this machine does not know."
 
 
 def _time(seconds: float) -> str:

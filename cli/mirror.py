@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown
+from cli.output import columns, count, json_option, show, shown
 from cli.paths import complete_directories
 from cli.volume_name import complete_volumes, volume_option
+from hybrisfs.api.mirrors import (
+    Mirror,
+    MirrorAddRequest,
+    MirrorDecideRequest,
+    MirrorListRequest,
+    MirrorRemoveRequest,
+    Mirrors,
+    VolumeMirror,
+)
 from hybrisfs.client import Client
 
 _COLOURS: Final = {"watching": "green", "working": "green", "starting": "green"}
+_NOTHING: Final = "Nothing is mirrored."
 _SIDES: Final = {"local": "the folder", "volume": "the volume"}
 
 
@@ -34,39 +44,21 @@ def add(directory: str, name: str | None, at: str | None, ignore: tuple[str, ...
     When both hold something already, both get all of it; where files of one name differ, the one in DIR gets
     a conflict name. What programs leave behind while they save (backups, swap and lock files) is left out.
     """
-    asked = {"name": name, "directory": os.path.abspath(directory), "at": at, "ignore": list(ignore)}  # noqa: PTH100
+    place = os.path.abspath(directory)  # noqa: PTH100
     with Client.connect() as client:
-        facts = client.call("mirror add", asked)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(
-            f"{shown(facts['directory'])} is kept equal to {shown(facts['at'])} in {shown(facts['name'])}."
-        )
+        facts = client.call(MirrorAddRequest(name=name, directory=place, at=at, ignore=list(ignore)))
+    show(
+        facts,
+        as_json,
+        lambda made: [f"{shown(made.directory)} is kept equal to {shown(made.at)} in {shown(made.name)}."],
+    )
 
 
 @mirror.command(name="list", epilog="\b\nExample:\n  hybrisfs mirror list")
 @json_option
 def list_(as_json: bool) -> None:
     """List all mirrors."""
-    facts = _all(None)
-    if as_json:
-        print_json(facts)
-    elif not facts["mirrors"]:
-        click.echo("Nothing is mirrored.")
-    else:
-        rows = [["DIR", "VOLUME", "FOLDER", "NAMES", "STATE"]]
-        rows += [
-            [
-                shown(one["directory"]),
-                shown(one["volume"]),
-                shown(one["at"]),
-                f"{one['names']:,}",
-                one["state"],
-            ]
-            for one in facts["mirrors"]
-        ]
-        click.echo("\n".join(columns(rows, indent="")))
+    show(_all(None), as_json, _table)
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror remove ~/Projects")
@@ -75,11 +67,12 @@ def list_(as_json: bool) -> None:
 def remove(directory: str, as_json: bool) -> None:
     """Keep DIR equal no longer. All files stay where they are, on both sides."""
     with Client.connect() as client:
-        facts = client.call("mirror remove", {"directory": os.path.abspath(directory)})  # noqa: PTH100
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"{shown(facts['directory'])} is an ordinary folder again; nothing was deleted.")
+        facts = client.call(MirrorRemoveRequest(directory=os.path.abspath(directory)))  # noqa: PTH100
+    show(
+        facts,
+        as_json,
+        lambda gone: [f"{shown(gone.directory)} is an ordinary folder again; nothing was deleted."],
+    )
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror status")
@@ -88,59 +81,68 @@ def remove(directory: str, as_json: bool) -> None:
 def status(name: str | None, as_json: bool) -> int:
     """Show how each mirror is doing. The exit code is 1 when one needs somebody."""
     facts = _all(name)
-    if as_json:
-        print_json(facts)
-    else:
-        lines = [line for one in facts["mirrors"] for line in describe(one)]
-        click.echo("\n".join(lines) or "Nothing is mirrored.")
-    return (
-        1 if any(one["state"] in ("paused", "waiting") or one["problems"] for one in facts["mirrors"]) else 0
+    show(
+        facts,
+        as_json,
+        lambda all_: [line for one in all_.mirrors for line in describe(one)] or [_NOTHING],
     )
+    return 1 if any(one.state in ("paused", "waiting") or one.problems for one in facts.mirrors) else 0
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror accept ~/Projects")
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 def accept(directory: str) -> None:
     """Let a mass deletion that waits happen on the other side, too."""
-    click.echo(f"{shown(_decide(directory, True)['directory'])}: it is deleted on the other side, too.")
+    click.echo(f"{shown(_decide(directory, True).directory)}: it is deleted on the other side, too.")
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror undo ~/Projects")
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 def undo(directory: str) -> None:
     """Put back what a mass deletion that waits has deleted."""
-    click.echo(f"{shown(_decide(directory, False)['directory'])}: what was deleted is put back.")
+    click.echo(f"{shown(_decide(directory, False).directory)}: what was deleted is put back.")
 
 
-def describe(one: dict[str, Any]) -> list[str]:
+def describe(one: Mirror) -> list[str]:
     """How a mirror is doing, as lines for a terminal."""
-    state = click.style(one["state"], fg=_COLOURS.get(one["state"], "yellow"))
-    reason = f": {shown(one['reason'])}" if one["reason"] else ""
-    lines = [f"{shown(one['directory'])} = {shown(one['at'])}  {state}{reason}"]
-    if one["total"]:
-        lines.append(f"  {one['done']:,} of {count(one['total'], 'step')} done")
-    elif one["equal_at"] and one["state"] != "paused":
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["equal_at"]))
-        lines.append(f"  {count(one['names'], 'name')}, compared at {when}")
-    for side, number in one["held_back"].items():
+    state = click.style(one.state, fg=_COLOURS.get(one.state, "yellow"))
+    reason = f": {shown(one.reason)}" if one.reason else ""
+    lines = [f"{shown(one.directory)} = {shown(one.at)}  {state}{reason}"]
+    if one.total:
+        lines.append(f"  {one.done:,} of {count(one.total, 'step')} done")
+    elif one.equal_at and one.state != "paused":
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.equal_at))
+        lines.append(f"  {count(one.names, 'name')}, compared at {when}")
+    for side, number in one.held_back.items():
         lines.append(
             f"  deleting {count(number, 'name')} from {_SIDES[side]} waits for you: "
-            f"hybrisfs mirror accept or undo {shown(one['directory'])}"
+            f"hybrisfs mirror accept or undo {shown(one.directory)}"
         )
-    if one["watching"]:
-        lines.append(f"  {shown(one['watching'])}")
-    lines += [f"  {shown(problem['path'])}: {shown(problem['why'])}" for problem in one["problems"]]
-    if one["problem_count"] > len(one["problems"]):
-        lines.append(f"  and {one['problem_count'] - len(one['problems']):,} more")
+    if one.watching:
+        lines.append(f"  {shown(one.watching)}")
+    lines += [f"  {shown(problem.path)}: {shown(problem.why)}" for problem in one.problems]
+    if one.problem_count > len(one.problems):
+        lines.append(f"  and {one.problem_count - len(one.problems):,} more")
     return lines
 
 
-def _all(name: str | None) -> dict[str, Any]:
-    with Client.connect() as client:
-        return client.call("mirror list", {"name": name})
+def _table(found: Mirrors) -> list[str]:
+    if not found.mirrors:
+        return [_NOTHING]
+    rows = [["DIR", "VOLUME", "FOLDER", "NAMES", "STATE"]]
+    rows += [
+        [shown(one.directory), shown(one.volume), shown(one.at), f"{one.names:,}", one.state]
+        for one in found.mirrors
+    ]
+    return columns(rows, indent="")
 
 
-def _decide(directory: str, accepted: bool) -> dict[str, Any]:
+def _all(name: str | None) -> Mirrors:
     with Client.connect() as client:
-        asked = {"directory": os.path.abspath(directory), "accept": accepted}  # noqa: PTH100
-        return client.call("mirror decide", asked)
+        return client.call(MirrorListRequest(name=name))
+
+
+def _decide(directory: str, accepted: bool) -> VolumeMirror:
+    place = os.path.abspath(directory)  # noqa: PTH100
+    with Client.connect() as client:
+        return client.call(MirrorDecideRequest(directory=place, accept=accepted))

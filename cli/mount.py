@@ -11,7 +11,8 @@ import click
 from cli.output import shown
 from cli.paths import complete_directories
 from cli.volume_name import complete_volumes
-from hybrisfs.client import Client, Message
+from hybrisfs.api.mounts import MountRequest, UmountRequest, WaitUnmountedRequest
+from hybrisfs.client import Client
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
@@ -25,7 +26,7 @@ def mount(name: str, directory: str, foreground: bool, allow_other: bool) -> Non
     Starts the daemon if it does not run. The volume is mounted again whenever the daemon starts, until
     it is unmounted with `hybrisfs umount`.
     """
-    asked = {"name": name, "directory": str(Path(directory).absolute()), "allow_other": allow_other}
+    asked = MountRequest(name, str(Path(directory).absolute()), allow_other)
     if foreground:
         _mount_and_stay(asked)
     else:
@@ -33,22 +34,22 @@ def mount(name: str, directory: str, foreground: bool, allow_other: bool) -> Non
             _mount(client, asked)
 
 
-def _mount(client: Client, asked: Message) -> None:
-    facts = client.call("mount", asked)
-    verb = "Mounted" if facts["mounted"] else "Already mounted:"
-    click.echo(f"{verb} {shown(facts['name'])} at {shown(facts['mountpoint'])}.")
+def _mount(client: Client, asked: MountRequest) -> None:
+    facts = client.call(asked)
+    verb = "Mounted" if facts.mounted else "Already mounted:"
+    click.echo(f"{verb} {shown(facts.name)} at {shown(facts.mountpoint)}.")
 
 
-def _mount_and_stay(asked: Message) -> None:
+def _mount_and_stay(asked: MountRequest) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with Client.connect() as client:
             _mount(client, asked)
-            client.call("wait unmounted", {"name": asked["name"]})
+            client.call(WaitUnmountedRequest(asked.name))
     except KeyboardInterrupt:
         with Client.connect(start=False) as client:
-            client.call("umount", {"target": asked["name"], "directory": asked["directory"], "lazy": False})
-    click.echo(f"Unmounted {shown(asked['name'])}.")
+            client.call(UmountRequest(asked.name, asked.directory))
+    click.echo(f"Unmounted {shown(asked.name)}.")
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

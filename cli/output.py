@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
 
+from hybrisfs.api.clouds import Retention
+from hybrisfs.api.request import message_of
+from hybrisfs.api.status import MachinesOnly
 from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
@@ -20,10 +23,12 @@ __all__ = [
     "pending_work",
     "print_json",
     "quoted",
+    "show",
     "shown",
     "size",
 ]
 
+_Facts = TypeVar("_Facts")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
@@ -35,7 +40,16 @@ json_option: Callable[[_Function], _Function] = click.option(
 
 def print_json(facts: object) -> None:
     """Print one JSON document, in ASCII."""
-    click.echo(json.dumps(facts, indent=2))
+    click.echo(json.dumps(message_of(facts), indent=2))
+
+
+def show(facts: _Facts, as_json: bool, describe: Callable[[_Facts], Iterable[str]]) -> None:
+    """Print an answer of the daemon: as one JSON document, or as the lines that describe it to people."""
+    if as_json:
+        print_json(facts)
+        return
+    for line in describe(facts):
+        click.echo(line)
 
 
 def size(number: int) -> str:
@@ -53,20 +67,20 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def pending_work(facts: Mapping[str, int]) -> str:
+def pending_work(files: int, size_of_all: int) -> str:
     """What the clouds lack: "3 changes (1.2 MB)", or "1 change" where only names or attributes changed."""
-    changes = count(facts["pending_files"], "change")
-    return f"{changes} ({size(facts['pending_bytes'])})" if facts["pending_bytes"] else changes
+    changes = count(files, "change")
+    return f"{changes} ({size(size_of_all)})" if size_of_all else changes
 
 
-def describe_machines_only(facts: Mapping[str, Any]) -> str:
+def describe_machines_only(facts: MachinesOnly) -> str:
     """What other devices wrote and no cloud is known to have, as a sentence: "2 files (1.2 MB) are on your
     machines only: alice has yet to put them on the clouds." """
-    files = facts["files"]
+    files = facts.files
     are, them = ("is", "it") if files == 1 else ("are", "them")
-    what = f"{count(files, 'file')} ({size(facts['bytes'])})" if files else "Changes of names or attributes"
+    what = f"{count(files, 'file')} ({size(facts.bytes)})" if files else "Changes of names or attributes"
     some = f"{what} {are} on your machines only"
-    names = [shown(name) for name in facts["devices"]]
+    names = [shown(name) for name in facts.devices]
     if not names:
         return f"{some}."
     have = "has" if len(names) == 1 else "have"
@@ -85,10 +99,10 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     return lines
 
 
-def describe_retention(found: Mapping[str, Any] | None) -> str:
+def describe_retention(found: Retention | None) -> str:
     """For how long a cloud keeps what is deleted, as far as a try has proven it."""
     if found is None:
         return "not tried"
-    if not found["keeps"]:
-        return "no" if found["keeps"] is False else "unknown"
-    return "yes" if found["days"] is None else f"for {count(found['days'], 'day')}"
+    if not found.keeps:
+        return "no" if found.keeps is False else "unknown"
+    return "yes" if found.days is None else f"for {count(found.days, 'day')}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from hybrisfs.api.volumes import VolumeListRequest
 from hybrisfs.client import Client
 
 __all__ = ["Place", "absolute", "complete_directories", "complete_files", "mounted_place"]
@@ -40,8 +41,8 @@ def absolute(paths: Sequence[str]) -> list[str]:
 def mounted_place(client: Client, path: str) -> Place | None:
     """Where a path leads to, if that is in a mounted volume."""
     [real] = absolute([path])
-    for volume in client.call("volume list")["volumes"]:
-        if volume["mountpoint"] is not None and Path(real).is_relative_to(volume["mountpoint"]):
-            within = os.path.relpath(real, volume["mountpoint"])
-            return Place(volume["name"], "" if within == "." else within)
+    for volume in client.call(VolumeListRequest()).volumes:
+        if volume.mountpoint is not None and Path(real).is_relative_to(volume.mountpoint):
+            within = os.path.relpath(real, volume.mountpoint)
+            return Place(volume.name, "" if within == "." else within)
     return None

@@ -7,9 +7,10 @@ from typing import Final
 
 import click
 
-from cli.output import json_option, print_json, shown
+from cli.output import json_option, show, shown
 from cli.transfers import describe_hold
 from cli.volume_name import complete_volumes
+from hybrisfs.api.transfers import PauseRequest
 from hybrisfs.client import Client
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -35,8 +36,5 @@ def pause(name: str | None, seconds: int | None, as_json: bool) -> None:
     directly go on exchanging changes. NAME can be left out when there is one volume.
     """
     with Client.connect() as client:
-        facts = client.call("pause", {"name": name, "seconds": seconds})
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"{shown(facts['name'])}: {describe_hold(facts)}")
+        facts = client.call(PauseRequest(name=name, seconds=seconds))
+    show(facts, as_json, lambda facts: [f"{shown(facts.name)}: {describe_hold(facts)}"])

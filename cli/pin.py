@@ -37,7 +37,7 @@ def pin(paths: tuple[str, ...], wait: bool, timeout: float | None, as_json: bool
         return 0
     asked = {"paths": absolute(paths), "wait": wait, "timeout": timeout}
     with Client.connect() as client, progress_bar("bytes") as show:
-        facts = client.call("pin", asked, lambda step: show("fetching", step["done"], step["total"]))
+        facts = client.exchange("pin", asked, lambda step: show("fetching", step["done"], step["total"]))
     if as_json:
         print_json(facts)
     else:
@@ -62,7 +62,7 @@ def _missing(one: dict[str, Any], done: bool) -> str:
 
 def _list(as_json: bool) -> None:
     with Client.connect() as client:
-        facts = client.call("pin list")
+        facts = client.exchange("pin list")
     if as_json:
         print_json(facts)
         return

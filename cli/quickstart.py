@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import click
 
 from cli.output import columns, json_option, print_json, quoted, shown
 from cli.paths import complete_directories
+from hybrisfs.api.volumes import QuickstartRequest, Started
 from hybrisfs.client import Client
 
 
@@ -23,23 +23,21 @@ def quickstart(directory: str | None, as_json: bool) -> None:
     """
     place = str(Path(directory).absolute()) if directory else None
     with Client.connect() as client:
-        facts = client.call("quickstart", {"directory": place})
+        facts = client.call(QuickstartRequest(place))
     if as_json:
         print_json(facts)
     else:
         _explain(facts)
 
 
-def _explain(facts: dict[str, Any]) -> None:
-    volume, mountpoint = facts["volume"], facts["mountpoint"]
-    folders = [unquote(urlsplit(cloud["url"]).path, errors="surrogateescape") for cloud in volume["clouds"]]
-    made = "Created the volume" if facts["created"] else "There is the volume"
-    click.echo(
-        f"{made} {volume['name']}. These folders play its clouds, any {volume['f']} of which may fail:"
-    )
+def _explain(facts: Started) -> None:
+    volume, mountpoint = facts.volume, facts.mountpoint or ""
+    folders = [unquote(urlsplit(cloud.url).path, errors="surrogateescape") for cloud in volume.clouds]
+    made = "Created the volume" if facts.created else "There is the volume"
+    click.echo(f"{made} {volume.name}. These folders play its clouds, any {volume.f} of which may fail:")
     for folder in folders:
         click.echo(f"  {shown(folder)}")
-    click.echo(f"{'Mounted it' if facts['mounted'] else 'It is mounted'} at {shown(mountpoint)}.")
+    click.echo(f"{'Mounted it' if facts.mounted else 'It is mounted'} at {shown(mountpoint)}.")
     copy = quoted(f"{mountpoint}/os-release")
     _suggest(
         "Try next:",

@@ -51,7 +51,7 @@ def recover(
         "incomplete": incomplete,
     }
     with Client.connect() as client, progress_bar("steps") as show:
-        facts = client.call("recover", arguments, lambda said: show(said["doing"], 0, 0))
+        facts = client.exchange("recover", arguments, lambda said: show(said["doing"], 0, 0))
     if as_json:
         print_json(facts)
         return

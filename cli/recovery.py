@@ -62,7 +62,7 @@ def make(name: str | None, ask: bool, file: TextIO | None, page: Path | None, as
 def make_kit(name: str | None, passphrase: str | None) -> tuple[Message, dict[str, str]]:
     """A new kit, with a drawn passphrase if none is given: the facts, and pages to be printed by format."""
     with Client.connect() as client:
-        facts = client.call("recovery make", {"name": name, "passphrase": passphrase})
+        facts = client.exchange("recovery make", {"name": name, "passphrase": passphrase})
     return facts, facts.pop("pages")
 
 
@@ -108,7 +108,7 @@ def show(name: str | None, as_json: bool) -> int:
     Exit code 1 when there is none, or a cloud lacks one.
     """
     with Client.connect() as client:
-        facts = client.call("recovery show", {"name": name})
+        facts = client.exchange("recovery show", {"name": name})
     kits = facts["kits"]
     code = 0 if kits and all(kit["complete"] for kit in kits) else 1
     if as_json:
@@ -156,7 +156,7 @@ def remove(kit: str, name: str | None, yes: bool, as_json: bool) -> None:
     if sys.stdin.isatty() and not yes:
         click.confirm(f"Remove the recovery kit {shown(kit)} for good?", abort=True, err=True)
     with Client.connect() as client:
-        facts = client.call("recovery remove", {"name": name, "kit": kit})
+        facts = client.exchange("recovery remove", {"name": name, "kit": kit})
     if as_json:
         print_json(facts)
         return

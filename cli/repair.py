@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown
+from cli.output import columns, count, json_option, show, shown
 from cli.progress import progress_bar
 from cli.volume_name import complete_volumes
+from hybrisfs.api.maintenance import RepairedCloud, RepairedVolume, RepairRequest
 from hybrisfs.client import Client
 
 
@@ -22,37 +23,32 @@ def repair(name: str | None, as_json: bool) -> int:
     another cloud when its own is down or full. It may be interrupted and run again. The exit code is 1 when
     something could not be repaired. NAME can be left out when there is one volume.
     """
-    with Client.connect() as client, progress_bar("things") as show:
+    with Client.connect() as client, progress_bar("things") as bar:
         facts = client.call(
-            "repair",
-            {"name": name},
-            lambda step: show(shown(step["stage"]), step["done"], step["total"]),
+            RepairRequest(name),
+            lambda step: bar(shown(step.stage), step.done, step.total),
         )
-    if as_json:
-        print_json(facts)
-    else:
-        _explain(facts)
-    return 1 if facts["failed"] else 0
+    show(facts, as_json, _describe)
+    return 1 if facts.failed else 0
 
 
-def _explain(facts: dict[str, Any]) -> None:
-    name, repaired, failed = shown(facts["name"]), facts["repaired"], facts["failed"]
+def _describe(facts: RepairedVolume) -> Iterator[str]:
+    name, repaired, failed = shown(facts.name), facts.repaired, facts.failed
     if not repaired and not failed:
-        click.echo(f"{name}: nothing was wrong.")
+        yield f"{name}: nothing was wrong."
         return
-    click.echo(f"{name}: {count(repaired, 'object')} repaired, {failed:,} not:")
-    rows = [[shown(cloud["name"]), _cloud(cloud)] for cloud in facts["clouds"]]
-    click.echo("\n".join(columns(rows)))
-    rows = [[shown(one["cloud"]), shown(one["what"]), shown(one["why"])] for one in facts["problems"]]
+    yield f"{name}: {count(repaired, 'object')} repaired, {failed:,} not:"
+    yield from columns([[shown(cloud.name), _cloud(cloud)] for cloud in facts.clouds])
+    rows = [[shown(one.cloud), shown(one.what), shown(one.why)] for one in facts.problems]
     if rows:
-        click.echo("Not repaired:")
-        click.echo("\n".join(columns(rows)))
+        yield "Not repaired:"
+        yield from columns(rows)
         if failed > len(rows):
-            click.echo(f"  and {failed - len(rows):,} more")
+            yield f"  and {failed - len(rows):,} more"
 
 
-def _cloud(cloud: dict[str, Any]) -> str:
-    parts = [f"{cloud['repaired']:,} repaired"] if cloud["repaired"] else []
-    parts += [f"{cloud['moved']:,} moved to other clouds"] if cloud["moved"] else []
-    parts += [f"{cloud['failed']:,} not repaired"] if cloud["failed"] else []
+def _cloud(cloud: RepairedCloud) -> str:
+    parts = [f"{cloud.repaired:,} repaired"] if cloud.repaired else []
+    parts += [f"{cloud.moved:,} moved to other clouds"] if cloud.moved else []
+    parts += [f"{cloud.failed:,} not repaired"] if cloud.failed else []
     return ", ".join(parts) or "nothing was wrong"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from cli.output import json_option, print_json, shown
+from cli.output import json_option, show, shown
 from cli.transfers import describe_hold
 from cli.volume_name import complete_volumes
+from hybrisfs.api.transfers import ResumeRequest
 from hybrisfs.client import Client
 
 
@@ -19,8 +20,5 @@ def resume(name: str | None, as_json: bool) -> None:
     NAME can be left out when there is one volume.
     """
     with Client.connect() as client:
-        facts = client.call("resume", {"name": name})
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"{shown(facts['name'])}: {describe_hold(facts) or 'Transfers go on.'}")
+        facts = client.call(ResumeRequest(name=name))
+    show(facts, as_json, lambda facts: [f"{shown(facts.name)}: {describe_hold(facts) or 'Transfers go on.'}"])

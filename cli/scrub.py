@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown
+from cli.output import columns, count, json_option, show, shown
 from cli.progress import progress_bar
 from cli.volume_name import complete_volumes
+from hybrisfs.api.maintenance import ScrubbedCloud, ScrubbedVolume, ScrubRequest, UnnamedValues, WrongObject
 from hybrisfs.client import Client
 
 
@@ -29,58 +30,53 @@ def scrub(name: str | None, sample: float, as_json: bool) -> int:
     the exit code is 1 when anything is. It downloads what it verifies. NAME can be left out when there is one
     volume. hybrisfs repair puts things right.
     """
-    with Client.connect() as client, progress_bar("things") as show:
+    with Client.connect() as client, progress_bar("things") as bar:
         facts = client.call(
-            "scrub",
-            {"name": name, "sample": sample},
-            lambda step: show(shown(step["stage"]), step["done"], step["total"]),
+            ScrubRequest(name, sample),
+            lambda step: bar(shown(step.stage), step.done, step.total),
         )
-    if as_json:
-        print_json(facts)
-    else:
-        _explain(facts)
-    return 1 if facts["wrong"] else 0
+    show(facts, as_json, _describe)
+    return 1 if facts.wrong else 0
 
 
-def _explain(facts: dict[str, Any]) -> None:
-    name, wrong = shown(facts["name"]), facts["wrong"]
-    of = "" if facts["sample"] == 100 else f" in a sample of {facts['sample']:g} %"
+def _describe(facts: ScrubbedVolume) -> Iterator[str]:
+    name, wrong = shown(facts.name), facts.wrong
+    of = "" if facts.sample == 100 else f" in a sample of {facts.sample:g} %"
     found = f"{count(wrong, 'problem')} found{of}" if wrong else f"no problem found{of}"
-    click.echo(f"{name}: {found}{':' if wrong else '.'}")
-    click.echo("\n".join(columns([_cloud(cloud) for cloud in facts["clouds"]])))
+    yield f"{name}: {found}{':' if wrong else '.'}"
+    yield from columns([_cloud(cloud) for cloud in facts.clouds])
     if wrong:
-        rows = [
-            [
-                click.style(one["kind"], fg="red"),
-                shown(one["cloud"]),
-                shown(one["what"]),
-                "the cloud keeps it as it was" if one.get("older") else "",
-            ]
-            for one in facts["problems"]
-        ]
-        click.echo("\n".join(columns(rows)))
-        if wrong > len(rows):
-            click.echo(f"  and {wrong - len(rows):,} more")
-        kept = " and what clouds keep of earlier versions" if facts.get("older") else ""
-        click.echo(f"hybrisfs repair puts them right from what the other clouds hold{kept}.")
-    unnamed = _unnamed(facts)
-    if unnamed is not None:
-        click.echo(unnamed)
+        yield from columns([_problem(one) for one in facts.problems])
+        if wrong > len(facts.problems):
+            yield f"  and {wrong - len(facts.problems):,} more"
+        kept = " and what clouds keep of earlier versions" if facts.older else ""
+        yield f"hybrisfs repair puts them right from what the other clouds hold{kept}."
+    if facts.values is not None:
+        yield from _unnamed(facts.values, facts.name)
 
 
-def _cloud(cloud: dict[str, Any]) -> list[str]:
-    bad = [f"{cloud[kind]:,} {kind}" for kind in ("missing", "stale", "corrupt", "unreadable") if cloud[kind]]
-    return [shown(cloud["name"]), f"{count(cloud['checked'], 'object')} read", ", ".join(bad) or "all right"]
+def _problem(one: WrongObject) -> list[str]:
+    kept = "the cloud keeps it as it was" if one.older else ""
+    return [click.style(one.kind, fg="red"), shown(one.cloud), shown(one.what), kept]
 
 
-def _unnamed(facts: dict[str, Any]) -> str | None:
+def _cloud(cloud: ScrubbedCloud) -> list[str]:
+    kinds = {
+        "missing": cloud.missing,
+        "stale": cloud.stale,
+        "corrupt": cloud.corrupt,
+        "unreadable": cloud.unreadable,
+    }
+    bad = [f"{number:,} {kind}" for kind, number in kinds.items() if number]
+    return [shown(cloud.name), f"{count(cloud.checked, 'object')} read", ", ".join(bad) or "all right"]
+
+
+def _unnamed(values: UnnamedValues, volume: str) -> Iterator[str]:
     """What is on the clouds of values that no key names, which is no damage."""
-    values = facts.get("values") or {}
-    unnamed, former = values.get("unnamed", 0), values.get("former", 0)
-    if not unnamed and not former:
-        return None
-    option = " --former" if former else ""
-    return (
-        f"{count(unnamed + former, 'object')} of the key-value store on the clouds, named by no key: "
-        f"hybrisfs kv clean{option} {shown(facts['name'])} deletes them."
-    )
+    number = values.unnamed + values.former
+    if number:
+        option = " --former" if values.former else ""
+        yield (
+            f"{count(number, 'object')} of the key-value store on the clouds, named by no key: "
+            f"hybrisfs kv clean{option} {shown(volume)} deletes them."
+        )

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from cli.output import shown
+from hybrisfs.api.places import Secret
 
 __all__ = ["ask_secrets", "read_secrets"]
 
 _MAX_FILE: Final = 1 << 20  # bytes
 
 
-def ask_secrets(wanted: list[dict[str, Any]]) -> dict[str, str]:
+def ask_secrets(wanted: list[Secret]) -> dict[str, str]:
     """Ask on the terminal for each of what the daemon calls the secrets of a cloud; none need be given."""
     click.echo("  Press Enter for what does not apply; @FILE takes the content of a file.", err=True)
     values = {}
     for secret in wanted:
         answer = click.prompt(
-            f"  {secret['label']}", default="", show_default=False, hide_input=secret["hidden"], err=True
+            f"  {secret.label}", default="", show_default=False, hide_input=secret.hidden, err=True
         )
         if answer.startswith("@"):
             answer = _content(answer[1:])
         if answer:
-            values[secret["name"]] = answer
+            values[secret.name] = answer
     return values
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -14,6 +13,10 @@ from cli.output import columns, count, json_option, print_json, quoted, shown
 from cli.paths import complete_directories
 from cli.recovery import explain_kit, make_kit, write_page
 from cli.secrets import ask_secrets
+from hybrisfs.api.mounts import MountRequest
+from hybrisfs.api.places import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest
+from hybrisfs.api.request import message_of
+from hybrisfs.api.volumes import Volume, VolumeCreateRequest, VolumeListRequest
 from hybrisfs.client import Client, HybrisError, Message, cloud_kinds, install_service, service_status
 from hybrisfs.client import UsageError as HybrisUsageError
 
@@ -72,12 +75,12 @@ def setup(
     urls = steps.clouds(name, clouds, trial)
     f = steps.faults(len(urls), f)
     with Client.connect() as client:
-        made = client.call("volume create", {"name": name, "clouds": urls, "f": f, "k": None})["volume"]
+        made = client.call(VolumeCreateRequest(name, urls, f)).volume
         place = str(Path(folder).expanduser().absolute())
-        mounted = client.call("mount", {"name": name, "directory": place, "allow_other": False})
-    facts: Message = {"volume": made, "mountpoint": mounted["mountpoint"]}
+        mounted = client.call(MountRequest(name, place))
+    facts: Message = {"volume": message_of(made), "mountpoint": mounted.mountpoint}
     if not as_json:
-        _explain(made, mounted["mountpoint"])
+        _explain(made, mounted.mountpoint)
     page = kit if kit is not None or no_kit else steps.kit_page(name, trial)
     if page is not None:
         facts["recovery"] = _make_kit(name, page, as_json)
@@ -105,9 +108,9 @@ class _Steps:
 
     def folder(self, name: str, given: str | None) -> str:
         with Client.connect() as client:
-            usual = client.call("place suggestions", {"name": name})["mountpoint"]
+            usual = client.call(PlaceSuggestionsRequest(name)).mountpoint
         if given is not None or not self._ask:
-            return given if given is not None else str(usual)
+            return given if given is not None else usual
         return str(click.prompt("Where shall it be?", default=usual, value_proc=_free_folder, err=True))
 
     def clouds(self, name: str, given: tuple[str, ...], trial: bool) -> list[str]:
@@ -164,7 +167,7 @@ class _Steps:
 
     def _on_this_disk(self, name: str) -> list[str]:
         with Client.connect() as client:
-            return list(client.call("place suggestions", {"name": name})["clouds"])
+            return client.call(PlaceSuggestionsRequest(name)).clouds
 
     def _asked_clouds(self, name: str) -> list[str]:
         click.echo(
@@ -205,14 +208,14 @@ class _Steps:
     def _try_out(self, url: str) -> None:
         """Put, get and delete a small object, with secrets that are asked for if there are none yet."""
         with Client.connect() as client:
-            facts = client.call("place secrets", {"url": url})
+            facts = client.call(PlaceSecretsRequest(url))
             secrets = None
-            if self._ask and facts["secrets"] and not facts["known"]:
-                click.echo(f"  What does {shown(urlsplit(facts['cloud']).netloc)} know you by?", err=True)
-                secrets = ask_secrets(facts["secrets"]) or None
-            tried = client.call("place try", {"url": url, "secrets": secrets})
+            if self._ask and facts.secrets and not facts.known:
+                click.echo(f"  What does {shown(urlsplit(facts.cloud).netloc)} know you by?", err=True)
+                secrets = ask_secrets(facts.secrets) or None
+            tried = client.call(PlaceTryRequest(url, secrets))
         if self._ask:
-            longest = max(tried["seconds"].values())
+            longest = max(tried.seconds.values())
             click.echo(f"  It works: no request took longer than {longest * 1000:.0f} ms.", err=True)
 
 
@@ -220,8 +223,8 @@ def _free_name(name: str) -> str:
     """A name that a new volume can have. Raises UsageError, upon which click asks again."""
     try:
         with Client.connect() as client:
-            client.call("place suggestions", {"name": name})
-            taken = [volume["name"] for volume in client.call("volume list")["volumes"]]
+            client.call(PlaceSuggestionsRequest(name))
+            taken = [volume.name for volume in client.call(VolumeListRequest()).volumes]
     except HybrisUsageError as error:
         raise click.UsageError(str(error)) from error
     if name in taken:
@@ -273,9 +276,9 @@ def _install_service(as_json: bool) -> Message:
     return facts
 
 
-def _explain(volume: dict[str, Any], mountpoint: str) -> None:
-    clouds, f, k = len(volume["clouds"]), volume["f"], volume["k"]
-    name = volume["name"]
+def _explain(volume: Volume, mountpoint: str) -> None:
+    clouds, f, k = len(volume.clouds), volume.f, volume.k
+    name = volume.name
     click.echo(f"\n{shown(name)} is at {shown(mountpoint)}: use it like any folder.")
     kept = f"Everything there is kept on {f + k} of {count(clouds, 'cloud')}"
     click.echo(f"{kept}; {'none may fail' if f == 0 else f'any {f} may fail'}.")

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from cli.output import shown
+from hybrisfs.api.transfers import Direction, Transfers
 
 __all__ = ["describe_hold", "describe_limits", "moment"]
 
 
-def describe_limits(facts: dict[str, Any]) -> list[str]:
+def describe_limits(facts: Transfers) -> list[str]:
     """A line for each direction, and one on metered networks."""
-    metered = "pause transfers" if facts["on_metered"] == "pause" else "change nothing"
+    metered = "pause transfers" if facts.on_metered == "pause" else "change nothing"
     return [
-        *(f"  {way:5} {_direction(facts[way])}" for way in ("up", "down")),
+        f"  up    {_direction(facts.up)}",
+        f"  down  {_direction(facts.down)}",
         f"  metered networks {metered}",
     ]
 
 
-def describe_hold(facts: dict[str, Any]) -> str | None:
+def describe_hold(facts: Transfers) -> str | None:
     """A sentence on why nothing moves now and what to do about it; None when it does."""
-    if facts["held"] == "metered":
+    if facts.held == "metered":
         return (
             "The network is metered: only what programs read is fetched. "
             "hybrisfs limit --on-metered ignore changes that."
         )
-    if facts["held"] == "paused":
-        until = facts["paused_until"]
+    if facts.held == "paused":
+        until = facts.paused_until
         when = "" if until is None else f" until {moment(until)}"
         return f"Transfers are paused{when}: only what programs read is fetched. hybrisfs resume ends that."
     return None
@@ -40,11 +41,11 @@ def moment(seconds: float) -> str:
     return time.strftime("%H:%M" if today else "%a %Y-%m-%d %H:%M", when)
 
 
-def _direction(facts: dict[str, Any]) -> str:
-    line = _rate(facts["rate"])
-    if facts["changes_at"] is not None:
-        line += f" until {moment(facts['changes_at'])}, then {_rate(facts['then'])}"
-        line += f"  ({shown(facts['timetable'])})"
+def _direction(facts: Direction) -> str:
+    line = _rate(facts.rate)
+    if facts.changes_at is not None:
+        line += f" until {moment(facts.changes_at)}, then {_rate(facts.then)}"
+        line += f"  ({shown(facts.timetable)})"
     return line
 
 

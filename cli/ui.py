@@ -15,6 +15,7 @@ import click
 from cli.output import json_option, shown
 from cli.paths import complete_files, mounted_place
 from cli.volume_name import complete_volumes
+from hybrisfs.api.status import StatusRequest
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
@@ -76,9 +77,8 @@ def _wanted(client: Client, path: str | None, name: str | None) -> dict[str, str
     if path is not None and name is not None:
         raise HybrisUsageError("a path tells its volume", advice="Give either PATH or --volume.")
     if name is not None:
-        return {
-            "volume": str(client.call("status", {"name": name, "without_look": True})["volumes"][0]["name"])
-        }
+        [volume] = client.call(StatusRequest(name=name, without_look=True)).volumes
+        return {"volume": volume.name}
     return {} if path is None else _place(client, path)
 
 

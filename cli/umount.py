@@ -9,6 +9,7 @@ import click
 
 from cli.output import shown
 from cli.volume_name import complete_mounts
+from hybrisfs.api.mounts import UmountRequest
 from hybrisfs.client import Client, NotRunningError, umount_without_daemon
 
 
@@ -33,14 +34,14 @@ def umount(target: str, lazy: bool) -> None:
     with client:
         place = str(Path(target).absolute())
         os.chdir("/")  # this program is not to be among those that keep the volume from being unmounted
-        facts = client.call("umount", {"target": target, "directory": place, "lazy": lazy})
-    where = shown(facts["mountpoint"])
-    if facts.get("missing"):
-        click.echo(f"{shown(facts['name'])} was not mounted; it will not be mounted at {where} again.")
-    elif facts["stale"]:
+        facts = client.call(UmountRequest(target, place, lazy))
+    where = shown(facts.mountpoint)
+    if facts.missing:
+        click.echo(f"{shown(facts.name or '')} was not mounted; it will not be mounted at {where} again.")
+    elif facts.stale:
         click.echo(f"Removed the mount that a dead daemon left behind at {where}.")
     else:
-        click.echo(f"Unmounted {shown(facts['name'])} from {where}.")
+        click.echo(f"Unmounted {shown(facts.name or '')} from {where}.")
 
 
 def _explain_without_daemon(directory: Path, stale: bool) -> None:

@@ -18,7 +18,7 @@ def unpin(paths: tuple[str, ...], as_json: bool) -> None:
     Nothing is evicted by that: see hybrisfs evict.
     """
     with Client.connect() as client:
-        facts = client.call("unpin", {"paths": absolute(paths)})
+        facts = client.exchange("unpin", {"paths": absolute(paths)})
     if as_json:
         print_json(facts)
         return

@@ -6,13 +6,23 @@ import datetime
 import shutil
 import sys
 import tempfile
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown, size
+from cli import output
+from cli.output import columns, count, json_option, shown, size
 from cli.paths import absolute, complete_files
 from cli.volume_name import complete_volumes
+from hybrisfs.api.versions import (
+    RemovedFiles,
+    Restored,
+    Versions,
+    VersionsListRequest,
+    VersionsReadRequest,
+    VersionsRemovedRequest,
+    VersionsRestoreRequest,
+)
 from hybrisfs.client import Client
 
 _volume = click.option(
@@ -53,56 +63,49 @@ def list_(path: str, removed: bool, name: str | None, as_json: bool) -> None:
 
     Versions are marked that cannot be read now, as only another machine has their bytes.
     """
-    command = "versions removed" if removed else "versions list"
     with Client.connect() as client:
-        facts = client.call(command, {"name": name, "path": _path(path, name)})
-    if as_json:
-        print_json(facts)
-    elif removed:
-        _show_removed(facts["removed"])
-    else:
-        _show_versions(facts)
+        if removed:
+            gone = client.call(VersionsRemovedRequest(name=name, path=_path(path, name)))
+            output.show(gone, as_json, _describe_removed)
+        else:
+            kept = client.call(VersionsListRequest(name=name, path=_path(path, name)))
+            output.show(kept, as_json, _describe_versions)
 
 
-def _show_versions(facts: dict[str, Any]) -> None:
-    absent = [one for one in facts["versions"] if not one.get("readable", True)]
+def _describe_versions(facts: Versions) -> Iterator[str]:
+    absent = [one for one in facts.versions if not one.readable]
     rows = [["NO", "SINCE", "SIZE", "MACHINE", "KEPT UNTIL", "AS"]]
-    for one in facts["versions"]:
-        kept = "it is there now" if one["kept_until"] is None else _time(one["kept_until"])
+    for one in facts.versions:
+        kept = "it is there now" if one.kept_until is None else _time(one.kept_until)
         rows.append(
             [
-                str(one["version"]),
-                _time(one["since"]),
-                size(one["size"]),
-                shown(one["device"]),
+                str(one.version),
+                _time(one.since),
+                size(one.size),
+                shown(one.device),
                 kept,
-                shown(one["path"]),
+                shown(one.path),
                 *(["cannot be read now" if one in absent else ""] if absent else []),
             ]
         )
     if absent:
         rows[0].append("")
-    click.echo("\n".join(columns(rows, indent="")))
-    for device in dict.fromkeys(one["device"] for one in absent):
-        click.echo(
-            f"What cannot be read now is on no cloud that this machine knows of: {shown(device)} has it."
-        )
-    if facts["known_since"] is not None:
-        click.echo(f"What was before {_time(facts['known_since'])}, this machine does not know.")
+    yield from columns(rows, indent="")
+    for device in dict.fromkeys(one.device for one in absent):
+        yield f"What cannot be read now is on no cloud that this machine knows of: {shown(device)} has it."
+    if facts.known_since is not None:
+        yield f"What was before {_time(facts.known_since)}, this machine does not know."
 
 
-def _show_removed(found: list[dict[str, Any]]) -> None:
-    if not found:
-        click.echo("Nothing that was removed or emptied there is kept.")
-        return
+def _describe_removed(facts: RemovedFiles) -> list[str]:
+    if not facts.removed:
+        return ["Nothing that was removed or emptied there is kept."]
     rows = [["REMOVED", "BY", "SIZE", "KEPT UNTIL", "NAME"]]
-    for one in found:
-        what = one["kind"] if one["kind"] == "folder" else size(one["size"])
-        what += " (emptied)" if one["kind"] == "emptied" else ""
-        rows.append(
-            [_time(one["removed"]), shown(one["device"]), what, _time(one["kept_until"]), shown(one["path"])]
-        )
-    click.echo("\n".join(columns(rows, indent="")))
+    for one in facts.removed:
+        what = one.kind if one.kind == "folder" else size(one.size)
+        what += " (emptied)" if one.kind == "emptied" else ""
+        rows.append([_time(one.removed), shown(one.device), what, _time(one.kept_until), shown(one.path)])
+    return columns(rows, indent="")
 
 
 @versions.command(
@@ -120,8 +123,8 @@ def show(path: str, at: str | None, number: int | None, name: str | None) -> Non
     """
     _exclude(at, number)
     with Client.connect() as client, tempfile.NamedTemporaryFile(prefix="hybrisfs-version-") as file:
-        asked = {"name": name, "path": _path(path, name), "at": at, "version": number, "to": file.name}
-        client.call("versions read", asked)
+        where = _path(path, name)
+        client.call(VersionsReadRequest(name=name, path=where, at=at, version=number, to=file.name))
         shutil.copyfileobj(file, sys.stdout.buffer)
 
 
@@ -144,15 +147,20 @@ def restore(
     Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded.
     """
     _exclude(at, number)
-    asked = {"name": name, "path": _path(path, name), "at": at, "version": number}
-    if target is not None:
-        asked["target"] = _path(target, name)
+    asked = VersionsRestoreRequest(
+        name=name,
+        path=_path(path, name),
+        at=at,
+        version=number,
+        target=None if target is None else _path(target, name),
+    )
     with Client.connect() as client:
-        facts = client.call("versions restore", asked)
-    if as_json:
-        print_json(facts)
-        return
-    click.echo(f"Restored {count(facts['files'], 'file')} at {shown(facts['path'] or '.')}.")
+        facts = client.call(asked)
+    output.show(facts, as_json, _describe_restored)
+
+
+def _describe_restored(facts: Restored) -> list[str]:
+    return [f"Restored {count(facts.files, 'file')} at {shown(facts.path or '.')}."]
 
 
 def _path(path: str, name: str | None) -> str:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import click
+from msgspec import UNSET
 
-from cli.output import columns, count, json_option, print_json, quoted, shown
+from cli.output import columns, count, json_option, print_json, quoted, show, shown
 from cli.progress import progress_bar
 from cli.volume_name import complete_volumes
+from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
+from hybrisfs.api.request import message_of
+from hybrisfs.api.volumes import (
+    MadeVolume,
+    RebuiltVolume,
+    VolumeCreateRequest,
+    VolumeListRequest,
+    VolumeRebuildRequest,
+    Volumes,
+    VolumeSetRequest,
+    VolumeSettings,
+)
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -50,17 +64,18 @@ def create(
     the data. That takes 2f+k clouds or more.
     """
     with Client.connect() as client:
-        arguments = {"name": name, "clouds": list(clouds), "f": f, "k": k}
-        facts = client.call("volume create", arguments | ({"evict_liars": True} if evict_liars else {}))
-    if as_json:
-        print_json(facts)
-        return
-    made = facts["volume"]
-    click.echo(
-        f"Created the volume {shown(made['name'])} over {count(len(made['clouds']), 'cloud')}: everything is "
-        f"kept on {made['f'] + made['k']} of them, {_tolerance(made)}."
+        asked = VolumeCreateRequest(name, list(clouds), f, k, evict_liars or None)
+        facts = client.call(asked)
+    show(facts, as_json, _describe_made)
+
+
+def _describe_made(facts: MadeVolume) -> Iterator[str]:
+    made = facts.volume
+    yield (
+        f"Created the volume {shown(made.name)} over {count(len(made.clouds), 'cloud')}: everything is "
+        f"kept on {made.f + made.k} of them, {_tolerance(made.f, made.k)}."
     )
-    click.echo(f"Next: hybrisfs mount {quoted(made['name'])} DIR")
+    yield f"Next: hybrisfs mount {quoted(made.name)} DIR"
 
 
 @volume.command("list", epilog="\b\nExample:\n  hybrisfs volume list --json")
@@ -68,18 +83,18 @@ def create(
 def list_(as_json: bool) -> None:
     """List the volumes of this device."""
     with Client.connect() as client:
-        facts = client.call("volume list")
-    if as_json:
-        print_json(facts)
-        return
-    if not facts["volumes"]:
-        click.echo("There is no volume yet: hybrisfs quickstart makes one.")
-        return
+        facts = client.call(VolumeListRequest())
+    show(facts, as_json, _table)
+
+
+def _table(facts: Volumes) -> list[str]:
+    if not facts.volumes:
+        return ["There is no volume yet: hybrisfs quickstart makes one."]
     rows = [["NAME", "CLOUDS", "MAY FAIL", "MOUNTED AT"]]
-    for each in facts["volumes"]:
-        where = shown(each["mountpoint"]) if each["mountpoint"] else "-"
-        rows.append([shown(each["name"]), str(len(each["clouds"])), str(each["f"]), where])
-    click.echo("\n".join(columns(rows, indent="")))
+    for each in facts.volumes:
+        where = shown(each.mountpoint) if each.mountpoint else "-"
+        rows.append([shown(each.name), str(len(each.clouds)), str(each.f), where])
+    return columns(rows, indent="")
 
 
 @volume.command("set", epilog="\b\nExample:\n  hybrisfs volume set photos --stale-reads block")
@@ -130,30 +145,33 @@ def set_(
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
     oldest versions go sooner. Other machines of the volume keep what they are told to.
     """
-    wanted = {
-        "stale_reads": stale_reads,
-        "keep_versions": keep_versions,
-        "notifications": None if notifications is None else notifications == "on",
-        **({"veto_hours": veto_hours} if veto_hours is not None else {}),
-        **({"evict_liars": evict_liars == "on"} if evict_liars is not None else {}),
-    }
-    if all(one is None for one in wanted.values()):
+    asked = VolumeSetRequest(
+        name,
+        stale_reads,
+        keep_versions,
+        None if notifications is None else notifications == "on",
+        veto_hours,
+        None if evict_liars is None else evict_liars == "on",
+    )
+    if not asked.arguments.keys() - {"name"}:
         raise click.UsageError("nothing to be set: use an option, see --help.")
     with Client.connect() as client:
-        facts = client.call("volume set", {"name": name, **wanted})
-    if as_json:
-        print_json(facts)
-        return
-    if stale_reads is not None:
-        click.echo(f"{shown(name)}: stale reads are {'blocked' if stale_reads == 'block' else 'warned of'}.")
-    if keep_versions is not None:
-        click.echo(f"{shown(name)}: versions kept are {facts['keep_versions']}.")
-    if notifications is not None:
-        click.echo(f"{shown(name)}: notifications are {notifications}.")
-    if veto_hours is not None:
-        click.echo(f"{shown(name)}: removals can be vetoed for {veto_hours} hours.")
-    if evict_liars is not None:
-        click.echo(f"{shown(name)}: machines are {'' if evict_liars == 'on' else 'not '}suspended by proofs.")
+        facts = client.call(asked)
+    show(facts, as_json, _describe_set)
+
+
+def _describe_set(facts: VolumeSettings) -> Iterator[str]:
+    name = shown(facts.name)
+    if facts.stale_reads is not UNSET:
+        yield f"{name}: stale reads are {'blocked' if facts.stale_reads == 'block' else 'warned of'}."
+    if facts.keep_versions is not UNSET:
+        yield f"{name}: versions kept are {facts.keep_versions}."
+    if facts.notifications is not UNSET:
+        yield f"{name}: notifications are {'on' if facts.notifications else 'off'}."
+    if facts.veto_hours is not UNSET:
+        yield f"{name}: removals can be vetoed for {facts.veto_hours} hours."
+    if facts.evict_liars is not UNSET:
+        yield f"{name}: machines are {'' if facts.evict_liars else 'not '}suspended by proofs."
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
@@ -174,30 +192,27 @@ def redundancy(
     if f is None and k is None:
         raise click.UsageError("give -f, -k or both")
     with Client.connect() as client:
-        facts = client.call("volume redundancy", {"name": name, "f": f, "k": k})
-    facts |= {"done": False, "trouble": ""}
+        facts = client.call(RedundancyRequest(name, f, k))
+    waited = Waited(facts.name, done=False, trouble="")
     if wait:
-        with Client.connect() as client, progress_bar("packs") as show:
-            facts |= client.call(
-                "volume redundancy wait",
-                {"name": name, "timeout": timeout},
-                lambda step: show("written anew", step["done"], step["total"]),
+        with Client.connect() as client, progress_bar("packs") as bar:
+            waited = client.call(
+                RedundancyWaitRequest(name, timeout),
+                lambda step: bar("written anew", step.done, step.total),
             )
     if as_json:
-        print_json(facts)
+        print_json({**message_of(facts), **message_of(waited)})
     else:
-        click.echo(
-            f"{shown(facts['name'])} keeps everything on {count(facts['f'] + facts['k'], 'cloud')} now: "
-            f"{_tolerance(facts)}."
-        )
-        if not facts["done"]:
-            why = (
-                f": {shown(facts['trouble'])}"
-                if facts["trouble"]
-                else ", hybrisfs status shows how far it is"
-            )
-            click.echo(f"What is stored already is written anew in the background{why}.")
-    return _NOT_YET if wait and not facts["done"] else 0
+        _explain_redundancy(facts, waited)
+    return _NOT_YET if wait and not waited.done else 0
+
+
+def _explain_redundancy(facts: Redundancy, waited: Waited) -> None:
+    kept = f"{count(facts.f + facts.k, 'cloud')} now: {_tolerance(facts.f, facts.k)}"
+    click.echo(f"{shown(facts.name)} keeps everything on {kept}.")
+    if not waited.done:
+        why = f": {shown(waited.trouble)}" if waited.trouble else ", hybrisfs status shows how far it is"
+        click.echo(f"What is stored already is written anew in the background{why}.")
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
@@ -210,22 +225,21 @@ def rebuild(name: str, as_json: bool) -> int:
     no cloud had are put into a folder of their own, as far as they can be read. The exit code is 1 when some
     could not.
     """
-    with Client.connect() as client, progress_bar("files") as show:
-        facts = client.call(
-            "volume rebuild", {"name": name}, lambda step: show("recovered", step["done"], step["total"])
-        )
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Set aside: {shown(facts['set_aside'])}. Remove it when all is well.")
-        for path in facts["recovered"]:
-            click.echo(f"recovered: {shown(path)}")
-        for path in facts["lost"]:
-            click.echo(f"lost: {shown(path)}")
-        click.echo("What the clouds have comes back in the background: hybrisfs status tells how far it is.")
-    return 1 if facts["lost"] else 0
+    with Client.connect() as client, progress_bar("files") as bar:
+        facts = client.call(VolumeRebuildRequest(name), lambda step: bar("recovered", step.done, step.total))
+    show(facts, as_json, _describe_rebuilt)
+    return 1 if facts.lost else 0
 
 
-def _tolerance(facts: dict[str, Any]) -> str:
-    fail = f"any {facts['f']} may fail" if facts["f"] else "none may fail"
-    return f"{fail}, {facts['k']} {'is' if facts['k'] == 1 else 'are'} enough to read"
+def _describe_rebuilt(facts: RebuiltVolume) -> Iterator[str]:
+    yield f"Set aside: {shown(facts.set_aside)}. Remove it when all is well."
+    for path in facts.recovered:
+        yield f"recovered: {shown(path)}"
+    for path in facts.lost:
+        yield f"lost: {shown(path)}"
+    yield "What the clouds have comes back in the background: hybrisfs status tells how far it is."
+
+
+def _tolerance(f: int, k: int) -> str:
+    fail = f"any {f} may fail" if f else "none may fail"
+    return f"{fail}, {k} {'is' if k == 1 else 'are'} enough to read"

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from hybrisfs.api.request import Request
+from hybrisfs.api.status import StatusRequest
 from hybrisfs.client import Client, HybrisError, Message, UsageError
 
-__all__ = ["ACTIONS", "Action", "ask", "perform"]
+__all__ = ["ACTIONS", "Action", "ask", "ask_plainly", "perform"]
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,17 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def ask(command: str, arguments: Message | None = None) -> Message:
-    """Have the daemon carry out a command. It is not started: somebody may have stopped it. Raises
+def ask(request: Request[_Answer]) -> _Answer:
+    """Have the daemon carry out a request. It is not started: somebody may have stopped it. Raises
     HybrisError."""
     with Client.connect(start=False) as client:
-        return client.call(command, arguments)
+        return client.call(request)
+
+
+def ask_plainly(command: str, arguments: Message | None = None) -> Message:
+    """The same with messages instead of records."""
+    with Client.connect(start=False) as client:
+        return client.exchange(command, arguments)
 
 
 def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
@@ -57,16 +67,16 @@ def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
     if unknown:
         raise UsageError(f"{unknown[0][:80]!r} means nothing here")
     if action.mounted_path:
-        return ask(action.command, {"paths": [_below_mount(volume, given.get("path"))]})
-    return ask(action.command, {"name": volume, **given})
+        return ask_plainly(action.command, {"paths": [_below_mount(volume, given.get("path"))]})
+    return ask_plainly(action.command, {"name": volume, **given})
 
 
 def _below_mount(volume: str, path: object) -> str:
     if not isinstance(path, str) or ".." in path.split("/") or "\0" in path:
         raise UsageError("path must be one inside the volume")
-    [facts] = ask("status", {"name": volume, "without_look": True})["volumes"]
-    if facts["mountpoint"] is None:
+    [facts] = ask(StatusRequest(name=volume, without_look=True)).volumes
+    if facts.mountpoint is None:
         raise HybrisError(
             f"{volume} is not mounted", "", f"hybrisfs mount {volume} FOLDER mounts it; then try again."
         )
-    return f"{facts['mountpoint']}/{path.strip('/')}".rstrip("/")
+    return f"{facts.mountpoint}/{path.strip('/')}".rstrip("/")

@@ -27,14 +27,17 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from dashboard.actions import ask, perform
+from dashboard.actions import ask, ask_plainly, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
+from hybrisfs.api.request import message_of
+from hybrisfs.api.status import AnyVolume, StatusRequest, UnusableVolume
 from hybrisfs.client import DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
 
 __all__ = ["Api"]
@@ -87,36 +90,36 @@ class Api:
 
     def _volumes(self, request: Request) -> Message:
         look = request.query_params.get("look") == "1"
-        facts = ask("status", {"without_look": not look})
+        facts = ask(StatusRequest(without_look=not look))
         return {
-            "daemon": {"version": facts["daemon"]["version"]},
-            "volumes": list(map(_judged, facts["volumes"])),
+            "daemon": {"version": facts.daemon.version},
+            "volumes": list(map(_judged, facts.volumes)),
         }
 
     def _facts(self, request: Request) -> Message:
         name, what = request.path_params["name"], request.path_params["what"]
         if what in _PLAIN:
-            return ask(_PLAIN[what], {"name": name})
+            return ask_plainly(_PLAIN[what], {"name": name})
         if what == "history":
-            return ask("history", {"name": name, "span": request.query_params.get("span", "hour")})
+            return ask_plainly("history", {"name": name, "span": request.query_params.get("span", "hour")})
         if what == "events":
-            return {"events": ask("events", {"name": name, "limit": _EVENTS})["events"]}
+            return {"events": ask_plainly("events", {"name": name, "limit": _EVENTS})["events"]}
         if what == "conflicts":
             first = request.query_params.get("first", "0")
             if not first.isdecimal() or len(first) > 9:
                 raise UsageError("first must be a number")
-            return ask("conflicts list", {"name": name, "first": int(first), "limit": _PAGE})
+            return ask_plainly("conflicts list", {"name": name, "first": int(first), "limit": _PAGE})
         if what == "recovery":
-            return {"kits": [_kit(one) for one in ask("recovery show", {"name": name})["kits"]]}
+            return {"kits": [_kit(one) for one in ask_plainly("recovery show", {"name": name})["kits"]]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
 
     def _folder(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "after": body.get("after", ""), "limit": _PAGE}
-        return ask("folder list", {"name": request.path_params["name"], **wanted})
+        return ask_plainly("folder list", {"name": request.path_params["name"], **wanted})
 
     def _preview(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "offset": 0, "length": _PREVIEW}
-        part = ask("file read", {"name": request.path_params["name"], **wanted})
+        part = ask_plainly("file read", {"name": request.path_params["name"], **wanted})
         data = base64.b64decode(part["base64"])
         return {"size": part["size"], "text": _text(data), "whole": part["size"] <= len(data)}
 
@@ -142,7 +145,7 @@ class Api:
         path = body.get("path")
         if not isinstance(path, str) or path.startswith("/"):
             raise UsageError("path must be one inside the volume")
-        return ask(command, {"name": request.path_params["name"], "path": path, **(more or {})})
+        return ask_plainly(command, {"name": request.path_params["name"], "path": path, **(more or {})})
 
     # -- doing -----------------------------------------------------------------------------------
 
@@ -216,19 +219,19 @@ def _failed(error: HybrisError) -> Response:
     return _json({"error": sentence, "advice": advice}, status)
 
 
-def _judged(volume: Message) -> Message:
+def _judged(volume: AnyVolume) -> Message:
     """What status says of a volume, with the verdict, and without what only programs compare."""
-    devices = [{key: value for key, value in one.items() if key != "vector"} for one in volume["devices"]]
-    if volume.get("unusable"):
-        return {**volume, "devices": devices, "verdict": {"level": "unusable"}}
+    for device in volume.devices:
+        device.vector = UNSET
+    if isinstance(volume, UnusableVolume):
+        return {**message_of(volume), "verdict": {"level": "unusable"}}
     verdict = judge(volume)
     return {
-        **volume,
-        "devices": devices,
+        **message_of(volume),
         "verdict": {
-            "level": "unmounted" if volume.get("missing_mount") else verdict.level,
-            "unreadable": [one["name"] for one in verdict.unreadable],
-            "unwritable": [one["name"] for one in verdict.unwritable],
+            "level": verdict.level if volume.missing_mount is None else "unmounted",
+            "unreadable": [one.name for one in verdict.unreadable],
+            "unwritable": [one.name for one in verdict.unwritable],
             "needed": verdict.needed,
             "working": verdict.working,
             "pending": verdict.pending,

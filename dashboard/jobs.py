@@ -72,7 +72,7 @@ class Jobs:
 
         try:
             with job.client:
-                result = job.client.call(job.kind, request, progress)
+                result = job.client.exchange(job.kind, request, progress)
         except HybrisError as error:
             with self._lock:
                 if job.state == "running":

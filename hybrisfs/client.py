@@ -10,9 +10,12 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, TypeVar, overload
+
+import msgspec
 
 from hybrisfs import VERSION
+from hybrisfs.api.request import LongRequest, Question, Request
 from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
@@ -59,6 +62,10 @@ _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on
 _REDIAL_AFTER: Final = 0.05  # seconds
 
 
+_Answer = TypeVar("_Answer")
+_News = TypeVar("_News")
+
+
 class NotRunningError(DaemonError):
     """No daemon runs, and none was to be started."""
 
@@ -85,16 +92,39 @@ class Client:
         start_daemon(home, lambda: _runs(home))
         return cls(_reach(home))
 
+    @overload
+    def call(self, request: Request[_Answer]) -> _Answer: ...
+    @overload
     def call(
+        self, request: LongRequest[_Answer, _News], progress: Callable[[_News], None] | None = None
+    ) -> _Answer: ...
+    def call(self, request: Question[_Answer], progress: Callable[[Any], None] | None = None) -> _Answer:
+        """Have the daemon carry out a request; return its answer. *progress* hears how far it is.
+
+        Raises the `HybrisError` that the daemon reports, `DaemonError` when it dies meanwhile, or answers in
+        a way that this program does not know.
+        """
+
+        def tell(message: Message) -> None:
+            if progress is not None and isinstance(request, LongRequest):
+                progress(request.news_from(message))
+
+        try:
+            return request.answer_from(self.exchange(request.command, request.arguments, tell))
+        except msgspec.ValidationError as error:
+            raise DaemonError(
+                f"the daemon answers {request.command} in a way that this command, {VERSION}, does not know",
+                str(error),
+                "hybrisfs daemon --stop ends it, and the next command starts another.",
+            ) from error
+
+    def exchange(
         self,
         command: str,
         arguments: Message | None = None,
         progress: Callable[[Message], None] | None = None,
     ) -> Message:
-        """Have the daemon carry out `command`; return its result. `progress` hears how far it is.
-
-        Raises the `HybrisError` that the daemon reports, `DaemonError` when it dies meanwhile.
-        """
+        """The same with messages instead of records."""
         try:
             self._channel.send({"command": command, "arguments": arguments or {}})
             while (answer := self._channel.receive()) is not None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from hybrisfs.api.status import AnyVolume, Status, UnusableVolume, VolumeStatus
+
 __all__ = ["CONTENT_TYPE", "exposition"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,55 +67,50 @@ class _Metrics:
         return "".join(f"{line}\n" for metric in self._metrics.values() for line in metric.lines())
 
 
-def exposition(
-    facts: Mapping[str, Any], traffic: Mapping[str, Sequence[Mapping[str, Any]]], now: float
-) -> str:
+def exposition(facts: Status, traffic: Mapping[str, Sequence[Mapping[str, Any]]], now: float) -> str:
     """The metrics of all volumes: *facts* is what `status` answers, *traffic* the clouds of each open volume
     by its name, *now* in seconds since the epoch."""
     metrics = _Metrics()
-    daemon = facts["daemon"]
-    metrics.gauge("info", 1, "Which version runs.", version=str(daemon["version"]))
-    metrics.gauge("uptime_seconds", daemon["uptime"], "Since the daemon started.")
-    for volume in facts["volumes"]:
+    metrics.gauge("info", 1, "Which version runs.", version=facts.daemon.version)
+    metrics.gauge("uptime_seconds", facts.daemon.uptime, "Since the daemon started.")
+    for volume in facts.volumes:
         _describe_volume(metrics, volume, now)
-        for cloud in traffic.get(volume["name"], ()):
-            _describe_traffic(metrics, str(volume["name"]), cloud)
+        for cloud in traffic.get(volume.name, ()):
+            _describe_traffic(metrics, volume.name, cloud)
     return metrics.text()
 
 
-def _describe_volume(metrics: _Metrics, volume: Mapping[str, Any], now: float) -> None:
-    name = str(volume["name"])
-    metrics.gauge("usable", not volume.get("unusable"), "1 when the volume can be used.", volume=name)
-    if volume.get("unusable"):
+def _describe_volume(metrics: _Metrics, volume: AnyVolume, now: float) -> None:
+    name, usable = volume.name, isinstance(volume, VolumeStatus)
+    metrics.gauge("usable", usable, "1 when the volume can be used.", volume=name)
+    if isinstance(volume, UnusableVolume):
         return
-    mounted = volume["mountpoint"] is not None
+    mounted = volume.mountpoint is not None
     metrics.gauge("mounted", mounted, "1 when the volume is mounted.", volume=name)
-    missing = bool(volume.get("missing_mount"))
+    missing = volume.missing_mount is not None
     metrics.gauge("mount_missing", missing, "1 when it should be mounted and is not.", volume=name)
-    for key, metric, text in (
-        ("files", "files", "Regular files in the volume."),
-        ("bytes", "content_bytes", "Bytes of all files."),
-        ("pending_files", "pending_files", "Files that the clouds do not have yet."),
-        ("pending_bytes", "pending_bytes", "Bytes that wait for the clouds."),
-        ("conflicts", "conflicts", "Conflicts to be settled."),
+    for metric, value, text in (
+        ("files", volume.files, "Regular files in the volume."),
+        ("content_bytes", volume.bytes, "Bytes of all files."),
+        ("pending_files", volume.pending_files, "Files that the clouds do not have yet."),
+        ("pending_bytes", volume.pending_bytes, "Bytes that wait for the clouds."),
+        ("conflicts", volume.conflicts, "Conflicts to be settled."),
     ):
-        metrics.gauge(metric, volume[key], text, volume=name)
-    cache = volume["cache"]
-    metrics.gauge("cache_bytes", cache["bytes"], "Bytes kept on this device.", volume=name)
-    metrics.gauge("cache_budget_bytes", cache["budget"], "Most bytes to be kept here.", volume=name)
-    metrics.gauge("warnings", len(volume["warnings"]), "Warnings that status shows.", volume=name)
-    for cloud in volume["clouds"]:
+        metrics.gauge(metric, value, text, volume=name)
+    cache = volume.cache
+    metrics.gauge("cache_bytes", cache.bytes, "Bytes kept on this device.", volume=name)
+    metrics.gauge("cache_budget_bytes", cache.budget, "Most bytes to be kept here.", volume=name)
+    metrics.gauge("warnings", len(volume.warnings), "Warnings that status shows.", volume=name)
+    for cloud in volume.clouds:
         for state in _STATES:
-            labels = {"volume": name, "cloud": str(cloud["name"]), "state": state}
-            metrics.gauge("cloud_state", cloud["state"] == state, "1 for the state of the cloud.", **labels)
-    for device in volume["devices"]:
-        labels = {"volume": name, "device": str(device["name"])}
-        metrics.gauge(
-            "device_suspect", bool(device.get("suspect")), "1 when changes may be missing.", **labels
-        )
-        if not device.get("this") and device.get("last_seen") is not None:
+            labels = {"volume": name, "cloud": cloud.name, "state": state}
+            metrics.gauge("cloud_state", cloud.state == state, "1 for the state of the cloud.", **labels)
+    for device in volume.devices:
+        labels = {"volume": name, "device": device.name}
+        metrics.gauge("device_suspect", bool(device.suspect), "1 when changes may be missing.", **labels)
+        if not device.this and device.seen is not None:
             text = "Since the device was last heard of."
-            metrics.gauge("device_silent_seconds", max(0.0, now - device["last_seen"]), text, **labels)
+            metrics.gauge("device_silent_seconds", max(0.0, now - device.seen), text, **labels)
 
 
 def _describe_traffic(metrics: _Metrics, volume: str, cloud: Mapping[str, Any]) -> None:

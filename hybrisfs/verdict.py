@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from hybrisfs.api.clouds import CloudStatus
+from hybrisfs.api.status import MachinesOnly, VolumeStatus
 
 __all__ = ["Level", "Verdict", "judge", "machines_only"]
 
@@ -27,33 +30,32 @@ class Verdict:
     `needed` is on how many clouds everything is kept, `working` how many take something new."""
 
     level: Level
-    unreadable: Sequence[Mapping[str, Any]]
-    unwritable: Sequence[Mapping[str, Any]]
+    unreadable: Sequence[CloudStatus]
+    unwritable: Sequence[CloudStatus]
     needed: int
     working: int
     pending: bool
     """Whether the clouds lack something that is shown here, whoever wrote it."""
 
 
-def machines_only(volume: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What `status` says of what other devices wrote and no cloud is known to have; None when that is
+def machines_only(found: MachinesOnly | None) -> MachinesOnly | None:
+    """What other devices wrote and no cloud is known to have, as `status` tells it; None when that is
     nothing."""
-    found: Mapping[str, Any] | None = volume.get("machines_only")
-    return found if found and (found["files"] or found["devices"]) else None
+    return found if found is not None and (found.files or found.devices) else None
 
 
-def judge(volume: Mapping[str, Any]) -> Verdict:
-    """Judge a volume that can be used by what `status` says of it."""
-    clouds = volume["clouds"]
-    unreadable = [cloud for cloud in clouds if cloud["state"] in _UNREADABLE]
-    unwritable = [cloud for cloud in clouds if cloud["state"] in _UNWRITABLE]
-    needed, working = volume["f"] + volume["k"], len(clouds) - len(unwritable)
-    pending = bool(volume["pending_files"] or volume["pending_bytes"] or machines_only(volume))
-    held = bool(volume.get("transfers") and volume["transfers"]["held"])
+def judge(volume: VolumeStatus) -> Verdict:
+    """Judge a volume by what `status` says of it."""
+    clouds = volume.clouds
+    unreadable = [cloud for cloud in clouds if cloud.state in _UNREADABLE]
+    unwritable = [cloud for cloud in clouds if cloud.state in _UNWRITABLE]
+    needed, working = volume.f + volume.k, len(clouds) - len(unwritable)
+    pending = bool(volume.pending_files or volume.pending_bytes or machines_only(volume.machines_only))
+    held = volume.transfers.held is not None
     level: Level
-    if volume.get("removed"):
+    if volume.removed:
         level = "removed"
-    elif len(unreadable) > volume["f"]:
+    elif len(unreadable) > volume.f:
         level = "danger"
     elif pending:
         level = "held" if held else "short" if working < needed else "pending"

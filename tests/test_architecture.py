@@ -19,9 +19,10 @@ OURS = ("backends", "benchmarks", "cli", "dashboard", "hybrisfs", "sync", "tests
 ONLY = {
     "sync": ("sync",),
     "backends": ("backends",),
-    "cli": ("cli", "dashboard.server", "hybrisfs.client"),
-    "dashboard": ("dashboard", "hybrisfs.client"),
+    "cli": ("cli", "dashboard.server", "hybrisfs.api", "hybrisfs.client"),
+    "dashboard": ("dashboard", "hybrisfs.api", "hybrisfs.client"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
+    "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
     "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
     "hybrisfs.state": (

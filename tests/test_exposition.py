@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import re
 
+from hybrisfs.api.status import DaemonStatus, Status, UnusableVolume
 from hybrisfs.exposition import exposition
+from tests.facts import status_of
 
 _SAMPLE = re.compile(
     r'hybrisfs_[a-z_]+(\{([a-z]+="([^"\\\n]|\\[\\"n])*")(,[a-z]+="([^"\\\n]|\\[\\"n])*")*\})? -?[0-9.e+]+'
 )
-VOLUME = {
-    "name": 'na"me\n\\',
-    "mountpoint": "/mnt",
-    "files": 3,
-    "bytes": 4096,
-    "pending_files": 1,
-    "pending_bytes": 10,
-    "conflicts": 2,
-    "cache": {"bytes": 5, "budget": 10},
-    "warnings": ["x"],
-    "clouds": [{"name": "amber\udcff", "state": "down"}],
-    "devices": [
+VOLUME = status_of(
+    name='na"me\n\\',
+    mountpoint="/mnt",
+    files=3,
+    bytes=4096,
+    pending_files=1,
+    pending_bytes=10,
+    conflicts=2,
+    cache={"bytes": 5, "budget": 10},
+    warnings=["x"],
+    clouds=[{"name": "amber\udcff", "state": "down"}],
+    devices=[
         {"name": "desk", "this": True, "last_seen": 1.0},
         {"name": "laptop", "suspect": True, "last_seen": 60.0},
     ],
-}
-BROKEN = {"name": "broken", "unusable": True, "mountpoint": None}
+)
+BROKEN = UnusableVolume(name="broken", last_error="", missing_mount=None)
 TRAFFIC = {
     'na"me\n\\': [
         {
@@ -39,7 +41,7 @@ TRAFFIC = {
 
 
 def lines() -> list[str]:
-    facts = {"daemon": {"version": "1.0", "uptime": 12.5}, "volumes": [VOLUME, BROKEN]}
+    facts = Status(DaemonStatus("1.0", 1, 12.5), [VOLUME, BROKEN])
     return exposition(facts, TRAFFIC, 100.0).splitlines()
 
 

@@ -38,6 +38,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.member_table import MemberTable
@@ -88,10 +89,10 @@ class Compactor:
         self._shrink()
         return done
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> LogStatus:
         """What `status` and `gc` tell; called with the volume's lock held."""
         dropped = self._bodies.dropped()
-        return {"dropped": dropped.updates, "freed_bytes": dropped.bytes, "kept": self._bodies.left()}
+        return LogStatus(dropped.updates, dropped.bytes, self._bodies.left())
 
     # -- here ------------------------------------------------------------------------------------
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.api import clouds as api
+from hybrisfs.api.request import Handler, Moved
+from hybrisfs.daemon.interfaces import CloudControl
 from hybrisfs.daemon.slots import Slots
-from hybrisfs.wire import Message
 
 __all__ = ["CloudCommands"]
 
@@ -18,78 +17,51 @@ class CloudCommands:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "cloud list": self._list,
-            "cloud test": self._test,
-            "cloud add": self._add,
-            "cloud adopt": self._adopt,
-            "cloud retain": self._retain,
-            "cloud drain": self._drain,
-            "cloud remove": self._remove,
-            "cloud replace": self._replace,
-            "cloud wait": self._wait,
-            "volume redundancy": self._redundancy,
-            "volume redundancy wait": self._wait_rewritten,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                api.CloudListRequest.answered_by(self._list),
+                api.CloudTestRequest.answered_by(lambda asked: self._of(asked.name).test(asked.cloud)),
+                api.CloudAddRequest.answered_by(self._add),
+                api.CloudAdoptRequest.answered_by(lambda asked: self._of(asked.name).adopt(asked.cloud)),
+                api.CloudRetainRequest.answered_by(self._retain),
+                api.CloudDrainRequest.answered_by(lambda asked: self._of(asked.name).drain(asked.cloud)),
+                api.CloudRemoveRequest.answered_by(lambda asked: self._of(asked.name).remove(asked.cloud)),
+                api.CloudReplaceRequest.answered_by(self._replace),
+                api.CloudWaitRequest.answered_by(self._wait),
+                api.RedundancyRequest.answered_by(self._redundancy),
+                api.RedundancyWaitRequest.answered_by(self._wait_rewritten),
+            ]
+        )
 
-    def _volume(self, arguments: Message) -> OpenVolume:
-        return self._slots.get(read.optional_text(arguments, "name")).open()
+    def _of(self, volume: str | None) -> CloudControl:
+        return self._slots.get(volume).open().clouds
 
-    def _list(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        return {"name": volume.name, "clouds": volume.clouds.all()}
+    def _list(self, asked: api.CloudListRequest) -> api.Clouds:
+        volume = self._slots.get(asked.name).open()
+        return api.Clouds(volume.name, volume.clouds.all())
 
-    def _test(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        return {"name": volume.name, **volume.clouds.test(read.text(arguments, "cloud"))}
+    def _add(self, asked: api.CloudAddRequest) -> api.AddedCloud:
+        return self._of(asked.name).add(asked.url, asked.cloud_name, asked.days or None)
 
-    def _add(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        url, name = read.text(arguments, "url"), read.optional_text(arguments, "cloud_name")
-        days = read.number(arguments, "days")
-        added = volume.clouds.add(url, name, days) if days else volume.clouds.add(url, name)
-        return {"name": volume.name, **added}
+    def _retain(self, asked: api.CloudRetainRequest) -> api.KeptCloud:
+        return self._of(asked.name).retain(asked.cloud, asked.days or 0)
 
-    def _retain(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        days = read.number(arguments, "days")
-        return {"name": volume.name, **volume.clouds.retain(read.text(arguments, "cloud"), days or 0)}
+    def _replace(self, asked: api.CloudReplaceRequest) -> api.ReplacedCloud:
+        return self._of(asked.name).replace(asked.cloud, asked.url)
 
-    def _adopt(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        return {"name": volume.name, **volume.clouds.adopt(read.text(arguments, "cloud"))}
-
-    def _drain(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        return {"name": volume.name, **volume.clouds.drain(read.text(arguments, "cloud"))}
-
-    def _remove(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        return {"name": volume.name, **volume.clouds.remove(read.text(arguments, "cloud"))}
-
-    def _replace(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        facts = volume.clouds.replace(read.text(arguments, "cloud"), read.text(arguments, "url"))
-        return {"name": volume.name, **facts}
-
-    def _wait(self, arguments: Message, progress: Progress) -> Message:
-        volume = self._volume(arguments)
+    def _wait(self, asked: api.CloudWaitRequest, tell: Callable[[Moved], None]) -> api.Waited:
+        volume = self._slots.get(asked.name).open()
         done, trouble = volume.clouds.wait(
-            read.text(arguments, "cloud"),
-            read.seconds(arguments, "timeout"),
-            lambda done, total: progress({"done": done, "total": total}),
+            asked.cloud, asked.timeout, lambda done, total: tell(Moved(done, total))
         )
-        return {"name": volume.name, "done": done, "trouble": trouble}
+        return api.Waited(volume.name, done, trouble)
 
-    def _redundancy(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        f, k = read.number(arguments, "f"), read.number(arguments, "k")
-        return {"name": volume.name, **volume.clouds.change_redundancy(f, k)}
+    def _redundancy(self, asked: api.RedundancyRequest) -> api.Redundancy:
+        return self._of(asked.name).change_redundancy(asked.f, asked.k)
 
-    def _wait_rewritten(self, arguments: Message, progress: Progress) -> Message:
-        volume = self._volume(arguments)
+    def _wait_rewritten(self, asked: api.RedundancyWaitRequest, tell: Callable[[Moved], None]) -> api.Waited:
+        volume = self._slots.get(asked.name).open()
         done, trouble = volume.clouds.wait_rewritten(
-            read.seconds(arguments, "timeout"),
-            lambda done, total: progress({"done": done, "total": total}),
+            asked.timeout, lambda done, total: tell(Moved(done, total))
         )
-        return {"name": volume.name, "done": done, "trouble": trouble}
+        return api.Waited(volume.name, done, trouble)

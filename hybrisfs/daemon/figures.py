@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from hybrisfs.api.clouds import Cloud
+from hybrisfs.api.status import Status
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import OpenVolume
@@ -25,7 +27,7 @@ __all__ = ["FigureCommands"]
 class FigureCommands:
     """Answers from what is counted anyway; no cloud is asked."""
 
-    def __init__(self, slots: Slots, recorder: Recorder, status: Callable[[], Message]) -> None:
+    def __init__(self, slots: Slots, recorder: Recorder, status: Callable[[], Status]) -> None:
         """*status* is what `status` answers, without a look at the clouds."""
         self._slots = slots
         self._recorder = recorder
@@ -71,7 +73,7 @@ class FigureCommands:
     def _cost(self, arguments: Message, _: Progress) -> Message:
         volume = self._volume(arguments)
         months, prices = self._recorder.months(volume.name), load_prices()
-        clouds = [_charged(one, months.get(one["number"], []), prices) for one in volume.clouds.all()]
+        clouds = [_charged(one, months.get(one.number, []), prices) for one in volume.clouds.all()]
         return {
             "name": volume.name,
             "month": time.strftime("%Y-%m"),
@@ -82,17 +84,17 @@ class FigureCommands:
         }
 
 
-def _charged(cloud: Mapping[str, Any], months: list[Month], prices: Mapping[str, Prices]) -> dict[str, Any]:
+def _charged(cloud: Cloud, months: list[Month], prices: Mapping[str, Prices]) -> dict[str, Any]:
     """What one cloud costs. Storage is that of the whole volume for a whole month, as it is now; requests and
     bytes are those of this device so far."""
     now = time.strftime("%Y-%m")
     use = next((one.use for one in months if one.name == now), Use())
-    provider = provider_of(cloud["url"])
-    charged = None if provider is None else bill(use, cloud["bytes"], prices[provider])
+    provider = provider_of(cloud.url)
+    charged = None if provider is None else bill(use, cloud.bytes, prices[provider])
     return {
-        "name": cloud["name"],
+        "name": cloud.name,
         "provider": provider,
-        "stored": cloud["bytes"],
+        "stored": cloud.bytes,
         "use": asdict(use),
         "bill": None if charged is None else {**asdict(charged), "total": charged.total},
         "before": [{"month": one.name, "use": asdict(one.use)} for one in months if one.name != now],

@@ -5,15 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from hybrisfs.api import clouds as api
+from hybrisfs.api import versions
+from hybrisfs.api.decisions import Conflict, Deletion
+from hybrisfs.api.devices import Device, DeviceRole
+from hybrisfs.api.maintenance import Check, Dropped, Repair, Scrub
+from hybrisfs.api.mirrors import Imported, Mirror
+from hybrisfs.api.pairing import Admission, Invitation
+from hybrisfs.api.places import SecretsOfPlace, TriedPlace
+from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
+from hybrisfs.api.status import VolumeStatus
+from hybrisfs.api.transfers import Transfers
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.orphans import Orphans
 from hybrisfs.kv.salvage import Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
-from hybrisfs.wire import Message
 
 __all__ = [
     "Browsing",
@@ -34,6 +45,9 @@ __all__ = [
     "VolumeKind",
     "describe",
 ]
+
+
+_Facts = TypeVar("_Facts", covariant=True)
 
 
 class Cloud(Protocol):
@@ -58,22 +72,19 @@ class Config(Protocol):
     def k(self) -> int: ...
 
 
-class Report(Protocol):
-    """What a check found."""
+class Report(Protocol[_Facts]):
+    """What came out of work that takes long."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """ "problems": each with "where", "what" and "severity"; "checked": how much of what."""
+    def facts(self) -> _Facts: ...
 
 
 class PairingWork(Protocol):
     """An invitation that waits for a device."""
 
     @property
-    def facts(self) -> dict[str, object]:
-        """ "code", "qr" (lines) and "expires" (seconds since the epoch)."""
-
-    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
-        """Let a device in; what is known of it. Raises `HybrisError`."""
+    def facts(self) -> Invitation: ...
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> Admission:
+        """Let a device in. Raises `HybrisError`."""
 
 
 class ContentControl(Protocol):
@@ -108,13 +119,14 @@ class SettingsControl(Protocol):
 class VersionControl(Protocol):
     """What a volume was before. Paths are relative to its root; see `hybrisfs.volume.versions`."""
 
-    def all(self, path: str) -> dict[str, Any]: ...
-    def log(self, path: str, limit: int) -> dict[str, Any]: ...
-    def removed(self, folder: str) -> dict[str, Any]: ...
-    def moments(self) -> dict[str, Any]: ...
+    def all(self, path: str) -> versions.Versions: ...
+    def log(self, path: str, limit: int) -> versions.Changes: ...
+    def removed(self, folder: str) -> versions.RemovedFiles: ...
+    def moments(self) -> versions.Moments: ...
     def reader(self, path: str, at: str | None, number: int | None) -> VersionBytes: ...
-    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> dict[str, Any]:
-        """ "path" and "files"."""
+    def restore(
+        self, path: str, at: str | None, number: int | None, target: str | None
+    ) -> versions.Restored: ...
 
 
 class VersionBytes(Protocol):
@@ -128,35 +140,27 @@ class VersionBytes(Protocol):
 class CloudControl(Protocol):
     """The clouds of a volume. A cloud is named by its name or URL."""
 
-    def all(self) -> list[dict[str, Any]]:
-        """Each with "name", "url", "use", "objects", "bytes", "state", "reason" and "trouble"."""
-
+    def all(self) -> list[api.Cloud]: ...
     def traffic(self) -> Sequence[CloudTraffic]:
         """What was counted of each since the volume was opened, and what is under way."""
 
-    def test(self, which: str) -> dict[str, Any]:
-        """ "cloud", "seconds" by what was tried, and "retention": what it keeps of deleted objects."""
+    def test(self, which: str) -> api.TestedCloud: ...
+    def retain(self, which: str, days: int) -> api.KeptCloud:
+        """0 *days*: keep nothing."""
 
-    def retain(self, which: str, days: int) -> dict[str, Any]:
-        """ "cloud", "retention", and "note", what to know of it. 0 *days*: keep nothing."""
+    def add(self, url: str, name: str | None, days: int | None = None) -> api.AddedCloud:
+        """With *days* as `retain` does, too."""
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
-        """ "cloud", its name; so do the next four. With *days* as `retain` does, too."""
-
-    def adopt(self, which: str) -> dict[str, Any]: ...
-    def drain(self, which: str) -> dict[str, Any]: ...
-    def remove(self, which: str) -> dict[str, Any]: ...
-    def replace(self, which: str, url: str) -> dict[str, Any]:
-        """With "added", the name of the new one."""
-
+    def adopt(self, which: str) -> api.NamedCloud: ...
+    def drain(self, which: str) -> api.NamedCloud: ...
+    def remove(self, which: str) -> api.NamedCloud: ...
+    def replace(self, which: str, url: str) -> api.ReplacedCloud: ...
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]:
         """Whether the cloud has gone, and what keeps it."""
 
-    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
-        """ "f" and "k"."""
-
+    def change_redundancy(self, f: int | None, k: int | None) -> api.Redundancy: ...
     def wait_rewritten(
         self, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]: ...
@@ -175,11 +179,11 @@ class Browsing(Protocol):
 class MaintenanceControl(Protocol):
     """Looking after the clouds of a volume. *step* is told stage, done and total; it may raise to stop."""
 
-    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> Report:
-        """Verify the given share of what the clouds hold: "clouds", "problems" and "wrong"."""
+    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> Report[Scrub]:
+        """Verify the given share of what the clouds hold."""
 
-    def repair(self, step: Callable[[str, int, int], None]) -> Report:
-        """Put right what is wrong: "clouds", "problems", "repaired" and "failed"."""
+    def repair(self, step: Callable[[str, int, int], None]) -> Report[Repair]:
+        """Put right what is wrong."""
 
     def trusted(self) -> Collection[int]:
         """The clouds that have just been seen to be the volume's."""
@@ -204,9 +208,7 @@ class TransferControl(Protocol):
     def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None: ...
     def pause(self, seconds: float | None) -> None: ...
     def resume(self) -> None: ...
-    def facts(self) -> dict[str, Any]:
-        """ "up" and "down", each with "timetable", "rate", "changes_at" and "then"; "on_metered", "held" and
-        "paused_until"."""
+    def facts(self) -> Transfers: ...
 
 
 class RecoveryControl(Protocol):
@@ -233,10 +235,17 @@ class Recovered(Protocol):
     def agreed(self) -> bool: ...
 
 
+class Discarded(Protocol):
+    """What no file needs any more."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `Collected` tells of it."""
+
+
 class CollectorControl(Protocol):
     """Discarding what nobody needs."""
 
-    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> Report:
+    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> Discarded:
         """Discard what all devices have agreed on; with *dry_run*, only look."""
 
 
@@ -245,13 +254,10 @@ class MirrorControl(Protocol):
 
     @property
     def directories(self) -> Sequence[Path]: ...
-    def all(self) -> list[dict[str, Any]]:
-        """Each with "directory", "at", "state", "reason", "names" and more; see `mirror.worker`. So do the
-        next three for one."""
-
-    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> dict[str, Any]: ...
-    def remove(self, directory: Path) -> dict[str, Any]: ...
-    def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]: ...
+    def all(self) -> list[Mirror]: ...
+    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> Mirror: ...
+    def remove(self, directory: Path) -> Mirror: ...
+    def decide(self, directory: Path, *, accept: bool) -> Mirror: ...
     def bring_in(
         self,
         directory: Path,
@@ -260,7 +266,7 @@ class MirrorControl(Protocol):
         *,
         dry_run: bool,
         replace: bool,
-    ) -> Report:
+    ) -> Imported:
         """Import a folder."""
 
 
@@ -301,21 +307,18 @@ class OpenVolume(Protocol):
         that is closed to its owner is opened for it."""
 
     def unmount(self, *, lazy: bool = False) -> None: ...
-    def status(self, *, look: bool = True) -> dict[str, Any]:
+    def status(self, *, look: bool = True) -> VolumeStatus:
         """How it is; with *look*, after a look at the clouds."""
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
-    def drop_cache(self) -> dict[str, int]: ...
-    def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report: ...
+    def drop_cache(self) -> Dropped: ...
+    def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> Report[Check]: ...
     def invite(
         self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
     ) -> PairingWork:
         """*reader*, *folders*: see `set_role`."""
 
-    def role_of(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), whether it only reads ("reader"), the paths of the "folders" that it
-        is limited to, None when it is not, and who has "proposed" that it does less, if anybody has."""
-
+    def role_of(self, device: str) -> DeviceRole: ...
     def set_role(
         self,
         device: str,
@@ -323,43 +326,26 @@ class OpenVolume(Protocol):
         reader: bool = False,
         folders: Sequence[str] = (),
         passphrase: str | None = None,
-    ) -> dict[str, object]:
+    ) -> DeviceRole:
         """The same, after it was said that it is a reader, or limited to *folders*, paths in the volume, or a
         full member; with the *passphrase* of a recovery kit by that one."""
 
-    def devices(self) -> list[dict[str, object]]: ...
+    def devices(self) -> list[Device]: ...
     def rename_device(self, device: str, name: str) -> None: ...
-    def admitted_by(self, device: str) -> dict[str, object]:
-        """Its "id" and name ("device"), and "admitted": the same of those that it has let in."""
-
-    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
-        """Its "id" and name ("device"), and whether it belongs to the volume now ("kept")."""
-
+    def admitted_by(self, device: str) -> Admitted: ...
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice: ...
     def remove_device(
         self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
-    ) -> dict[str, object]:
-        """Whether that "counts" and is "final"; its "id" and name ("device"), the same of those that it has
-        let in and are "removed" with it, or "remain", the URLs of the "clouds" that it may still have secrets
-        of, and the "charges" that are proven against it."""
-
+    ) -> RemovedDevice: ...
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may."""
 
-    def check_proof(self, proof: bytes) -> dict[str, object]:
-        """What such a file proves: "kind", "what", "at", "id"; the "device", if it is of this volume."""
-
-    def conflicts(self) -> list[dict[str, object]]: ...
+    def check_proof(self, proof: bytes) -> Proof: ...
+    def conflicts(self) -> list[Conflict]: ...
     def settle_conflict(self, path: str, *, keep_all: bool) -> None: ...
-    def deletions(self) -> list[dict[str, object]]: ...
+    def deletions(self) -> list[Deletion]: ...
     def decide_deletion(self, which: str, *, undo: bool) -> None: ...
     def close(self) -> None: ...
-
-
-class Rebuilt(Protocol):
-    """What became of a damaged volume."""
-
-    def as_dict(self) -> dict[str, object]:
-        """ "set_aside", where the damaged files are; "recovered" and "lost", paths of what no cloud had."""
 
 
 class VolumeKind(Protocol):
@@ -374,12 +360,11 @@ class VolumeKind(Protocol):
         """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
         code."""
 
-    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
-        """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known",
-        whether there are some; "cloud", its URL."""
+    def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
+        """What the cloud at *url* can be given."""
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
-        """Try out what may become a cloud: "cloud" and "seconds". Secrets are kept when it answers; without
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
+        """Try out what may become a cloud. Secrets are kept when it answers; without
         any it is asked with those that there are."""
 
     def recover(
@@ -403,7 +388,7 @@ class VolumeKind(Protocol):
     def list(self, home: Home) -> Sequence[Config]: ...
 
 
-def describe(config: Config) -> Message:
+def describe(config: Config) -> Volume:
     """A volume as answers show it."""
-    clouds = [{"name": cloud.name, "url": cloud.url} for cloud in config.clouds]
-    return {"name": config.name, "clouds": clouds, "f": config.f, "k": config.k}
+    clouds = [CloudUrl(cloud.name, cloud.url) for cloud in config.clouds]
+    return Volume(config.name, clouds, config.f, config.k)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.api import maintenance
+from hybrisfs.api.request import message_of
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.slots import Slots
@@ -113,17 +115,17 @@ class KeyValueCommands:
         else:
             found, deleted, failed = orphans.delete(former=read.flag(arguments, "former"))
         failures = [{"cloud": cloud, "why": why} for cloud, why in failed.items()]
-        return {**unnamed_values(found), "deleted": deleted, "failed": failures}
+        return {**message_of(unnamed_values(found)), "deleted": deleted, "failed": failures}
 
     def _rebuild(self, arguments: Message, _: Progress) -> Message:
         aside, salvaged = self._slots.get(read.text(arguments, "name")).open().key_values.rebuild()
         return {"set_aside": str(aside), **salvaged._asdict()}
 
 
-def unnamed_values(found: UnnamedValues) -> Message:
+def unnamed_values(found: UnnamedValues) -> maintenance.UnnamedValues:
     """How many objects of values nothing names, for people."""
     unnamed, former = found.counts
-    return {"unnamed": unnamed, "former": former, "of_others": found.of_others}
+    return maintenance.UnnamedValues(unnamed, former, found.of_others)
 
 
 def _key(arguments: Message) -> Key:

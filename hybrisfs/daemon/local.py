@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backends.credentials import CredentialStore
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Rebuilt, Recovered
+from hybrisfs.api.places import SecretsOfPlace, TriedPlace
+from hybrisfs.api.volumes import Rebuilt
+from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
@@ -45,10 +47,10 @@ class LocalVolumes:
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
         return Joining(home, code, name, own_name or default_device_name()).run
 
-    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+    def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         return describe_secrets(url, CredentialStore(home.credentials))
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
         home.prepare()
         store, places = CredentialStore(home.credentials), OwnPlaces(home)
         return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
+import msgspec
+
+from hybrisfs.api.maintenance import (
+    CacheDropRequest,
+    CheckedVolume,
+    Collected,
+    FsckRequest,
+    GcRequest,
+    RepairedVolume,
+    RepairRequest,
+    ScrubbedVolume,
+    ScrubRequest,
+    UnnamedValues,
+)
+from hybrisfs.api.request import Handler, Step, extended
+from hybrisfs.api.volumes import RebuiltVolume, VolumeRebuildRequest
 from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.key_value import unnamed_values
 from hybrisfs.daemon.slots import Slots
-from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.wire import Message
+from hybrisfs.errors import HybrisError
 
 __all__ = ["MaintenanceCommands"]
 
 log = logging.getLogger(__name__)
-
-_ALL: Final = 100.0
 
 
 class MaintenanceCommands:
@@ -26,44 +36,49 @@ class MaintenanceCommands:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "scrub": self._scrub,
-            "repair": self._repair,
-            "gc": self._gc,
-            "volume rebuild": self._rebuild,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                CacheDropRequest.answered_by(lambda asked: slots.get(asked.name).open().drop_cache()),
+                FsckRequest.answered_by(self._fsck),
+                ScrubRequest.answered_by(self._scrub),
+                RepairRequest.answered_by(self._repair),
+                GcRequest.answered_by(self._gc),
+                VolumeRebuildRequest.answered_by(self._rebuild),
+            ]
+        )
 
-    def _scrub(self, arguments: Message, progress: Progress) -> Message:
-        percent = _percent(arguments)
-        slot = self._slots.get(read.optional_text(arguments, "name"))
+    def _fsck(self, asked: FsckRequest, tell: Callable[[Step], None]) -> CheckedVolume:
+        slot = self._slots.get(asked.name)
+        report = slot.open().fsck(clouds=asked.clouds, progress=_steps(tell))
+        return extended(CheckedVolume, report.facts(), name=slot.name)
+
+    def _scrub(self, asked: ScrubRequest, tell: Callable[[Step], None]) -> ScrubbedVolume:
+        slot = self._slots.get(asked.name)
         volume = slot.open()
-        report = volume.maintenance.scrub(percent, _steps(progress))
-        return {"name": slot.name, "sample": percent, **report.as_dict(), "values": _unnamed(volume)}
+        report = volume.maintenance.scrub(asked.sample, _steps(tell))
+        return extended(
+            ScrubbedVolume, report.facts(), name=slot.name, sample=asked.sample, values=_unnamed(volume)
+        )
 
-    def _repair(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        return {"name": slot.name, **slot.open().maintenance.repair(_steps(progress)).as_dict()}
+    def _repair(self, asked: RepairRequest, tell: Callable[[Step], None]) -> RepairedVolume:
+        slot = self._slots.get(asked.name)
+        report = slot.open().maintenance.repair(_steps(tell))
+        return extended(RepairedVolume, report.facts(), name=slot.name)
 
-    def _gc(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        dry_run = read.flag(arguments, "dry_run")
+    def _gc(self, asked: GcRequest, tell: Callable[[Step], None]) -> Collected:
+        slot = self._slots.get(asked.name)
         volume = slot.open()
-        collection = volume.collector.collect(_steps(progress), dry_run=dry_run)
-        kept = volume.status(look=False)["checkpoint"]["log"]
-        return {
-            "name": slot.name,
-            "dry_run": dry_run,
-            **collection.as_dict(),
-            "log": kept,
-            "values": _unnamed(volume),
-        }
+        collection = volume.collector.collect(_steps(tell), dry_run=asked.dry_run)
+        kept = volume.status(look=False).checkpoint.log
+        told = {"name": slot.name, "dry_run": asked.dry_run, "log": kept, "values": _unnamed(volume)}
+        return msgspec.convert({**collection.as_dict(), **told}, Collected)
 
-    def _rebuild(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.text(arguments, "name"))
-        return {"name": slot.name, **slot.rebuild(_steps(progress)).as_dict()}
+    def _rebuild(self, asked: VolumeRebuildRequest, tell: Callable[[Step], None]) -> RebuiltVolume:
+        slot = self._slots.get(asked.name)
+        return extended(RebuiltVolume, slot.rebuild(_steps(tell)), name=slot.name)
 
 
-def _unnamed(volume: OpenVolume) -> Message | None:
+def _unnamed(volume: OpenVolume) -> UnnamedValues | None:
     """How many objects of values nothing names; None when that cannot be told."""
     try:
         return unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
@@ -72,12 +87,5 @@ def _unnamed(volume: OpenVolume) -> Message | None:
         return None
 
 
-def _percent(arguments: Message) -> float:
-    percent = arguments.get("sample", _ALL)
-    if not isinstance(percent, (int, float)) or isinstance(percent, bool) or not 0 < percent <= _ALL:
-        raise UsageError("sample must be a number of per cent above 0, at most 100")
-    return float(percent)
-
-
-def _steps(progress: Progress) -> Callable[[str, int, int], None]:
-    return lambda stage, done, total: progress({"stage": stage, "done": done, "total": total})
+def _steps(tell: Callable[[Step], None]) -> Callable[[str, int, int], None]:
+    return lambda stage, done, total: tell(Step(done, total, stage))

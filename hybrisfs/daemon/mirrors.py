@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from urllib.parse import unquote, urlsplit
 
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
+from hybrisfs.api.mirrors import (
+    Copied,
+    Imported,
+    ImportRequest,
+    ListedMirror,
+    MirrorAddRequest,
+    MirrorDecideRequest,
+    MirrorListRequest,
+    MirrorRemoveRequest,
+    Mirrors,
+    VolumeMirror,
+)
+from hybrisfs.api.request import Handler, extended
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home, overlaps
-from hybrisfs.wire import Message
 
 __all__ = ["MirrorCommands"]
 
@@ -22,25 +32,27 @@ class MirrorCommands:
     def __init__(self, home: Home, slots: Slots) -> None:
         self._home = home
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "mirror add": self._add,
-            "mirror list": self._list,
-            "mirror remove": self._remove,
-            "mirror decide": self._decide,
-            "import": self._import,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                MirrorAddRequest.answered_by(self._add),
+                MirrorListRequest.answered_by(self._list),
+                MirrorRemoveRequest.answered_by(self._remove),
+                MirrorDecideRequest.answered_by(self._decide),
+                ImportRequest.answered_by(self._import),
+            ]
+        )
 
-    def _add(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        directory = read.folder(arguments, "directory").resolve()
+    def _add(self, asked: MirrorAddRequest) -> VolumeMirror:
+        slot = self._slots.get(asked.name)
+        directory = Path(asked.directory).resolve()
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a folder")
         for taken, what in self._taken():
             if overlaps(taken, directory):
                 raise UsageError(f"{directory} cannot be mirrored", f"it overlaps with {what}, {taken}")
-        at = _inside(read.optional_text(arguments, "at") or directory.name)
-        facts = slot.open().mirrors.add(directory, at, read.texts(arguments, "ignore"))
-        return {"name": slot.name, **facts}
+        at = _inside(asked.at or directory.name)
+        made = slot.open().mirrors.add(directory, at, asked.ignore)
+        return extended(VolumeMirror, made, name=slot.name)
 
     def _taken(self) -> Iterator[tuple[Path, str]]:
         """Folders that must not overlap with a mirror."""
@@ -56,23 +68,26 @@ class MirrorCommands:
                 if parts.scheme == "file":
                     yield Path(unquote(parts.path)).resolve(), f"the cloud {cloud.name}"
 
-    def _list(self, arguments: Message, _: Progress) -> Message:
-        name = read.optional_text(arguments, "name")
-        slots = self._slots.all() if name is None else [self._slots.get(name)]
-        return {
-            "mirrors": [{"volume": slot.name, **one} for slot in slots for one in slot.open().mirrors.all()]
-        }
+    def _list(self, asked: MirrorListRequest) -> Mirrors:
+        slots = self._slots.all() if asked.name is None else [self._slots.get(asked.name)]
+        return Mirrors(
+            [
+                extended(ListedMirror, one, volume=slot.name)
+                for slot in slots
+                for one in slot.open().mirrors.all()
+            ]
+        )
 
-    def _remove(self, arguments: Message, _: Progress) -> Message:
-        directory = read.folder(arguments, "directory").resolve()
+    def _remove(self, asked: MirrorRemoveRequest) -> VolumeMirror:
+        directory = Path(asked.directory).resolve()
         slot = self._mirroring(directory)
-        return {"name": slot.name, **slot.open().mirrors.remove(directory)}
+        return extended(VolumeMirror, slot.open().mirrors.remove(directory), name=slot.name)
 
-    def _decide(self, arguments: Message, _: Progress) -> Message:
-        directory = read.folder(arguments, "directory").resolve()
+    def _decide(self, asked: MirrorDecideRequest) -> VolumeMirror:
+        directory = Path(asked.directory).resolve()
         slot = self._mirroring(directory)
-        facts = slot.open().mirrors.decide(directory, accept=read.flag(arguments, "accept"))
-        return {"name": slot.name, **facts}
+        decided = slot.open().mirrors.decide(directory, accept=asked.accept)
+        return extended(VolumeMirror, decided, name=slot.name)
 
     def _mirroring(self, directory: Path) -> Slot:
         for slot in self._slots.all():
@@ -80,28 +95,21 @@ class MirrorCommands:
                 return slot
         raise UsageError(f"{directory} is not mirrored", "", "hybrisfs mirror list shows what is.")
 
-    def _import(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        directory = read.folder(arguments, "directory").resolve()
+    def _import(self, asked: ImportRequest, tell: Callable[[Copied], None]) -> Imported:
+        slot = self._slots.get(asked.name)
+        directory = Path(asked.directory).resolve()
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a folder")
         mountpoint = slot.mountpoint()
         if mountpoint is not None and (mountpoint == directory or mountpoint in directory.parents):
             raise UsageError(f"{directory} is in the volume already")
-        into = _inside(read.optional_text(arguments, "into") or directory.name)
-        report = slot.open().mirrors.bring_in(
+        return slot.open().mirrors.bring_in(
             directory,
-            into,
-            lambda what, done, total: progress({"what": what, "done": done, "total": total}),
-            dry_run=read.flag(arguments, "dry_run"),
-            replace=read.flag(arguments, "replace"),
+            _inside(asked.into or directory.name),
+            lambda what, done, total: tell(Copied(done, total, what)),
+            dry_run=asked.dry_run,
+            replace=asked.replace,
         )
-        return {
-            "name": slot.name,
-            "into": str(into),
-            "dry_run": read.flag(arguments, "dry_run"),
-            **report.as_dict(),
-        }
 
 
 def _inside(text: str) -> PurePath:

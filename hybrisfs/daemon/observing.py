@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from hybrisfs.api.status import VolumeStatus
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.desktop import Desktop
@@ -22,6 +23,7 @@ from hybrisfs.daemon.page_opener import PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.events.changes import Happening, Observer
+from hybrisfs.events.conditions import Facts
 from hybrisfs.events.event import Event
 from hybrisfs.events.notices import NoticeBoard
 from hybrisfs.events.record import EventRecord
@@ -50,7 +52,7 @@ class _Watched:
         self.observer = Observer()
         self.observer.remember(record.all())
         self.board = NoticeBoard()
-        self.facts: Message | None = None
+        self.facts: Facts | None = None
         self.tried = float("-inf")  # when it was last opened, in vain
 
 
@@ -58,7 +60,7 @@ class Observing:
     """One thread that looks at all open volumes, from `start` to `stop`, and the command `events`."""
 
     def __init__(
-        self, home: Home, slots: Slots, facts_of: Callable[[Slot], Message], desktop: Desktop | None = None
+        self, home: Home, slots: Slots, facts_of: Callable[[Slot], Facts], desktop: Desktop | None = None
     ) -> None:
         """*facts_of* is what `status` says of a volume, without asking its clouds."""
         self._home = home
@@ -95,10 +97,10 @@ class Observing:
         self._home.runtime.joinpath(_STATUS_FILE).unlink(missing_ok=True)
         self._desktop.close()
 
-    def date(self, facts: Message) -> None:
+    def date(self, facts: VolumeStatus) -> None:
         """Put into what `status` says since when clouds have been in trouble, as earlier daemons saw it."""
         with self._condition:
-            self._of(str(facts["name"])).observer.date(facts)
+            self._of(facts.name).observer.date(facts)
 
     def look(self, now: float) -> None:
         """Look at all open volumes once; *now* in seconds since the epoch."""
@@ -108,13 +110,13 @@ class Observing:
             with self._condition:
                 watched = self._of(slot.name)
                 events = self._keep(slot.name, watched.observer.look(facts, now), now)
-            if facts.get("notifications", True):
+            if not isinstance(facts, VolumeStatus) or facts.notifications:
                 for action in watched.board.take(events, now):
                     self._desktop.carry_out(slot.name, action)
             summaries.append(summary(facts))
         self._tell_panels(summaries)
 
-    def _facts(self, slot: Slot, now: float) -> Message:
+    def _facts(self, slot: Slot, now: float) -> Facts:
         """What is known of a volume. One that cannot be opened is not tried again at every look."""
         with self._condition:
             watched = self._of(slot.name)

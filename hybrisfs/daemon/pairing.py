@@ -10,12 +10,13 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
-from hybrisfs.daemon.control import Progress
+from msgspec.structs import replace
+
+from hybrisfs.api.pairing import PairingNews
 from hybrisfs.errors import UsageError
 from hybrisfs.pairing import Dialogue, Peer
-from hybrisfs.wire import Message
 
 __all__ = ["Pairing", "Pairings"]
 
@@ -25,18 +26,22 @@ _TELL_EVERY: Final = 0.2  # seconds; the channel drops what comes faster than ev
 _GLANCE: Final = 0.2
 
 
-class Pairing:
+_Result = TypeVar("_Result")
+
+
+class Pairing(Generic[_Result]):
     """One pairing. *work* is given the dialogue and the event that ends it, and returns the result."""
 
-    def __init__(self, facts: Message, work: Callable[[Dialogue, threading.Event], Message]) -> None:
+    def __init__(self, news: PairingNews, work: Callable[[Dialogue, threading.Event], _Result]) -> None:
+        """*news* is what is told at first."""
         self.id = secrets.token_hex(8)
         self._lock = threading.Lock()
-        self._facts: Message = {"pairing": self.id, **facts}
+        self._news = replace(news, pairing=self.id)
         self._work = work
         self._stop = threading.Event()
         self._answered = threading.Event()
         self._accepted = False
-        self._result: Message | None = None
+        self._result: _Result | None = None
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="pairing", daemon=True)
 
@@ -49,7 +54,7 @@ class Pairing:
 
     def _note(self, **facts: object) -> None:
         with self._lock:  # the clouds' threads tell of their progress meanwhile
-            self._facts = {**self._facts, **facts}
+            self._news = replace(self._news, **facts)
 
     def _show(self, comparison: str) -> None:
         self._note(comparison=comparison)
@@ -71,12 +76,12 @@ class Pairing:
             self._accepted = accept
             self._answered.set()
 
-    def carry_through(self, progress: Progress) -> Message:
-        """Run it, telling *progress* where it stands; its result. It ends when nobody listens any more."""
+    def carry_through(self, tell: Callable[[PairingNews], None]) -> _Result:
+        """Run it, telling where it stands; its result. It ends when nobody listens any more."""
         self._thread.start()
         try:
             while self._thread.is_alive():
-                progress(dict(self._facts))
+                tell(self._news)
                 self._thread.join(_TELL_EVERY)
         finally:
             self._stop.set()
@@ -92,14 +97,14 @@ class Pairings:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pairings: dict[str, Pairing] = {}
+        self._pairings: dict[str, Pairing[Any]] = {}
 
-    def carry_through(self, pairing: Pairing, progress: Progress) -> Message:
+    def carry_through(self, pairing: Pairing[_Result], tell: Callable[[PairingNews], None]) -> _Result:
         """See `Pairing.carry_through`."""
         with self._lock:
             self._pairings[pairing.id] = pairing
         try:
-            return pairing.carry_through(progress)
+            return pairing.carry_through(tell)
         finally:
             with self._lock:
                 del self._pairings[pairing.id]

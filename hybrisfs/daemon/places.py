@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
+from hybrisfs.api.places import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
+from hybrisfs.api.request import Handler
 from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.home import Home, check_volume_name
-from hybrisfs.wire import Message
 
 __all__ = ["PlaceCommands"]
 
@@ -19,26 +16,20 @@ class PlaceCommands:
     def __init__(self, home: Home, kind: VolumeKind) -> None:
         self._home = home
         self._kind = kind
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "place secrets": self._secrets,
-            "place try": self._try,
-            "place suggestions": self._suggestions,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                PlaceSecretsRequest.answered_by(lambda asked: kind.describe_secrets(home, asked.url)),
+                PlaceTryRequest.answered_by(lambda asked: kind.try_place(home, asked.url, asked.secrets)),
+                PlaceSuggestionsRequest.answered_by(self._suggestions),
+            ]
+        )
 
-    def _secrets(self, arguments: Message, _: Progress) -> Message:
-        return self._kind.describe_secrets(self._home, read.text(arguments, "url"))
-
-    def _try(self, arguments: Message, _: Progress) -> Message:
-        url, secrets = read.text(arguments, "url"), read.optional_secrets(arguments, "secrets")
-        return self._kind.try_place(self._home, url, secrets)
-
-    def _suggestions(self, arguments: Message, _: Progress) -> Message:
+    def _suggestions(self, asked: PlaceSuggestionsRequest) -> Suggestions:
         """Where a volume of that name may be mounted, and local folders that may play its clouds."""
-        name = check_volume_name(read.text(arguments, "name"))
+        name = check_volume_name(asked.name)
         usual = self._home.default_mountpoint
         first = not self._kind.list(self._home)
         folders = [self._home.data / "clouds" / name / f"cloud-{number}" for number in (1, 2, 3)]
-        return {
-            "mountpoint": str(usual if first else usual.with_name(name)),
-            "clouds": [folder.as_uri() for folder in folders],
-        }
+        return Suggestions(
+            str(usual if first else usual.with_name(name)), [folder.as_uri() for folder in folders]
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from hybrisfs.api.request import message_of
 from hybrisfs.daemon import arguments as read
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind, describe
@@ -59,7 +60,7 @@ class RecoveryCommands:
             )
         self._slots.get(recovered.config.name).open()
         return {
-            "volume": describe(recovered.config),
+            "volume": message_of(describe(recovered.config)),
             "missing": list(recovered.missing),
             "agreed": recovered.agreed,
         }

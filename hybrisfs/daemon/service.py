@@ -10,14 +10,45 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from msgspec import UNSET
 
 from backends.errors import StoreError
 from hybrisfs import VERSION
-from hybrisfs.daemon import arguments as read
+from hybrisfs.api.mounts import (
+    Mounted,
+    MountRequest,
+    StillMounted,
+    UmountRequest,
+    Unmounted,
+    WaitUnmountedRequest,
+)
+from hybrisfs.api.request import Handler, Moved, Named, extended
+from hybrisfs.api.status import (
+    AnyVolume,
+    DaemonStatus,
+    Status,
+    StatusRequest,
+    Synced,
+    SyncRequest,
+    UnusableVolume,
+)
+from hybrisfs.api.volumes import (
+    ListedVolume,
+    MadeVolume,
+    QuickstartRequest,
+    Started,
+    VolumeCreateRequest,
+    VolumeListRequest,
+    Volumes,
+    VolumeSetRequest,
+    VolumeSettings,
+)
 from hybrisfs.daemon.browsing import BrowsingCommands
 from hybrisfs.daemon.clouds import CloudCommands
 from hybrisfs.daemon.control import Progress
+from hybrisfs.daemon.decisions import DecisionCommands
 from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind, describe
 from hybrisfs.daemon.key_value import KeyValueCommands
@@ -64,18 +95,7 @@ class Daemon:
         self._stopping = threading.Event()
         self._started = time.monotonic()
         self._observing = Observing(home, self._slots, partial(self._status_of, look=False))
-        self._commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "quickstart": self._quickstart,
-            "volume create": self._volume_create,
-            "volume list": self._volume_list,
-            "volume set": self._volume_set,
-            "mount": self._mount,
-            "wait unmounted": self._wait_unmounted,
-            "umount": self._umount,
-            "status": self._status,
-            "sync": self._sync,
-            "cache drop": self._cache_drop,
-            "fsck": self._fsck,
+        self._commands: dict[str, Handler] = {
             **BrowsingCommands(self._slots).commands,
             **FigureCommands(self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
@@ -85,10 +105,24 @@ class Daemon:
             **PlaceCommands(home, kind).commands,
             **MirrorCommands(home, self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
+            **DecisionCommands(self._slots).commands,
             **TransferCommands(self._slots).commands,
             **VersionCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
             **RecoveryCommands(home, kind, self._slots, self._creating).commands,
+            **dict(
+                [
+                    QuickstartRequest.answered_by(self._quickstart),
+                    VolumeCreateRequest.answered_by(self._volume_create),
+                    VolumeListRequest.answered_by(self._volume_list),
+                    VolumeSetRequest.answered_by(self._volume_set),
+                    MountRequest.answered_by(self._mount),
+                    WaitUnmountedRequest.answered_by(self._wait_unmounted),
+                    UmountRequest.answered_by(self._umount),
+                    StatusRequest.answered_by(self._status),
+                    SyncRequest.answered_by(self._sync),
+                ]
+            ),
         }
 
     def start(self, last: Life | None = None) -> None:
@@ -155,47 +189,40 @@ class Daemon:
         except Exception:
             log.exception("cannot open %s", slot.name)
 
-    def _quickstart(self, arguments: Message, _: Progress) -> Message:
-        chosen = read.optional_folder(arguments, "directory")
+    def _quickstart(self, asked: QuickstartRequest) -> Started:
         clouds = [(self._home.data / "clouds" / name).as_uri() for name in _QUICKSTART_CLOUDS]
         with self._creating:
             created = all(config.name != _QUICKSTART_VOLUME for config in self._slots.configs())
             if created:
                 self._kind.create(self._home, _QUICKSTART_VOLUME, clouds, None, None)
         slot = self._slots.get(_QUICKSTART_VOLUME)
+        chosen = None if asked.directory is None else Path(asked.directory)
         directory = chosen or slot.mountpoint() or self._home.default_mountpoint
         mounted = slot.mount(WantedMount(directory.resolve()), make=True)
         config = next(config for config in self._slots.configs() if config.name == _QUICKSTART_VOLUME)
-        return {
-            "volume": describe(config),
-            "created": created,
-            "mounted": mounted,
-            "mountpoint": _shown(slot.mountpoint()),
-        }
+        return Started(describe(config), created, mounted, _shown(slot.mountpoint()))
 
-    def _volume_create(self, arguments: Message, _: Progress) -> Message:
-        name, clouds = read.text(arguments, "name"), read.texts(arguments, "clouds")
-        f, k = read.number(arguments, "f"), read.number(arguments, "k")
+    def _volume_create(self, asked: VolumeCreateRequest) -> MadeVolume:
         with self._creating:
-            config = self._kind.create(self._home, name, clouds, f, k)
+            config = self._kind.create(self._home, asked.name, asked.clouds, asked.f, asked.k)
         volume = self._slots.get(config.name).open()
-        if read.optional_flag(arguments, "evict_liars"):
+        if asked.evict_liars:
             volume.settings.set_trials(None, evict_liars=True)
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
-        return {"volume": describe(config)}
+        return MadeVolume(describe(config))
 
-    def _volume_list(self, _: Message, __: Progress) -> Message:
+    def _volume_list(self, _: VolumeListRequest) -> Volumes:
         configs = sorted(self._slots.configs(), key=lambda config: config.name)
         mounts = {slot.name: _shown(slot.mountpoint()) for slot in self._slots.all()}
-        return {"volumes": [{**describe(config), "mountpoint": mounts[config.name]} for config in configs]}
+        return Volumes(
+            [extended(ListedVolume, describe(one), mountpoint=mounts[one.name]) for one in configs]
+        )
 
-    def _volume_set(self, arguments: Message, _: Progress) -> Message:
-        volume = self._slots.get(read.text(arguments, "name")).open()
-        how, rule = (read.optional_text(arguments, key) for key in ("stale_reads", "keep_versions"))
-        shown = read.optional_flag(arguments, "notifications")
-        hours, evicts = read.number(arguments, "veto_hours"), read.optional_flag(arguments, "evict_liars")
-        answer: Message = {"name": volume.name}
-        if all(one is None for one in (how, rule, shown, hours, evicts)):
+    def _volume_set(self, asked: VolumeSetRequest) -> VolumeSettings:
+        volume = self._slots.get(asked.name).open()
+        answer, settings = VolumeSettings(volume.name), volume.settings
+        hours, evicts = asked.veto_hours, asked.evict_liars
+        if not asked.arguments.keys() - {"name"}:
             raise UsageError(
                 "there is nothing to be set",
                 "",
@@ -203,130 +230,91 @@ class Daemon:
             )
         if hours is not None and not 0 < hours <= MOST_HOURS:
             raise UsageError(f"veto_hours is a number from 1 to {MOST_HOURS}")
-        if how is not None:
-            if how not in STALE_READS:
+        if asked.stale_reads is not None:
+            if asked.stale_reads not in STALE_READS:
                 raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
-            volume.settings.set_stale_reads(how)
-            answer["stale_reads"] = how
-        if rule is not None:
-            answer["keep_versions"] = volume.settings.set_keep_versions(rule)
-        if shown is not None:
-            volume.settings.set_notifications(shown)
-            answer["notifications"] = shown
+            settings.set_stale_reads(asked.stale_reads)
+            answer.stale_reads = asked.stale_reads
+        if asked.keep_versions is not None:
+            answer.keep_versions = settings.set_keep_versions(asked.keep_versions)
+        if asked.notifications is not None:
+            settings.set_notifications(asked.notifications)
+            answer.notifications = asked.notifications
         if hours is not None or evicts is not None:
-            volume.settings.set_trials(hours, evict_liars=evicts)
-            answer |= {"veto_hours": hours} if hours is not None else {}
-            answer |= {"evict_liars": evicts} if evicts is not None else {}
+            settings.set_trials(hours, evict_liars=evicts)
+            answer.veto_hours = UNSET if hours is None else hours
+            answer.evict_liars = UNSET if evicts is None else evicts
         return answer
 
-    def _mount(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.text(arguments, "name"))
-        directory = read.folder(arguments, "directory").resolve()
-        wanted = WantedMount(directory, read.flag(arguments, "allow_other"))
-        mounted = slot.mount(wanted, make=True)
-        return {"name": slot.name, "mountpoint": _shown(directory), "mounted": mounted}
+    def _mount(self, asked: MountRequest) -> Mounted:
+        slot = self._slots.get(asked.name)
+        directory = Path(asked.directory).resolve()
+        mounted = slot.mount(WantedMount(directory, asked.allow_other), make=True)
+        return Mounted(slot.name, str(directory), mounted)
 
-    def _wait_unmounted(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.text(arguments, "name"))
+    def _wait_unmounted(self, asked: WaitUnmountedRequest, tell: Callable[[StillMounted], None]) -> Named:
+        slot = self._slots.get(asked.name)
         while slot.mountpoint() is not None and not self._stopping.wait(_LOOK_EVERY):
-            progress({"mountpoint": _shown(slot.mountpoint())})  # raises when the client is gone
-        return {"name": slot.name}
+            tell(StillMounted(_shown(slot.mountpoint())))  # raises when the client is gone
+        return Named(slot.name)
 
-    def _umount(self, arguments: Message, _: Progress) -> Message:
-        target, directory = read.text(arguments, "target"), read.folder(arguments, "directory").resolve()
-        lazy = read.flag(arguments, "lazy")
+    def _umount(self, asked: UmountRequest) -> Unmounted:
+        directory = Path(asked.directory).resolve()
         slot = self._slots.mounted_at(directory)
         if slot is None:
             try:
-                slot = self._slots.get(target)
+                slot = self._slots.get(asked.target)
             except UnknownVolumeError:
                 if clear_stale(directory):
-                    return {"name": None, "mountpoint": _shown(directory), "stale": True}
-                if "/" in target or directory.is_dir():
+                    return Unmounted(None, str(directory), stale=True)
+                if "/" in asked.target or directory.is_dir():
                     raise HybrisError(
                         f"no volume is mounted at {directory}", "", self._slots.mounts()
                     ) from None
                 raise
-        place, found = slot.unmount(lazy=lazy)
-        missing = {"missing": True} if found == "missing" else {}
-        return {"name": slot.name, "mountpoint": _shown(place), "stale": found == "dead", **missing}
+        place, found = slot.unmount(lazy=asked.lazy)
+        missing = True if found == "missing" else UNSET
+        return Unmounted(slot.name, str(place), stale=found == "dead", missing=missing)
 
-    def _status(self, arguments: Message, _: Progress) -> Message:
-        name = read.optional_text(arguments, "name")
-        look = not read.flag(arguments, "without_look")
-        slots = self._slots.all() if name is None else [self._slots.get(name)]
-        return {
-            "daemon": {
-                "version": VERSION,
-                "pid": os.getpid(),
-                "uptime": round(time.monotonic() - self._started, 1),
-            },
-            "volumes": [self._status_of(slot, look=look) for slot in slots],
-        }
+    def _status(self, request: StatusRequest) -> Status:
+        slots = self._slots.all() if request.name is None else [self._slots.get(request.name)]
+        uptime = round(time.monotonic() - self._started, 1)
+        return Status(
+            DaemonStatus(VERSION, os.getpid(), uptime),
+            [self._status_of(slot, look=not request.without_look) for slot in slots],
+        )
 
-    def _known(self) -> Message:
+    def _known(self) -> Status:
         """What `status` answers, without a look at the clouds."""
-        return self._status({"without_look": True}, lambda _: None)
+        return self._status(StatusRequest(without_look=True))
 
-    def _status_of(self, slot: Slot, *, look: bool = True) -> dict[str, Any]:
+    def _status_of(self, slot: Slot, *, look: bool = True) -> AnyVolume:
         try:
             slot.notice_unmount()
             facts = slot.open().status(look=look)
             self._observing.date(facts)
-            facts["warnings"] = [*facts.get("warnings", ()), *slot.warnings()]
-            return {**facts, "missing_mount": slot.missing_mount()}
+            facts.warnings = [*facts.warnings, *slot.warnings()]
+            facts.missing_mount = slot.missing_mount()
+            return facts
         except (HybrisError, OSError, StoreError) as error:
-            return {
-                "name": slot.name,
-                "mountpoint": None,
-                "files": None,
-                "bytes": None,
-                "pending_files": None,
-                "pending_bytes": None,
-                "machines_only": None,
-                "removed": False,
-                "reader": False,
-                "folders": None,
-                "conflicts": None,
-                "clouds": [],
-                "devices": [],
-                "accused": [],
-                "transfers": None,
-                "checkpoint": None,
-                "mirrors": [],
-                "warnings": [],
-                "notices": [],
-                "last_error": _sentence(error),
-                "missing_mount": slot.missing_mount(),
-                "unusable": True,
-            }
+            return UnusableVolume(
+                name=slot.name, last_error=_sentence(error), missing_mount=slot.missing_mount()
+            )
 
-    def _sync(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
+    def _sync(self, request: SyncRequest, progress: Callable[[Moved], None]) -> Synced:
+        slot = self._slots.get(request.name)
         volume = slot.open()
-        timeout = read.seconds(arguments, "timeout") if read.flag(arguments, "wait") else 0.0
-        done = volume.sync(timeout, lambda done, total: progress({"done": done, "total": total}))
+        timeout = request.timeout if request.wait else 0.0
+        done = volume.sync(timeout, lambda done, total: progress(Moved(done, total)))
         status = volume.status()
-        return {
-            "name": slot.name,
-            "done": done,
-            "pending_files": status.get("pending_files"),
-            "pending_bytes": status.get("pending_bytes"),
-            "machines_only": status.get("machines_only"),
-            "clouds": status.get("clouds", []),
-        }
-
-    def _cache_drop(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        return {"name": slot.name, **slot.open().drop_cache()}
-
-    def _fsck(self, arguments: Message, progress: Progress) -> Message:
-        slot = self._slots.get(read.optional_text(arguments, "name"))
-        report = slot.open().fsck(
-            clouds=read.flag(arguments, "clouds"),
-            progress=lambda stage, done, total: progress({"stage": stage, "done": done, "total": total}),
+        return Synced(
+            slot.name,
+            done,
+            status.pending_files,
+            status.pending_bytes,
+            status.machines_only,
+            status.clouds,
         )
-        return {"name": slot.name, **report.as_dict()}
 
 
 def _shown(path: Path | None) -> str | None:

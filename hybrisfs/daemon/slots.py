@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple
 
+from hybrisfs.api.status import MissingMount
+from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.daemon import covered
-from hybrisfs.daemon.interfaces import Config, OpenVolume, Rebuilt, VolumeKind
+from hybrisfs.daemon.interfaces import Config, OpenVolume, VolumeKind
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
@@ -100,14 +102,14 @@ class Slot:
         log.info("mounted %s at %s", self.name, mount.directory)
         return True
 
-    def missing_mount(self) -> dict[str, str] | None:
-        """Where the volume should be mounted ("directory") and why it is not ("reason"); None when it is, or
-        when nobody wants it. Does not open it."""
+    def missing_mount(self) -> MissingMount | None:
+        """Where the volume should be mounted, and why it is not; None when it is, or when nobody wants it.
+        Does not open it."""
         wanted = self._wanted.all().get(self.name)
         if wanted is None or self.mountpoint() is not None:
             return None
         reason = self._not_mounted_because or "it is not mounted yet"
-        return {"directory": str(wanted.directory), "reason": reason}
+        return MissingMount(str(wanted.directory), reason)
 
     def warnings(self) -> list[str]:
         """What a person should know of the folder where it is mounted."""
@@ -242,7 +244,7 @@ class Slots:
         """The volume that is mounted at `directory`, or should be."""
         for slot in self.opened():
             missing = slot.missing_mount()
-            if slot.mountpoint() == directory or (missing and missing["directory"] == str(directory)):
+            if slot.mountpoint() == directory or (missing and missing.directory == str(directory)):
                 return slot
         return None
 

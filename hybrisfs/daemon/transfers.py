@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.slots import Slot, Slots
-from hybrisfs.wire import Message
+from hybrisfs.api.request import Handler, extended
+from hybrisfs.api.transfers import LimitRequest, PauseRequest, ResumeRequest, VolumeTransfers
+from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.daemon.slots import Slots
 
 __all__ = ["TransferCommands"]
 
@@ -17,33 +15,30 @@ class TransferCommands:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "limit": self._limit,
-            "pause": self._pause,
-            "resume": self._resume,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                LimitRequest.answered_by(self._limit),
+                PauseRequest.answered_by(self._pause),
+                ResumeRequest.answered_by(self._resume),
+            ]
+        )
 
-    def _limit(self, arguments: Message, _: Progress) -> Message:
-        chosen = [read.optional_text(arguments, key) for key in ("up", "down", "on_metered")]
-        slot = self._slot(arguments)
-        if any(one is not None for one in chosen):
-            slot.open().transfers.limit(*chosen)
-        return _facts(slot)
+    def _limit(self, asked: LimitRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        if any(one is not None for one in (asked.up, asked.down, asked.on_metered)):
+            volume.transfers.limit(asked.up, asked.down, asked.on_metered)
+        return _facts(volume)
 
-    def _pause(self, arguments: Message, _: Progress) -> Message:
-        seconds = read.seconds(arguments, "seconds")
-        slot = self._slot(arguments)
-        slot.open().transfers.pause(seconds)
-        return _facts(slot)
+    def _pause(self, asked: PauseRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        volume.transfers.pause(asked.seconds)
+        return _facts(volume)
 
-    def _resume(self, arguments: Message, _: Progress) -> Message:
-        slot = self._slot(arguments)
-        slot.open().transfers.resume()
-        return _facts(slot)
-
-    def _slot(self, arguments: Message) -> Slot:
-        return self._slots.get(read.optional_text(arguments, "name"))
+    def _resume(self, asked: ResumeRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        volume.transfers.resume()
+        return _facts(volume)
 
 
-def _facts(slot: Slot) -> Message:
-    return {"name": slot.name, **slot.open().transfers.facts()}
+def _facts(volume: OpenVolume) -> VolumeTransfers:
+    return extended(VolumeTransfers, volume.transfers.facts(), name=volume.name)

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
+from hybrisfs.api import versions as api
+from hybrisfs.api.request import Handler, Moved
 from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
-from hybrisfs.wire import Message
 
 __all__ = ["VersionCommands"]
 
@@ -26,83 +25,61 @@ _MOST_CHANGES: Final = 1000
 
 
 class VersionCommands:
-    """Finds the volume of each path, and passes on what is asked.
-
-    ==================  ==================================  ==================================================
-    command             arguments besides `name`            answer besides `name`
-    ==================  ==================================  ==================================================
-    versions list       path                                see `Versions.all`
-    log                 path; limit                         see `Versions.log`
-    versions removed    path of a folder                    see `Versions.removed`
-    versions moments                                        moments: texts that name whole trees, the latest
-                                                            first; keep: the rule, as in `volume set`
-    versions read       path; at or version; to             size
-    versions restore    path; at or version; target         path, files: see `Versions.restore`
-    ==================  ==================================  ==================================================
-    """
+    """Finds the volume of each path, and passes on what is asked."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "versions list": self._list,
-            "log": self._log,
-            "versions removed": self._removed,
-            "versions moments": self._moments,
-            "versions read": self._read,
-            "versions restore": self._restore,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                api.VersionsListRequest.answered_by(self._list),
+                api.LogRequest.answered_by(self._log),
+                api.VersionsRemovedRequest.answered_by(self._removed),
+                api.VersionsMomentsRequest.answered_by(self._moments),
+                api.VersionsReadRequest.answered_by(self._read),
+                api.VersionsRestoreRequest.answered_by(self._restore),
+            ]
+        )
 
-    def _located(self, arguments: Message, key: str = "path") -> tuple[OpenVolume, str]:
+    def _located(self, name: str | None, path: str) -> tuple[OpenVolume, str]:
         """The volume, and the path in it."""
-        path = read.text(arguments, key)
         if path.startswith("/"):
             slot, inside = self._slots.containing(Path(os.path.normpath(path)))
             return slot.open(), str(inside)
-        return self._slots.get(read.optional_text(arguments, "name")).open(), path
+        return self._slots.get(name).open(), path
 
-    def _list(self, arguments: Message, _: Progress) -> Message:
-        volume, path = self._located(arguments)
-        return {"name": volume.name, **volume.versions.all(path)}
+    def _list(self, asked: api.VersionsListRequest) -> api.Versions:
+        volume, path = self._located(asked.name, asked.path)
+        return volume.versions.all(path)
 
-    def _log(self, arguments: Message, _: Progress) -> Message:
-        volume, path = self._located(arguments)
-        limit = read.number(arguments, "limit")
-        limit = _MOST_CHANGES if limit is None else max(1, min(limit, _MOST_CHANGES))
-        return {"name": volume.name, **volume.versions.log(path, limit)}
+    def _log(self, asked: api.LogRequest) -> api.Changes:
+        volume, path = self._located(asked.name, asked.path)
+        limit = _MOST_CHANGES if asked.limit is None else max(1, min(asked.limit, _MOST_CHANGES))
+        return volume.versions.log(path, limit)
 
-    def _removed(self, arguments: Message, _: Progress) -> Message:
-        volume, path = self._located(arguments)
-        return {"name": volume.name, **volume.versions.removed(path)}
+    def _removed(self, asked: api.VersionsRemovedRequest) -> api.RemovedFiles:
+        volume, path = self._located(asked.name, asked.path)
+        return volume.versions.removed(path)
 
-    def _moments(self, arguments: Message, _: Progress) -> Message:
-        volume = self._slots.get(read.optional_text(arguments, "name")).open()
-        return {"name": volume.name, **volume.versions.moments()}
+    def _moments(self, asked: api.VersionsMomentsRequest) -> api.Moments:
+        return self._slots.get(asked.name).open().versions.moments()
 
-    def _read(self, arguments: Message, progress: Progress) -> Message:
-        volume, path = self._located(arguments)
-        reader = volume.versions.reader(
-            path, read.optional_text(arguments, "at"), read.number(arguments, "version")
-        )
-        target = read.folder(arguments, "to")
-        descriptor = os.open(target, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    def _read(self, asked: api.VersionsReadRequest, tell: Callable[[Moved], None]) -> api.VersionRead:
+        volume, path = self._located(asked.name, asked.path)
+        reader = volume.versions.reader(path, asked.at, asked.version)
+        descriptor = os.open(asked.to, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "wb") as file:
             done = 0
             while data := reader.read(done, _PIECE):
                 file.write(data)
                 done += len(data)
-                progress({"done": done, "total": reader.size})
-        return {"name": volume.name, "size": reader.size}
+                tell(Moved(done, reader.size))
+        return api.VersionRead(volume.name, reader.size)
 
-    def _restore(self, arguments: Message, _: Progress) -> Message:
-        volume, path = self._located(arguments)
+    def _restore(self, asked: api.VersionsRestoreRequest) -> api.Restored:
+        volume, path = self._located(asked.name, asked.path)
         target: str | None = None
-        if read.optional_text(arguments, "target") is not None:
-            other, target = self._located(arguments, "target")
+        if asked.target is not None:
+            other, target = self._located(asked.name, asked.target)
             if other is not volume:
                 raise UsageError("a version is restored in its own volume only", "", "Copy it there instead.")
-        return {
-            "name": volume.name,
-            **volume.versions.restore(
-                path, read.optional_text(arguments, "at"), read.number(arguments, "version"), target
-            ),
-        }
+        return volume.versions.restore(path, asked.at, asked.version, target)

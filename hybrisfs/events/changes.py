@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from hybrisfs.api.status import UnusableVolume, VolumeStatus
 from hybrisfs.events.conditions import Facts, conditions
 from hybrisfs.events.event import Event, Kind
 from hybrisfs.verdict import machines_only
@@ -59,12 +60,12 @@ class Observer:
             *self._safe(facts, now),
         ]
 
-    def date(self, facts: Facts) -> None:
+    def date(self, facts: VolumeStatus) -> None:
         """Make `since` of each cloud that is in trouble the moment at which that was first seen."""
-        for cloud in facts.get("clouds", ()):
-            trouble = self._troubles.get(f"cloud/{cloud['name']}")
-            if trouble is not None and "since" in cloud and trouble.state in ("", cloud["state"]):
-                cloud["since"] = min(cloud["since"], round(trouble.since))
+        for cloud in facts.clouds:
+            trouble = self._troubles.get(f"cloud/{cloud.name}")
+            if trouble is not None and trouble.state in ("", cloud.state):
+                cloud.since = min(cloud.since, round(trouble.since))
 
     def _troubled(self, facts: Facts, now: float) -> Iterable[Happening]:
         found = conditions(facts)
@@ -79,15 +80,15 @@ class Observer:
             yield Happening("over", topic, f"{over.ended}, after {_span(now - over.since)}")
 
     def _more_conflicts(self, facts: Facts) -> Iterable[Happening]:
-        before, self._conflicts = self._conflicts, facts.get("conflicts") or 0
+        before, self._conflicts = self._conflicts, facts.conflicts or 0
         more = self._conflicts - before
         if before and more > 0:
             yield Happening("news", "conflicts", "1 more conflict" if more == 1 else f"{more} more conflicts")
 
     def _members(self, facts: Facts) -> Iterable[Happening]:
-        if facts.get("unusable"):
+        if isinstance(facts, UnusableVolume):
             return
-        devices = {str(one["id"]): str(one["name"]) for one in facts.get("devices", ())}
+        devices = {one.id: one.name for one in facts.devices}
         before, self._devices = self._devices, devices
         if before is None:
             return
@@ -97,9 +98,9 @@ class Observer:
             yield Happening("news", f"member/{device}", f"{before[device]} belongs to the volume no longer")
 
     def _safe(self, facts: Facts, now: float) -> Iterable[Happening]:
-        if facts.get("unusable"):
+        if isinstance(facts, UnusableVolume):
             return
-        if facts.get("pending_files") or facts.get("pending_bytes") or machines_only(facts):
+        if facts.pending_files or facts.pending_bytes or machines_only(facts.machines_only):
             self._pending_since = self._pending_since or now
             return
         since, self._pending_since = self._pending_since, None

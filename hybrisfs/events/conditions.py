@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from hybrisfs.api.status import AnyVolume, UnusableVolume, VolumeStatus
 from hybrisfs.shown import shown
 from hybrisfs.verdict import judge
 
 __all__ = ["Condition", "Facts", "conditions"]
 
-Facts = Mapping[str, Any]
+Facts: TypeAlias = AnyVolume
 
 _TROUBLED: Final = {
     "down": "cannot be reached",
@@ -32,50 +32,50 @@ def conditions(facts: Facts) -> dict[str, Condition]:
     """What is wrong now, by topic: `volume`, `removed`, `mount`, `clouds`, `cloud/NAME`, `device/ID`,
     `fork/ID`, `charge/ID`, `conflicts`, `warning/TEXT` and `error`."""
     found: dict[str, Condition] = {}
-    if facts.get("unusable"):
+    if isinstance(facts, UnusableVolume):
         found["volume"] = Condition(
             "unusable", f"it cannot be used: {_last_error(facts)}", "it can be used again"
         )
         return found
-    if facts.get("removed"):
+    if facts.removed:
         found["removed"] = Condition(
             "",
             "this device was removed from the volume: what changes here reaches no other device",
             "this device belongs to the volume again",
         )
-    missing = facts.get("missing_mount")
-    if missing:
-        why = str(missing["reason"]).partition("\n")[0]
+    missing = facts.missing_mount
+    if missing is not None:
+        why = missing.reason.partition("\n")[0]
         found["mount"] = Condition(
             why,
-            f"it is not mounted at {missing['directory']}, as it should be: {why}",
+            f"it is not mounted at {missing.directory}, as it should be: {why}",
             "it is as it should be",
         )
     _look_at_clouds(facts, found)
     _look_at_devices(facts, found)
-    conflicts = facts.get("conflicts") or 0
+    conflicts = facts.conflicts
     if conflicts:
         some = "1 conflict is" if conflicts == 1 else f"{conflicts} conflicts are"
         found["conflicts"] = Condition(
             "", f"{some} to be settled: hybrisfs conflicts list", "all conflicts are settled"
         )
-    for warning in facts.get("warnings", ()):
-        found[f"warning/{warning}"] = Condition("", str(warning), f"over: {warning}")
-    if facts.get("last_error"):
+    for warning in facts.warnings:
+        found[f"warning/{warning}"] = Condition("", warning, f"over: {warning}")
+    if facts.last_error:
         found["error"] = Condition(_last_error(facts), f"an error: {_last_error(facts)}", "the error is gone")
     return found
 
 
 def _last_error(facts: Facts) -> str:
-    return str(facts.get("last_error") or "see the log")
+    return facts.last_error or "see the log"
 
 
-def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
-    clouds = facts["clouds"]
+def _look_at_clouds(facts: VolumeStatus, found: dict[str, Condition]) -> None:
+    clouds = facts.clouds
     for cloud in clouds:
-        name, state = cloud["name"], cloud["state"]
+        name, state = cloud.name, cloud.state
         if state in _TROUBLED:
-            reason = f": {cloud['reason']}" if cloud.get("reason") else ""
+            reason = f": {cloud.reason}" if cloud.reason else ""
             found[f"cloud/{name}"] = Condition(
                 state, f"{name} {_TROUBLED[state]}{reason}", f"{name} is well again"
             )
@@ -89,25 +89,25 @@ def _look_at_clouds(facts: Facts, found: dict[str, Condition]) -> None:
         )
 
 
-def _look_at_devices(facts: Facts, found: dict[str, Condition]) -> None:
-    for device in facts.get("devices", ()):
-        name = shown(device["name"])
-        if device.get("suspect"):
-            found[f"device/{device['id']}"] = Condition(
+def _look_at_devices(facts: VolumeStatus, found: dict[str, Condition]) -> None:
+    for device in facts.devices:
+        name = shown(device.name)
+        if device.suspect:
+            found[f"device/{device.id}"] = Condition(
                 "suspect",
                 f"changes of {name} may be missing here: it has not been heard of for too long",
                 f"{name} has been heard of again",
             )
-        if device.get("forked"):
-            found[f"fork/{device['id']}"] = Condition(
+        if device.forked:
+            found[f"fork/{device.id}"] = Condition(
                 "forked",
                 f"{name} has forked its history: it was restored from a backup, or copied. Both are kept",
                 f"{name} belongs to the volume no longer",
             )
-        for charge in device.get("charges", ()):
-            if charge["kind"] != "fork":
-                found[f"charge/{device['id']}"] = Condition(
+        for charge in device.charges:
+            if charge.kind != "fork":
+                found[f"charge/{device.id}"] = Condition(
                     "misbehaved",
-                    f"{name} {charge['what']}. It may have been taken over: hybrisfs device proof {name}",
+                    f"{name} {charge.what}. It may have been taken over: hybrisfs device proof {name}",
                     f"{name} belongs to the volume no longer",
                 )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, cast
 
+from hybrisfs.api.status import Checkpoint as CheckpointStatus
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
@@ -118,13 +119,13 @@ class Checkpoints:
         volume's lock held."""
         return self.keeper.statement(), self.keeper.newest(past.checkpoint)
 
-    def facts(self) -> dict[str, object]:
-        """What `status` shows: whether a checkpoint on the clouds has it all, and whom one waits for."""
+    def facts(self) -> CheckpointStatus:
+        """What `status` shows."""
         waiting = self.keeper.waits_for(self.heads())
         with self._fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
-            log_facts = self._compactor.facts()
-        return {"current": self.keeper.is_current(), "waits_for": sorted(names), "log": log_facts}
+            log = self._compactor.facts()
+        return CheckpointStatus(self.keeper.is_current(), sorted(names), log)
 
     def secure(self) -> str | None:
         """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that

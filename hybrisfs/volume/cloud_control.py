@@ -14,6 +14,16 @@ from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
 from backends.store import Store
+from hybrisfs.api import clouds as api
+from hybrisfs.api.clouds import (
+    AddedCloud,
+    Cloud,
+    KeptCloud,
+    NamedCloud,
+    ReplacedCloud,
+    Retention,
+    TestedCloud,
+)
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.poll import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
@@ -39,7 +49,7 @@ from hybrisfs.volume.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.volume.maintenance import Maintenance
 from hybrisfs.volume.parts import Clouds, Ground, Writing
 from hybrisfs.volume.redundancy import RewritingState
-from hybrisfs.volume.retention import Retention, Retentions, keep_deleted, stop_keeping, try_retention
+from hybrisfs.volume.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.volume.sharing import Sharing
 
 __all__ = ["CloudControl"]
@@ -75,32 +85,32 @@ class CloudControl:
         self._retentions = Retentions(ground.state)
         self._changing = threading.Lock()
 
-    def all(self) -> list[dict[str, object]]:
+    def all(self) -> list[Cloud]:
         """The clouds that the volume has, with what is on record there."""
         held, size = self._keeper.held()
         health = {one.number: one for one in self._engine.health()}
         jobs = {one.number: one for one in self._keeper.jobs()}
-        found: list[dict[str, object]] = []
+        found: list[Cloud] = []
         for number, (record, _) in sorted(self._keeper.records()[0].items()):
             if record.state is CloudState.GONE:
                 continue
             state = health.get(number)
             job = jobs.get(number)
             found.append(
-                {
-                    "number": number,
-                    "name": record.name,
-                    "url": without_secrets(record.url),
-                    "use": _SHOWN[record.state],
-                    "objects": held[number],
-                    "bytes": size[number],
-                    "state": state.state if state is not None else "not asked",
-                    "reason": reason_of(self._ground.config, self._engine.upkeep, state)
+                Cloud(
+                    number=number,
+                    name=record.name,
+                    url=without_secrets(record.url),
+                    use=_SHOWN[record.state],
+                    objects=held[number],
+                    bytes=size[number],
+                    state=state.state if state is not None else "not asked",
+                    reason=reason_of(self._ground.config, self._engine.upkeep, state)
                     if state is not None
                     else "",
-                    "trouble": job.trouble if job is not None else "",
-                    "retention": self.retention(record.url),
-                }
+                    trouble=job.trouble if job is not None else "",
+                    retention=self.retention(record.url),
+                )
             )
         return found
 
@@ -108,37 +118,33 @@ class CloudControl:
         """See `Engine.traffic`."""
         return self._engine.traffic()
 
-    def retention(self, url: str) -> dict[str, object] | None:
+    def retention(self, url: str) -> Retention | None:
         """What a cloud keeps of deleted objects, as last tried; None when it never was. See `Retention`."""
-        found = self._retentions.get(url)
-        return None if found is None else found.as_dict()
+        return self._retentions.get(url)
 
-    def test(self, which: str) -> dict[str, object]:
-        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError.
-
-        "cloud", the "seconds" that each request took, and its "retention" (see `Retention`).
-        """
+    def test(self, which: str) -> TestedCloud:
+        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
         if "://" in which and which not in [record.url for _, record in self._remaining()]:
             credentials, places = self._keeper.credentials, self._keeper.places
-            facts = try_place(which, credentials, places)
+            tried = try_place(which, credentials, places)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:
-                return {**facts, "retention": try_retention(store).as_dict()}
+                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, try_retention(store))
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
             seconds = dict(try_out(store))
-            return {"cloud": record.name, "seconds": seconds, "retention": self._try(store).as_dict()}
+            return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
 
-    def retain(self, which: str, days: int) -> dict[str, object]:
+    def retain(self, which: str, days: int) -> KeptCloud:
         """Have a cloud keep for *days* what is deleted, or with 0 nothing any more, and try whether it does.
 
-        "cloud", "retention" (see `Retention`), and as "note" what to know of it. Raises HybrisError.
+        Raises HybrisError.
         """
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
             note, found = self._keep(store, days)
-        return {"cloud": record.name, "retention": found.as_dict(), "note": note}
+        return KeptCloud(self._ground.name, record.name, found, note)
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, object]:
+    def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError.
 
         With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
@@ -147,7 +153,7 @@ class CloudControl:
         with self._changing:
             return self._add(url, name, days)
 
-    def adopt(self, which: str) -> dict[str, object]:
+    def adopt(self, which: str) -> NamedCloud:
         """Use a cloud as it is now, though it was emptied or made anew, and have it filled again.
 
         Makes its folder or bucket, and marks it as the volume's. Raises HybrisError.
@@ -164,25 +170,25 @@ class CloudControl:
             self._clouds.grants.again()
             self._maintenance.refill(number)
             self._keeper.changed()
-        return {"cloud": record.name}
+        return NamedCloud(self._ground.name, record.name)
 
-    def drain(self, which: str) -> dict[str, object]:
+    def drain(self, which: str) -> NamedCloud:
         """Put nothing more onto a cloud, move what it has to others, and let it go. Raises HybrisError."""
         return self._leave(which, CloudState.DRAINING)
 
-    def remove(self, which: str) -> dict[str, object]:
+    def remove(self, which: str) -> NamedCloud:
         """Like `drain`, but the cloud is not asked for anything. Raises HybrisError."""
         return self._leave(which, CloudState.LOST)
 
-    def replace(self, which: str, url: str) -> dict[str, object]:
+    def replace(self, which: str, url: str) -> ReplacedCloud:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
         self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
-            added = self._add(url, None, None)["cloud"]
+            added = self._add(url, None, None).cloud
             self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
             self._keeper.arrange()
-        return {"cloud": record.name, "added": added}
+        return ReplacedCloud(self._ground.name, record.name, added)
 
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
@@ -204,7 +210,7 @@ class CloudControl:
             return True, ""
         return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
 
-    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, object]:
+    def change_redundancy(self, f: int | None, k: int | None) -> api.Redundancy:
         """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
         HybrisError when this device only reads."""
         self._sharing.require_writer()
@@ -215,7 +221,7 @@ class CloudControl:
             if (f, k) != (before.f, before.k):
                 self._keeper.sign({}, RedundancyRecord(f, k))
                 self._keeper.arrange()
-        return {"f": f, "k": k}
+        return api.Redundancy(self._ground.name, f, k)
 
     def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
         """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
@@ -279,7 +285,7 @@ class CloudControl:
         heard = known is None or known.heard or known.url != record.url
         return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
 
-    def _leave(self, which: str, state: CloudState) -> dict[str, object]:
+    def _leave(self, which: str, state: CloudState) -> NamedCloud:
         self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
@@ -302,7 +308,7 @@ class CloudControl:
                 )
             self._keeper.sign({number: replace(record, state=state)})
             self._keeper.arrange()
-        return {"cloud": record.name}
+        return NamedCloud(self._ground.name, record.name)
 
     def _keep(self, store: Store, days: int) -> tuple[str, Retention]:
         """What to know, and what a try found. Raises HybrisError when the cloud does not keep what is deleted
@@ -323,7 +329,7 @@ class CloudControl:
         self._retentions.note(store.url, found)
         return found
 
-    def _add(self, url: str, name: str | None, days: int | None) -> dict[str, object]:
+    def _add(self, url: str, name: str | None, days: int | None) -> AddedCloud:
         keeper = self._keeper
         remaining = self._remaining()
         if any(record.url == url for _, record in remaining):
@@ -335,18 +341,17 @@ class CloudControl:
                 "this URL cannot name a cloud", f"it is longer than {MAX_CLOUD_URL} bytes or odd"
             )
         chosen = self._choose_name(url, name, [record.name for _, record in remaining])
-        kept: dict[str, object] = {}
+        added = AddedCloud(self._ground.name, chosen)
         with contextlib.closing(open_for_test(url, keeper.credentials, keeper.places)) as store:
             if days:
                 prepare_place(store)
-                note, found = self._keep(store, days)
-                kept = {"note": note, "retention": found.as_dict()}
+                added.note, added.retention = self._keep(store, days)
             claim_place(store, self._ground.config.id)
             try_out(store, self._refuse_same_place)
         number = keeper.sign_new(CloudRecord(chosen, url))
         keeper.arrange()
         keeper.prove(number, typed=True)
-        return {"cloud": chosen, **kept}
+        return added
 
     @staticmethod
     def _choose_name(url: str, name: str | None, taken: list[str]) -> str:

@@ -9,6 +9,8 @@ from backends.address import without_secrets
 from backends.credentials import Credentials, CredentialStore, Secrets
 from backends.errors import AuthError
 from backends.secrets import secrets_of
+from hybrisfs.api import places as api
+from hybrisfs.api.places import SecretsOfPlace, TriedPlace
 from hybrisfs.volume.cloud_test import open_for_test, prepare_place, try_out
 from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
 from hybrisfs.volume.store_errors import unusable
@@ -26,20 +28,20 @@ class _Given:
         return self._secrets
 
 
-def try_place(url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> dict[str, object]:
+def try_place(url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> TriedPlace:
     """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
 
-    Returns its URL without secrets ("cloud") and the "seconds" that each request took. Raises HybrisError.
+    Raises HybrisError.
     """
     with contextlib.closing(open_for_test(url, credentials, places)) as store:
         prepare_place(store)
         seconds = try_out(store)
-    return {"cloud": without_secrets(url), "seconds": dict(seconds)}
+    return TriedPlace(without_secrets(url), dict(seconds))
 
 
 def log_in(
     url: str, secrets: Mapping[str, str], store: CredentialStore, places: OwnPlaces = ANY_HOME
-) -> dict[str, object]:
+) -> TriedPlace:
     """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
     facts = try_place(url, _Given(secrets), places)
     try:
@@ -49,16 +51,12 @@ def log_in(
     return facts
 
 
-def describe_secrets(url: str, store: CredentialStore) -> dict[str, object]:
-    """What the cloud at *url* can be given: "secrets", each with "name", "label" and "hidden"; "known" is
-    whether this device has some. Raises HybrisError."""
+def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
+    """What the cloud at *url* can be given. Raises HybrisError."""
     open_for_test(url, store).close()
     try:
         known = bool(store.lookup(url))
     except AuthError as error:
         raise unusable(error) from error
-    return {
-        "cloud": without_secrets(url),
-        "secrets": [secret._asdict() for secret in secrets_of(url)],
-        "known": known,
-    }
+    secrets = [api.Secret(*secret) for secret in secrets_of(url)]
+    return SecretsOfPlace(without_secrets(url), secrets, known)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode, Intent
@@ -45,7 +46,7 @@ class Conflicts:
         row = self._fs.db.execute("SELECT count(*) FROM place WHERE wanted IS NOT NULL").fetchone()
         return int(row[0])
 
-    def all(self) -> list[dict[str, object]]:
+    def all(self) -> list[api.Conflict]:
         """What `hybrisfs conflicts` shows, by path. Paths are relative to the volume's root."""
         with self._fs.lock:
             self._fs.flush()
@@ -53,21 +54,21 @@ class Conflicts:
                 "SELECT parent, name, wanted, ino FROM place WHERE wanted IS NOT NULL ORDER BY parent, name"
             ).fetchall()
             found = [self._described(self._conflict(*row)) for row in rows]
-        return sorted(found, key=lambda one: str(one["path"]))
+        return sorted(found, key=lambda one: one.path)
 
     def _conflict(self, parent: int, name: bytes, wanted: bytes, ino: int) -> Conflict:
         return Conflict(parent, name, wanted, self._fs.inodes.get(ino))
 
-    def _described(self, conflict: Conflict) -> dict[str, object]:
+    def _described(self, conflict: Conflict) -> api.Conflict:
         folder = self._path(conflict.parent)
         inode = conflict.inode
-        return {
-            "path": os.fsdecode(folder + conflict.name),
-            "of": os.fsdecode(folder + conflict.wanted),
-            "kind": "version" if inode.derived else "name",
-            "size": inode.size,
-            "modified": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(inode.mtime / 1e9)),
-        }
+        return api.Conflict(
+            path=os.fsdecode(folder + conflict.name),
+            of=os.fsdecode(folder + conflict.wanted),
+            kind="version" if inode.derived else "name",
+            size=inode.size,
+            modified=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(inode.mtime / 1e9)),
+        )
 
     def _path(self, ino: int) -> bytes:
         """The path of a directory below the root, with a slash behind it unless it is the root."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
@@ -40,17 +41,17 @@ class Deletions:
         self._show = show
         self._signed = signed
 
-    def all(self) -> list[dict[str, object]]:
+    def all(self) -> list[api.Deletion]:
         """The deletions that wait, oldest first."""
         with self._fs.lock:
             return [
-                {
-                    "id": one.id.hex()[:_SHORT],
-                    "device": self._members.name_of(one.device),
-                    "time": one.time_ns / 1e9,
-                    "names": one.names,
-                    "of": one.of,
-                }
+                api.Deletion(
+                    id=one.id.hex()[:_SHORT],
+                    device=self._members.name_of(one.device),
+                    time=one.time_ns / 1e9,
+                    names=one.names,
+                    of=one.of,
+                )
                 for one in self._losses.deletions()
             ]
 

@@ -60,10 +60,7 @@ def make_collector(
     )
 
     def names() -> Mapping[bytes, tuple[str, float | None]]:
-        return {
-            bytes.fromhex(str(one["id"])): (str(one["name"]), _seconds(one.get("last_seen")))
-            for one in sharing.devices()
-        }
+        return {bytes.fromhex(one.id): (one.name, one.seen) for one in sharing.devices()}
 
     return Collector(
         fs,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
+
+from hybrisfs.api.maintenance import Check, CheckProblem
 
 __all__ = ["FsckReport", "Problem", "Progress"]
 
@@ -34,5 +36,7 @@ class FsckReport:
         if len(self.problems) < _MOST_PROBLEMS:
             self.problems.append(Problem(where, what, severity))
 
-    def as_dict(self) -> dict[str, object]:
-        return {"problems": [asdict(one) for one in self.problems], "checked": dict(self.checked)}
+    def facts(self) -> Check:
+        """The same as answers tell it."""
+        found = [CheckProblem(one.where, one.what, one.severity) for one in self.problems]
+        return Check(found, dict(self.checked))

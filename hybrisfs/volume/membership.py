@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NamedTuple
 
+from msgspec import UNSET
+
+from hybrisfs.api.devices import Proposal
+from hybrisfs.api.removal import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.admission import came_by, let_in
@@ -23,9 +27,19 @@ from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.epochs import Epochs
 from sync import Known, Write
 
-__all__ = ["Membership"]
+__all__ = ["Membership", "Removal"]
 
 log = logging.getLogger(__name__)
+
+
+class Removal(NamedTuple):
+    """What became of a vote to remove a device: see `RemovedDevice`."""
+
+    member: Member
+    final: bool
+    counts: bool
+    removed: list[NamedDevice]
+    remain: list[NamedDevice]
 
 
 class Membership:
@@ -120,18 +134,17 @@ class Membership:
             member = _choose(self._members.all(), which)
             return member, self._signer.rights_of(member.device)
 
-    def proposed(self, device: bytes) -> list[dict[str, Any]]:
-        """Members that want the device to do less, which has no effect yet: names ("by"), the "role", and the
-        "folders" of a contributor."""
+    def proposed(self, device: bytes) -> list[Proposal]:
+        """What members want the device to be, which is less than it is, and has no effect yet."""
         with self._fs.lock:
             proposals = self._registers.roles.proposals(device, self._updates.vector_of)
             present = self._members.keys()
             return [
-                {
-                    "by": self._members.shown_name(author),
-                    "role": rights.role.name.lower(),
-                    **({"folders": self.paths_of(rights.areas)} if rights.areas else {}),
-                }
+                Proposal(
+                    by=self._members.shown_name(author),
+                    role=rights.role.name.lower(),
+                    folders=list(self.paths_of(rights.areas)) if rights.areas else UNSET,
+                )
                 for author, rights in proposals
                 if author in present
             ]
@@ -186,13 +199,11 @@ class Membership:
         if word:
             self._signed()
 
-    def described(self, which: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, and "admitted": the same of whom `remove` can remove with
-        it, with "reserve", which is whether it is a recovery kit. Raises UsageError."""
+    def described(self, which: str) -> tuple[Member, list[NamedDevice]]:
+        """A device, and what `remove` can remove with it. Raises UsageError."""
         with self._fs.lock:
             member = _choose(self._members.all(), which)
-            admitted = [_named(one) for one in self._admitted_by(member.device)]
-        return {"id": member.device.hex(), "device": member.name, "admitted": admitted}
+            return member, [_named(one) for one in self._admitted_by(member.device)]
 
     def _admitted_by(self, device: bytes) -> list[Member]:
         """See `MemberTable.admitted_by`; not this device, which cannot be removed here, nor those that it let
@@ -203,16 +214,14 @@ class Membership:
         mine = {this, *(one.device for one in self._members.admitted_by(this))}
         return [one for one in admitted if one.device not in mine]
 
-    def remove(self, which: str, *, with_admitted: bool = False) -> dict[str, object]:
+    def remove(self, which: str, *, with_admitted: bool = False) -> Removal:
         """Vote that a device belongs to the volume no longer: what it writes from now on is not accepted, and
         what is written from now on it cannot read, for good or until somebody vetoes that
         (`hybrisfs.merge.removal`). *which* is its name or the beginning of its id. With *with_admitted* also
         all that belong to the volume because it let them in, or one of these did.
 
-        The "id" and name ("device") of the device; whether that is "final", and whether it has any effect at
-        all ("counts"): a member alone removes one line of others at a time. "removed" and "remain" are what
-        `described` tells of those that it let in. Raises UsageError, OSError, and HybrisError when this
-        device cannot make new keys: then nothing has changed.
+        A member alone removes one line of others at a time. Raises UsageError, OSError, and HybrisError when
+        this device cannot make new keys: then nothing has changed.
         """
         with self._fs.cutting, self._fs.lock:
             member, admitted = self._chosen(self._removable(), which)
@@ -224,7 +233,7 @@ class Membership:
 
     def remove_by(
         self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
-    ) -> dict[str, object]:
+    ) -> Removal:
         """The same, where *vote* has a recovery kit vote about these devices; nothing is locked then."""
         with self._fs.lock:
             member, admitted = self._chosen([*self._members.all(), *self._members.removed()], which)
@@ -242,16 +251,15 @@ class Membership:
             )
         return member, self._admitted_by(member.device)
 
-    def _outcome(self, member: Member, admitted: Sequence[Member]) -> dict[str, object]:
+    def _outcome(self, member: Member, admitted: Sequence[Member]) -> Removal:
         out = self._members.gone()
-        return {
-            "id": member.device.hex(),
-            "device": member.name,
-            "final": member.device not in self._members.suspended and member.device in out,
-            "counts": member.device in out,
-            "removed": [_named(one) for one in admitted if one.device in out],
-            "remain": [_named(one) for one in admitted if one.device not in out],
-        }
+        return Removal(
+            member,
+            final=member.device not in self._members.suspended and member.device in out,
+            counts=member.device in out,
+            removed=[_named(one) for one in admitted if one.device in out],
+            remain=[_named(one) for one in admitted if one.device not in out],
+        )
 
     def _removable(self) -> list[Member]:
         """Those that this device may vote to remove: also those that others have accused."""
@@ -260,9 +268,9 @@ class Membership:
         suspended = self._members.suspended.keys() - seconded
         return [*self._members.all(), *(one for one in self._members.removed() if one.device in suspended)]
 
-    def keep(self, which: str) -> dict[str, object]:
-        """Veto the removal of a device or a recovery kit: its "id" and name ("device"), and whether it
-        belongs to the volume now ("kept"). Raises UsageError, OSError, HybrisError."""
+    def keep(self, which: str) -> tuple[Member, bool]:
+        """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume
+        now. Raises UsageError, OSError, HybrisError."""
         with self._fs.cutting, self._fs.lock:
             member = self.find_accused(which)
             self._vote([member], Stance.KEEP)
@@ -270,7 +278,7 @@ class Membership:
         self._signed()
         self._changed()
         self.heed_removals()
-        return {"id": member.device.hex(), "device": member.name, "kept": kept}
+        return member, kept
 
     def find_accused(self, which: str) -> Member:
         """The device or recovery kit of that name that somebody wants to remove. Raises UsageError."""
@@ -404,8 +412,8 @@ class Membership:
         return any(tip.dependencies[one.branch] < one.clock for one in bounds)
 
 
-def _named(member: Member) -> dict[str, object]:
-    return {"id": member.device.hex(), "device": member.name, "reserve": member.reserve}
+def _named(member: Member) -> NamedDevice:
+    return NamedDevice(member.device.hex(), member.name, member.reserve)
 
 
 def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:

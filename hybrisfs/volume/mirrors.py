@@ -13,15 +13,18 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Final
 
+import msgspec
+
+from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.rows import Change
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
-from hybrisfs.mirror.importer import Importer, ImportReport, Step
+from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import Worker
@@ -94,10 +97,10 @@ class Mirrors:
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def all(self) -> list[dict[str, Any]]:
-        """What is known of each; see `Worker.facts`."""
-        found = [worker.facts() for worker in list(self._workers.values())]
-        return sorted(found, key=lambda one: str(one["directory"]))
+    def all(self) -> list[Mirror]:
+        """What is known of each."""
+        found = [_described(worker) for worker in list(self._workers.values())]
+        return sorted(found, key=lambda one: one.directory)
 
     @property
     def broken(self) -> list[str]:
@@ -109,7 +112,7 @@ class Mirrors:
         """The folders on the disk that are mirrored."""
         return [worker.settings.directory for worker in list(self._workers.values())]
 
-    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> dict[str, Any]:
+    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> Mirror:
         """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
@@ -126,7 +129,7 @@ class Mirrors:
         sync_directory(self._folder)
         self._begin(AgreedTable.open(self._folder / f"{mirror}.db"))
         log.info("volume %s: %s is a mirror of the folder %s", self._ground.name, directory, at)
-        return self._workers[mirror].facts()
+        return _described(self._workers[mirror])
 
     def _require_apart(self, at: PurePath) -> None:
         """Raise UsageError when another mirror is of that folder of the volume, or one above or below it."""
@@ -154,10 +157,10 @@ class Mirrors:
         may.require_entry(inode)
         return inode
 
-    def remove(self, directory: Path) -> dict[str, Any]:
+    def remove(self, directory: Path) -> Mirror:
         """Keep them equal no longer. Nothing is removed on either side."""
         worker = self._of(directory)
-        facts = worker.facts()
+        facts = _described(worker)
         worker.stop()
         mirror = worker.settings.id
         with self._lock:
@@ -170,11 +173,11 @@ class Mirrors:
         self._around.side(worker.settings.root, Ignored(())).forget_generation(mirror)
         return facts
 
-    def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]:
+    def decide(self, directory: Path, *, accept: bool) -> Mirror:
         """Let a mass deletion happen, or put back what was deleted. Raises UsageError when none waits."""
         worker = self._of(directory)
-        facts = worker.facts()
-        if not facts["held_back"]:
+        facts = _described(worker)
+        if not facts.held_back:
             raise UsageError(f"no deletion in the mirror of {directory} waits for anybody")
         worker.decide(accept=accept)
         return facts
@@ -187,7 +190,7 @@ class Mirrors:
 
     def bring_in(
         self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
-    ) -> ImportReport:
+    ) -> Imported:
         """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -204,11 +207,12 @@ class Mirrors:
                 tidies=False,
             )
             target = around.side(root, ignored)
-            return Importer(
-                folder, target, self._ground.committer.commit_now, step, dry_run=dry_run, replace=replace
-            ).run()
+            commit = self._ground.committer.commit_now
+            report = Importer(folder, target, commit, step, dry_run=dry_run, replace=replace).run()
         finally:
             os.close(source)
+        told = {"name": self._ground.name, "into": str(into), "dry_run": dry_run, **report.as_dict()}
+        return msgspec.convert(told, Imported)
 
     def _find(self, path: PurePath) -> bytes:
         """The id of the node at a path; of none, when there is none."""
@@ -258,3 +262,7 @@ class _Surroundings:
 
     def wait_for_room(self, length: int) -> bool:
         return self._reading.room.wait_for_room(length)
+
+
+def _described(worker: Worker) -> Mirror:
+    return msgspec.convert(worker.facts(), Mirror)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hybrisfs.api import devices as api
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.kinds import EVIDENCE
@@ -100,7 +101,7 @@ class Misconduct:
             found.setdefault(one.charge.device, []).append(one.charge)
         return found
 
-    def facts(self, device: bytes) -> list[dict[str, object]]:
+    def facts(self, device: bytes) -> list[api.Charge]:
         """What is proven against one device, as commands show it."""
         with self._fs.lock:
             return [described(charge) for charge in self.charges().get(device, ())]
@@ -126,18 +127,18 @@ class Misconduct:
         best = max(proven, key=lambda one: one.charge.misdeed)
         return encode_evidence_file(self._updates.volume, best.key, best.value)
 
-    def check(self, data: bytes) -> dict[str, object]:
-        """What a file proves, and about which device of this volume, if it is one. Raises UsageError."""
+    def check(self, data: bytes) -> tuple[Charge, str | None]:
+        """What a file proves, and the name of the device if it is of this volume. Raises UsageError."""
         try:
             charge = decode_evidence_file(data, breach)
         except DecodeError as error:
             raise UsageError("this file proves nothing", str(error)) from error
+        if charge.volume != self._updates.volume:
+            return charge, None
         with self._fs.lock:
-            ours = charge.volume == self._updates.volume
-            name = self._members.name_of(charge.device) if ours else None
-        return {**described(charge), "id": charge.device.hex(), "device": name, "this_volume": ours}
+            return charge, self._members.name_of(charge.device)
 
 
-def described(charge: Charge) -> dict[str, object]:
+def described(charge: Charge) -> api.Charge:
     """A charge as commands show it."""
-    return {"kind": charge.misdeed.name.lower(), "what": charge.words, "at": charge.time_ns / 1e9}
+    return api.Charge(charge.misdeed.name.lower(), charge.words, charge.time_ns / 1e9)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.hoard import Pinned
@@ -175,9 +176,10 @@ class OnDemand:
             {"path": str(path), **_described(self._hoarder.measure([ino]))} for ino, path in named.items()
         ]
 
-    def summary(self) -> dict[str, object]:
-        """For status: how much is pinned, how much of it is missing, and why, as of the last look."""
-        return {**_described(self._hoarder.kept), "problem": self.trouble}
+    def summary(self) -> PinnedContent:
+        """For status: what is pinned, as of the last look."""
+        kept = self._hoarder.kept
+        return PinnedContent(kept.files, kept.bytes, kept.missing, self.trouble)
 
     # -- paths -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.credentials import CredentialStore
+from hybrisfs.api.devices import Accused
 from hybrisfs.discard.pages import Pages
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
@@ -149,7 +150,7 @@ class Opened:
         unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
         return len({ino for key, ino in unsigned if is_withheld(self.fs, counts, key, ino)})
 
-    def accused(self) -> list[dict[str, object]]:
+    def accused(self) -> list[Accused]:
         """See `Trials.facts`."""
         return self.sharing.trials.facts()
 
@@ -334,6 +335,7 @@ class Opened:
             self.ground.shown,
             self.uploads.wait_signed,
             sharing.history,
+            config.name,
         )
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
         self.fetcher.unavailable.listen(self.unreadable.note)

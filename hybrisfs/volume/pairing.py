@@ -14,6 +14,7 @@ from backends.credentials import CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_heard, open_store
 from backends.store import Store
+from hybrisfs.api import pairing as api
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.members import Member
@@ -71,12 +72,12 @@ class Invitation:
         self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
 
     @property
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> api.Invitation:
         """What the person carries over."""
         code = self._code.encode()
-        return {"code": code, "qr": qr_lines(code), "expires": self._code.expires}
+        return api.Invitation(code, list(qr_lines(code)), self._code.expires)
 
-    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> api.Admission:
         """Wait for a device, have it confirmed and let it in. Raises HybrisError when none was let in."""
 
         def confirm(peer: Peer) -> bool:
@@ -105,11 +106,11 @@ class Invitation:
                 Dialogue(dialogue.show, confirm, dialogue.progress),
                 stop,
             )
-        return {
-            "device": admitted.device.name,
-            "id": Member(admitted.device.public, "").device.hex(),
-            "acknowledged": admitted.acknowledged,
-        }
+        return api.Admission(
+            device=admitted.device.name,
+            id=Member(admitted.device.public, "").device.hex(),
+            acknowledged=admitted.acknowledged,
+        )
 
 
 class Joining:

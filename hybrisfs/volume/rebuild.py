@@ -27,10 +27,10 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -50,26 +50,14 @@ from hybrisfs.volume.lock import lock_exclusively
 from hybrisfs.volume.regaining import REBUILDING_FOLDER
 from hybrisfs.volume.salvage import DamagedDatabase, UnreadablePartError
 
-__all__ = ["RebuildReport", "rebuild_volume"]
+__all__ = ["Rebuilt", "rebuild_volume"]
 
 _COMPLETE: Final = "complete"
 _FOLDER_MODE: Final = stat.S_IFDIR | 0o700
 _WITH_DATABASE: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", JOURNAL_FOLDER)
 
 
-@dataclass(slots=True)
-class RebuildReport:
-    """What became of the old files: where they are, and the paths of those no cloud had, by their fate."""
-
-    set_aside: str = ""
-    recovered: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, object]:
-        return {"set_aside": self.set_aside, "recovered": self.recovered, "lost": self.lost}
-
-
-def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None]) -> RebuildReport:
+def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
     """Put a new database and journal in the place of damaged ones. The volume is closed.
 
     *step* is told the stage, how much of it is done and how much there is. Raises HybrisError, OSError.
@@ -78,7 +66,7 @@ def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None])
     lock = lock_exclusively(state)
     try:
         keys = VolumeKeys.load(state / KEYS_FILE)
-        report = RebuildReport()
+        report = Rebuilt("", [], [])
         new = state / REBUILDING_FOLDER
         if not ((new / _COMPLETE).exists() and (new / DATABASE_FILE).exists()):
             _make_anew(state, config, keys, report, step)
@@ -92,7 +80,7 @@ def _make_anew(
     state: Path,
     config: VolumeConfig,
     keys: VolumeKeys,
-    report: RebuildReport,
+    report: Rebuilt,
     step: Callable[[str, int, int], None],
 ) -> None:
     folder = state / REBUILDING_FOLDER
@@ -131,7 +119,7 @@ def _empty(folder: Path) -> None:
 
 
 def _recover(
-    old: DamagedDatabase, fs: FileSystem, report: RebuildReport, step: Callable[[str, int, int], None]
+    old: DamagedDatabase, fs: FileSystem, report: Rebuilt, step: Callable[[str, int, int], None]
 ) -> None:
     files = list(old.staged_files())
     target = _RecoveredFiles(fs, PurePosixPath(time.strftime("recovered %Y-%m-%d %H.%M.%S")))

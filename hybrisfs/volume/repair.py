@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from hybrisfs.api import maintenance as api
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
@@ -53,31 +54,23 @@ class RepairReport:
         """The cloud's name, for people."""
         return cloud_name(cloud, self.names)
 
-    def as_dict(self) -> dict[str, object]:
-        """The facts that `hybrisfs repair --json` prints."""
+    def facts(self) -> api.Repair:
+        """The same as answers tell it."""
         numbers = sorted(self.clouds.keys() | self.failed.keys() | self.moved.keys())
-        return {
-            "clouds": [
-                {
-                    "name": self.name(number),
-                    "repaired": self.repaired[number],
-                    "moved": self.moved[number],
-                    "failed": self.failed[number],
-                }
+        return api.Repair(
+            clouds=[
+                api.RepairedCloud(
+                    self.name(number), self.repaired[number], self.moved[number], self.failed[number]
+                )
                 for number in numbers
             ],
-            "problems": [
-                {
-                    "cloud": self.name(one.cloud),
-                    "what": one.finding.what,
-                    "key": one.finding.key,
-                    "why": one.failure,
-                }
+            problems=[
+                api.Unrepaired(self.name(one.cloud), one.finding.what, one.finding.key, one.failure)
                 for one in self.failures
             ],
-            "repaired": self.repaired.total() + self.moved.total(),
-            "failed": self.failed.total(),
-        }
+            repaired=self.repaired.total() + self.moved.total(),
+            failed=self.failed.total(),
+        )
 
 
 class Repairer:

@@ -16,7 +16,6 @@ import json
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,8 @@ from backends.errors import AuthError, StoreError
 from backends.registry import KINDS, kind_of
 from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
+from hybrisfs.api.clouds import Retention
+from hybrisfs.api.request import message_of
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.files import replace_file
 from hybrisfs.volume.store_errors import refused, unusable
@@ -37,27 +38,6 @@ _MAX_FILE: Final = 1 << 20  # bytes
 _LIMIT: Final = 1 << 12  # bytes of what is put to try it
 _FIRST: Final = b"first"
 _SECOND: Final = b"the second"
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """What was found out about one cloud; None means that it could not be.
-
-    `keeps`: what is deleted or overwritten can be read again; `days`: for how long, as the cloud says, None
-    when it names no end. `destructible`: these credentials can destroy what is kept, or shorten for how long.
-    `deletes`: they may delete objects. `note`: what else to know. `tried`: when, seconds since the epoch.
-    """
-
-    keeps: bool | None
-    days: int | None
-    destructible: bool | None
-    deletes: bool
-    note: str
-    tried: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """The facts that `hybrisfs cloud list --json` prints."""
-        return asdict(self)
 
 
 def keep_deleted(store: Store, days: int) -> str:
@@ -196,7 +176,7 @@ class Retentions:
         """Keep what was found out. Raises HybrisError when it cannot be kept."""
         with self._lock:
             self._found[without_secrets(url)] = found
-            clouds = {where: one.as_dict() for where, one in self._found.items()}
+            clouds = {where: message_of(one) for where, one in self._found.items()}
             try:
                 document = json.dumps({"version": _VERSION, "clouds": clouds})
                 replace_file(self._path, document.encode("ascii"))
@@ -212,7 +192,7 @@ class Retentions:
 
 
 def _decoded(facts: dict[str, Any]) -> Retention:
-    """Raises ValueError, KeyError, TypeError for what `as_dict` does not give."""
+    """Raises ValueError, KeyError, TypeError for what `note` does not write."""
     days = facts["days"]
     if not (days is None or (type(days) is int and 0 <= days <= MAX_DAYS)):
         raise ValueError("no number of days")

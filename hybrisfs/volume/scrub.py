@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from hybrisfs.api import maintenance as api
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.volume.checkpoint_holdings import CheckpointHoldings, PartState
@@ -55,32 +56,28 @@ class ScrubReport:
         """The cloud's name, for people."""
         return cloud_name(cloud, self.names)
 
-    def as_dict(self) -> dict[str, object]:
-        """The facts that `hybrisfs scrub --json` prints."""
+    def facts(self) -> api.Scrub:
+        """The same as answers tell it."""
         numbers = sorted(self.clouds.keys() | self.checked.keys())
-        kinds = ("missing", "stale", "corrupt", "unreadable")
-        return {
-            "clouds": [
-                {
-                    "name": self.name(number),
-                    "checked": self.checked[number],
-                    **{kind: self.wrong[number, kind] for kind in kinds},
-                }
+        return api.Scrub(
+            clouds=[
+                api.ScrubbedCloud(
+                    name=self.name(number),
+                    checked=self.checked[number],
+                    missing=self.wrong[number, "missing"],
+                    stale=self.wrong[number, "stale"],
+                    corrupt=self.wrong[number, "corrupt"],
+                    unreadable=self.wrong[number, "unreadable"],
+                )
                 for number in numbers
             ],
-            "problems": [
-                {
-                    "cloud": self.name(cloud),
-                    "kind": finding.kind,
-                    "what": finding.what,
-                    "key": finding.key,
-                    "older": finding.older,
-                }
-                for cloud, finding in self.problems
+            problems=[
+                api.WrongObject(self.name(cloud), one.kind, one.what, one.key, one.older)
+                for cloud, one in self.problems
             ],
-            "wrong": self.wrong.total(),
-            "older": self.older,
-        }
+            wrong=self.wrong.total(),
+            older=self.older,
+        )
 
 
 def scrub(

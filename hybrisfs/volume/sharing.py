@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from msgspec import UNSET
+
+from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
@@ -26,7 +29,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.pull import CloudReader, DeviceSighting, Puller
+from hybrisfs.pipeline.pull import CloudReader, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.store.schema import ROOT_ID
@@ -323,16 +326,20 @@ class Sharing:
         self.membership.admit(member, role=rights.role, areas=areas)
         self.shared_folders.assign(areas)
 
-    def role_of(self, which: str) -> dict[str, object]:
-        """The "id" and name ("device") of a device, whether it is a "reader", and the paths of the "folders"
-        to which it is limited, None if it is not; and what is "proposed", if anything is, see
-        `Membership.proposed`. Raises UsageError."""
+    def role_of(self, which: str, volume: str) -> DeviceRole:
+        """What a device of the volume of that name may do. Raises UsageError."""
         member, rights = self.membership.rights_of(which)
         proposed, limited = self.membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
         with self._fs.lock:
             folders = self.shared_folders.paths(rights.areas) if limited else None
-        facts = {"id": member.device.hex(), "device": member.name, "reader": rights.role is Role.READER}
-        return {**facts, "folders": folders, **({"proposed": proposed} if proposed else {})}
+        return DeviceRole(
+            name=volume,
+            id=member.device.hex(),
+            device=member.name,
+            reader=rights.role is Role.READER,
+            folders=None if folders is None else list(folders),
+            proposed=proposed or UNSET,
+        )
 
     def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
         """Say that a device has these rights from now on, and, also when it has them, let all that is in the
@@ -478,7 +485,7 @@ class Sharing:
             ]
         return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
 
-    def devices(self) -> list[dict[str, object]]:
+    def devices(self) -> list[Device]:
         """What `status` and `device list` show of each device: of those with one name, also the beginnings of
         their ids."""
         sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
@@ -503,43 +510,32 @@ class Sharing:
                 for device, inviter in inviters.items()
                 if inviter is not None
             }
-        this = self.updates.device
-        return [
-            {
-                **_described(member, member.device == this, sightings.get(member.device), vector, forks),
-                "name": names[member.device],
-                "rejoined": member.device in rejoined,
-                "reader": rights[member.device].role is Role.READER,
-                "folders": folders.get(member.device),
-                "overstepped": member.device in overstepped,
-                **({"proposed": proposed[member.device]} if proposed[member.device] else {}),
-                "charges": [described(one) for one in charges.get(member.device, ())],
-                **({"let_in_by": let_in_by[member.device]} if member.device in let_in_by else {}),
-            }
-            for member in members
-        ]
+        this, found = self.updates.device, []
+        for member in members:
+            device = Device(
+                id=member.device.hex(),
+                name=names[member.device],
+                this=member.device == this,
+                forked=member.device in forks,
+                forked_at=forks[member.device] / 1e9 if member.device in forks else UNSET,
+                rejoined=member.device in rejoined,
+                reader=rights[member.device].role is Role.READER,
+                folders=folders.get(member.device),
+                overstepped=member.device in overstepped,
+                proposed=proposed[member.device] or UNSET,
+                charges=[described(one) for one in charges.get(member.device, ())],
+                let_in_by=let_in_by.get(member.device, UNSET),
+            )
+            if device.this:
+                device.vector = _shown(vector)
+            elif (sighting := sightings.get(member.device)) is not None:
+                device.vector = _shown(sighting.vector)
+                seen = sighting.last_seen_ns
+                device.last_seen = None if seen is None else seen / 1e9
+                device.lag, device.suspect = sighting.lag, sighting.suspect
+            found.append(device)
+        return found
 
 
-def _described(
-    member: Member,
-    this: bool,
-    sighting: DeviceSighting | None,
-    vector: VersionVector,
-    forks: dict[bytes, int],
-) -> dict[str, object]:
-    facts: dict[str, object] = {
-        "id": member.device.hex(),
-        "name": member.name,
-        "this": this,
-        "forked": member.device in forks,
-    }
-    if member.device in forks:
-        facts["forked_at"] = forks[member.device] / 1e9
-    if this:
-        facts["vector"] = {branch.hex(): clock for branch, clock in vector.items()}
-    elif sighting is not None:
-        facts["vector"] = {branch.hex(): clock for branch, clock in sighting.vector.items()}
-        facts["last_seen"] = None if sighting.last_seen_ns is None else sighting.last_seen_ns / 1e9
-        facts["lag"] = sighting.lag
-        facts["suspect"] = sighting.suspect
-    return facts
+def _shown(vector: VersionVector) -> dict[str, int]:
+    return {branch.hex(): clock for branch, clock in vector.items()}

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET
+
+from hybrisfs.api.clouds import CloudStatus
+from hybrisfs.api.devices import Accused, Device, Proposal
+from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.pack_chunks import what_is_lost
 from hybrisfs.volume.agreed_clouds import reason_of
@@ -30,113 +35,110 @@ _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of fo
 _PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
 
 
-def volume_status(volume: Opened) -> dict[str, object]:
+def volume_status(volume: Opened) -> VolumeStatus:
     """How the volume is, as it is known now."""
-    clouds = [
-        {
-            "name": one.name,
-            "url": one.url,
-            "state": one.state,
-            "reason": reason_of(volume.config, volume.engine.upkeep, one),
-            "since": round(time.time() - (time.monotonic() - one.since)),
-            "retention": volume.clouds.retention(one.url),
-        }
-        for one in volume.engine.health()
-    ]
     volume.settings.look()
     devices = devices_of(volume)
     values = volume.key_values.facts()
     removed = volume.sharing.was_removed
     accused = volume.accused()
     warnings = [*_about_accused(accused), *_warnings(volume, devices, values)]
-    jobs = volume.clouds.jobs()
+    jobs, clouds = volume.clouds.jobs(), _clouds_of(volume)
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
     undeletable = volume.collector.undeletable()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.lock:
-        return {
-            "name": volume.name,
-            "mountpoint": str(mountpoint) if mountpoint else None,
-            "f": volume.config.f,
-            "k": volume.config.k,
-            "files": fs.total_files,
-            "bytes": fs.content.total_bytes,
-            "pending_files": fs.changes.pending_nodes(),
-            "pending_bytes": volume.uploads.pending_bytes(),
-            "machines_only": volume.uploads.machines_only(),
-            "removed": removed,
-            "reader": fs.read_only,
-            "folders": next((one.get("folders") for one in devices if one.get("this")), None),
-            "conflicts": volume.conflict_table.count(),
-            "clouds": clouds,
-            "devices": devices,
-            "accused": accused,
-            "stale_reads": volume.config.stale_reads,
-            "notifications": volume.config.notifications,
-            "jobs": jobs,
-            "pinned": volume.content.summary(),
-            "checkpoint": checkpoint,
-            "versions": versions,
-            "values": {
-                "unreadable": values.unreadable,
-                "owing": [
-                    {"cloud": _cloud_name(volume, number), "since": since}
-                    for number, since in values.owing.items()
-                ],
-            },
-            "cache": {"bytes": fs.journal.bytes, "budget": fs.journal.budget},
-            "transfers": transfers,
-            "mirrors": volume.mirrors.all(),
-            "undeletable": sum(undeletable.values()),
-            "warnings": warnings,
-            "notices": [
+        return VolumeStatus(
+            name=volume.name,
+            mountpoint=str(mountpoint) if mountpoint else None,
+            f=volume.config.f,
+            k=volume.config.k,
+            files=fs.total_files,
+            bytes=fs.content.total_bytes,
+            pending_files=fs.changes.pending_nodes(),
+            pending_bytes=volume.uploads.pending_bytes(),
+            machines_only=volume.uploads.machines_only(),
+            removed=removed,
+            reader=fs.read_only,
+            folders=next((one.folders for one in devices if one.this), None),
+            conflicts=volume.conflict_table.count(),
+            clouds=clouds,
+            devices=devices,
+            accused=accused,
+            stale_reads=volume.config.stale_reads,
+            notifications=volume.config.notifications,
+            jobs=jobs,
+            pinned=volume.content.summary(),
+            checkpoint=checkpoint,
+            versions=versions,
+            values=Values(
+                values.unreadable,
+                [Owing(_cloud_name(volume, number), since) for number, since in values.owing.items()],
+            ),
+            cache=Cache(fs.journal.bytes, fs.journal.budget),
+            transfers=transfers,
+            mirrors=volume.mirrors.all(),
+            undeletable=sum(undeletable.values()),
+            warnings=warnings,
+            notices=[
                 *([_READER] if fs.read_only else []),
                 *_about_limits(devices),
                 *notices_of(devices, time.time()),
                 *_about_deletions(volume, undeletable),
             ],
-            "last_error": str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
-        }
+            last_error=str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
+        )
 
 
-def devices_of(volume: Opened) -> list[dict[str, object]]:
-    """See `Sharing.devices`; with those that are linked directly just now, and how far away they are.
-    "unanswered_since" is since when what is to be discarded waits for one."""
+def _clouds_of(volume: Opened) -> list[CloudStatus]:
+    return [
+        CloudStatus(
+            name=one.name,
+            url=one.url,
+            state=one.state,
+            reason=reason_of(volume.config, volume.engine.upkeep, one),
+            since=round(time.time() - (time.monotonic() - one.since)),
+            retention=volume.clouds.retention(one.url),
+        )
+        for one in volume.engine.health()
+    ]
+
+
+def devices_of(volume: Opened) -> list[Device]:
+    """See `Sharing.devices`; with those that are linked directly just now, and since when what is to be
+    discarded waits for one."""
     awaited = volume.collector.awaited()
     links = {one.device_id.hex(): one for one in volume.peering.status()}
     devices = volume.sharing.devices()
     for device in devices:
-        link = links.get(str(device["id"]))
+        link = links.get(device.id)
         if link is not None:
-            device["linked"] = True
-            device["round_trip"] = link.round_trip
-        since = awaited.get(bytes.fromhex(str(device["id"])))
-        if since is not None:
-            device["unanswered_since"] = since
+            device.linked, device.round_trip = True, link.round_trip
+        device.unanswered_since = awaited.get(bytes.fromhex(device.id), UNSET)
     return devices
 
 
-def notices_of(devices: Iterable[Mapping[str, Any]], now: float) -> list[str]:
+def notices_of(devices: Iterable[Device], now: float) -> list[str]:
     """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
     told = [
-        f"{shown(one['name'])} has forked its history on {_day(one['forked_at'])}: it was restored from a "
+        f"{shown(one.name)} has forked its history on {_day(one.forked_at)}: it was restored from a "
         "backup, or copied. Both are kept; make sure that no copy of it is in use"
         for one in devices
-        if now - one.get("forked_at", 0.0) < _NEWS
+        if one.forked_at is not UNSET and now - one.forked_at < _NEWS
     ]
     return told + [
-        _held_up(one, one["unanswered_since"])
+        _held_up(one, one.unanswered_since)
         for one in devices
-        if now - one.get("unanswered_since", now) >= _PATIENCE
+        if one.unanswered_since is not UNSET and now - one.unanswered_since >= _PATIENCE
     ]
 
 
-def _held_up(device: Mapping[str, Any], since: float) -> str:
-    name, seen = str(device["name"]), device.get("last_seen")
+def _held_up(device: Device, since: float) -> str:
+    name, seen = device.name, device.seen
     heard = "has not been heard of here yet" if seen is None else f"was last heard of on {_day(seen)}"
-    beginning = str(device["id"])[:8]
+    beginning = device.id[:8]
     which = beginning if name.endswith(f"({beginning})") else quoted(name)  # others are called the same
     return (
         f"what no file needs any more is not deleted from the clouds since {_day(since)}: {shown(name)} has "
@@ -149,30 +151,30 @@ def _day(seconds: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
-def _about_accused(accused: Iterable[Mapping[str, Any]]) -> list[str]:
+def _about_accused(accused: Iterable[Accused]) -> list[str]:
     """Whom others suspend, this device first."""
     found = []
-    for one in sorted(accused, key=lambda one: (not one["this"], one["id"])):
-        if not one["suspended"]:
+    for one in sorted(accused, key=lambda one: (not one.this, one.id)):
+        if not one.suspended:
             continue
-        accusers = " and ".join(shown(vote["by"]) for vote in one["votes"] if vote["counts"])
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["until"])) if one["until"] else None
+        accusers = " and ".join(shown(vote.by) for vote in one.votes if vote.counts)
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.until)) if one.until else None
         found.append(
-            f"{'this device' if one['this'] else shown(one['name'])} is suspended, as {accusers} says: "
-            f"hybrisfs device keep {one['id'][:8]} {'on another device ' if one['this'] else ''}vetoes that"
+            f"{'this device' if one.this else shown(one.name)} is suspended, as {accusers} says: "
+            f"hybrisfs device keep {one.id[:8]} {'on another device ' if one.this else ''}vetoes that"
             + (f" until {until}" if until else "")
         )
     return found
 
 
-def _warnings(volume: Opened, devices: list[dict[str, object]], values: ValueFacts) -> list[str]:
+def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
-        f"{shown(str(one['device']))} deletes {one['names']} of {one['of']} files and folders: "
+        f"{shown(one.device)} deletes {one.names} of {one.of} files and folders: "
         "that waits for you, see hybrisfs deletions list"
         for one in volume.sharing.deletions.all()
     ]
-    silent = [str(one["name"]) for one in devices if one.get("suspect")]
+    silent = [one.name for one in devices if one.suspect]
     if silent and volume.sharing.freshness.blocks:
         waiting.append(
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
@@ -196,18 +198,14 @@ def _warnings(volume: Opened, devices: list[dict[str, object]], values: ValueFac
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 
-def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
+def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
     """What became of changes that do not count, and what others want devices to do."""
-    found = [
-        _proposal(facts, one)
-        for facts in devices
-        for one in cast("list[dict[str, Any]]", facts.get("proposed", []))
-    ]
+    found = [_proposal(device, one) for device in devices for one in device.proposed or ()]
     found += [
-        f"{shown(str(one['name']))} {'only reads' if one.get('reader') else 'is limited to folders'}, "
+        f"{shown(one.name)} {'only reads' if one.reader else 'is limited to folders'}, "
         "and has signed other changes all the same: they count for nobody"
         for one in devices
-        if one.get("overstepped")
+        if one.overstepped
     ]
     with volume.fs.lock:
         unsaved = volume.unsaved
@@ -226,20 +224,20 @@ def _about_roles(volume: Opened, devices: list[dict[str, object]]) -> list[str]:
     return found
 
 
-def _proposal(facts: dict[str, object], one: dict[str, Any]) -> str:
+def _proposal(device: Device, one: Proposal) -> str:
     """What somebody wants a device to do, and what agrees to it."""
-    who = "this device" if facts["this"] else shown(str(facts["name"]))
-    folders = one.get("folders", [])
+    who = "this device" if device.this else shown(device.name)
+    folders = one.folders or []
     what = f"change only what is in {_these(folders)}" if folders else "only read"
-    words = " ".join([one["role"], *(f"--folder {quoted(folder)}" for folder in folders)])
-    command = f"hybrisfs device role {str(facts['id'])[:8]} {words}"
-    return f"{shown(one['by'])} wants {who} to {what}: {command} on another device agrees"
+    words = " ".join([one.role, *(f"--folder {quoted(folder)}" for folder in folders)])
+    command = f"hybrisfs device role {device.id[:8]} {words}"
+    return f"{shown(one.by)} wants {who} to {what}: {command} on another device agrees"
 
 
-def _about_limits(devices: list[dict[str, object]]) -> list[str]:
+def _about_limits(devices: list[Device]) -> list[str]:
     """To what this device is limited."""
-    folders = next((one.get("folders") for one in devices if one.get("this")), None)
-    return [_CONTRIBUTOR.format(folders=_these(folders))] if isinstance(folders, list) else []
+    folders = next((one.folders for one in devices if one.this), None)
+    return [_CONTRIBUTOR.format(folders=_these(folders))] if folders is not None else []
 
 
 def _these(folders: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from hybrisfs.api import transfers as api
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.pipeline.signals import Pause, Signals
@@ -129,18 +130,18 @@ class Transfers:
                 "hybrisfs resume ends a pause; for metered networks see hybrisfs limit --on-metered.",
             )
 
-    def facts(self) -> dict[str, object]:
-        """What holds now, and until when: times in seconds since the epoch, rates in bytes/s or None."""
+    def facts(self) -> api.Transfers:
+        """What holds now, and until when."""
         with self._lock:
             settings, now = self._settings, datetime.fromtimestamp(self._clock())
             until = settings.paused_until if self._held == "paused" else None
-            return {
-                "up": _described(settings.up, now),
-                "down": _described(settings.down, now),
-                "on_metered": "pause" if settings.pause_on_metered else "ignore",
-                "held": self._held,
-                "paused_until": None if until == math.inf else until,
-            }
+            return api.Transfers(
+                up=_described(settings.up, now),
+                down=_described(settings.down, now),
+                on_metered="pause" if settings.pause_on_metered else "ignore",
+                held=self._held,
+                paused_until=None if until == math.inf else until,
+            )
 
     def _change(self, settings: TransferSettings) -> None:
         self._keep(settings)
@@ -168,11 +169,11 @@ class Transfers:
         return max(0.01, min([_LOOK_EVERY, *(change - seconds for change in changes)]))
 
 
-def _described(table: Timetable, now: datetime) -> dict[str, object]:
+def _described(table: Timetable, now: datetime) -> api.Direction:
     change = table.next_change(now)
-    return {
-        "timetable": table.text,
-        "rate": table.rate(now),
-        "changes_at": None if change is None else change.timestamp(),
-        "then": None if change is None else table.rate(change),
-    }
+    return api.Direction(
+        timetable=table.text,
+        rate=table.rate(now),
+        changes_at=None if change is None else change.timestamp(),
+        then=None if change is None else table.rate(change),
+    )

@@ -7,16 +7,17 @@ accusation is known here is remembered in the table `charge`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
+from hybrisfs.api.devices import Accused, Vote
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.evidence import Misdeed
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.removal import Stance
+from hybrisfs.merge.removal import Cast, Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.volume.config import DEFAULT_VETO_HOURS
@@ -126,12 +127,8 @@ class Trials:
                 found.append(member)
         return found
 
-    def facts(self) -> list[dict[str, Any]]:
-        """The devices and recovery kits that are accused or were removed by votes: "id", "name", "final"
-        (whether nobody but the first kit can undo that), "until" (seconds since the epoch: when this device
-        seconds the accusation, unless that is vetoed before; None when it does not), and "votes": each with
-        "by" (the name), "id", "stance" (keep, suspend or remove) and "counts", whether it suspends the
-        device."""
+    def facts(self) -> list[Accused]:
+        """The devices and recovery kits that are accused or were removed by votes."""
         with self._fs.lock:
             verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
             rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
@@ -141,29 +138,26 @@ class Trials:
             found = []
             for accused in sorted({accused for accused, _ in stances}):
                 final, by = accused in verdict.ended, verdict.suspended.get(accused, ())
-                until = since.get(accused)
+                until = since.get(accused) if by and not final else None
                 found.append(
-                    {
-                        "id": accused.hex(),
-                        "name": self._members.shown_name(accused),
-                        "this": accused == self._updates.device,
-                        "final": final,
-                        "suspended": bool(by),
-                        "until": None
-                        if final or not by or until is None
-                        else until / 1e9 + self.veto_hours * 3600.0,
-                        "votes": [
-                            {
-                                "by": self._members.shown_name(voter),
-                                "id": voter.hex(),
-                                "stance": cast.stance.name.lower(),
-                                "counts": voter in by,
-                            }
-                            for (about, voter), cast in sorted(
-                                stances.items(), key=lambda one: (one[1].clock, one[0])
-                            )
-                            if about == accused
-                        ],
-                    }
+                    Accused(
+                        id=accused.hex(),
+                        name=self._members.shown_name(accused),
+                        this=accused == self._updates.device,
+                        final=final,
+                        suspended=bool(by),
+                        until=None if until is None else until / 1e9 + self.veto_hours * 3600.0,
+                        votes=self._votes(accused, stances, by),
+                    )
                 )
             return found
+
+    def _votes(
+        self, accused: bytes, stances: Mapping[tuple[bytes, bytes], Cast], by: Collection[bytes]
+    ) -> list[Vote]:
+        """What members say about one, in the order in which they said so; *by* are those that count."""
+        return [
+            Vote(self._members.shown_name(voter), voter.hex(), cast.stance.name.lower(), voter in by)
+            for (about, voter), cast in sorted(stances.items(), key=lambda one: (one[1].clock, one[0]))
+            if about == accused
+        ]

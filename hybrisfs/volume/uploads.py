@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hybrisfs.api.status import MachinesOnly
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.unplaced import Unplaced
 from hybrisfs.merge.member_table import MemberTable
@@ -109,15 +110,14 @@ class Uploads:
         if unproven:
             self._settle(unproven)
 
-    def machines_only(self) -> dict[str, object]:
-        """What other devices wrote and no cloud is known to have: "files" whose bytes are lacking there,
-        these "bytes", and the "devices" that have yet to bring them there, by name; without such files those
+    def machines_only(self) -> MachinesOnly:
+        """What other devices wrote and no cloud is known to have; without such files the devices are those
         that have yet to bring changes there. The lock is held."""
         found, own = self.unplaced.count(), self._updates.device
         lacking = {*(found.devices or self._relayer.untold())} - {own}
         members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
         names = [one.name for one in members if one.device in lacking]
-        return {"files": found.files, "bytes": found.size, "devices": names}
+        return MachinesOnly(found.files, found.size, names)
 
     def _is_unpacked(self, newest: int) -> bool:
         """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.api import versions as api
+from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import Attr
@@ -51,8 +53,10 @@ class Versions:
         show: Callable[[Sequence[Change]], None],
         sign: Callable[[float], bool],
         history: History,
+        volume: str,
     ) -> None:
-        """*sign* has all that was written signed within some seconds; False when that takes longer."""
+        """*sign* has all that was written signed within some seconds; False when that takes longer. *volume*
+        is its name."""
         self._fs = fs
         self._committer = committer
         self._fetcher = fetcher
@@ -60,6 +64,7 @@ class Versions:
         self._show = show
         self._sign = sign
         self._history = history
+        self._volume = volume
         history.keeps = not thinner.ladder.is_off
 
     @property
@@ -73,10 +78,10 @@ class Versions:
         with self._fs.lock:
             self._history.keeps = not ladder.is_off
 
-    def facts(self) -> dict[str, object]:
-        """What `status` tells: the rule, and the room that versions took when it was last looked at."""
+    def facts(self) -> VersionRoom:
+        """What `status` tells of them."""
         room = self._thinner.room
-        return {"keep": str(self.ladder), "count": room.values, "bytes": room.bytes}
+        return VersionRoom(str(self.ladder), room.values, room.bytes)
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -86,21 +91,18 @@ class Versions:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def all(self, path: str) -> dict[str, object]:
-        """The versions of a file: "versions", the latest first, and "known_since", before which nothing is
-        known here (seconds since the epoch, or None). One is not "readable" while only another device has
-        bytes of it."""
+    def all(self, path: str) -> api.Versions:
+        """The versions of a file."""
         with self._snapshot() as db:
             found = self._versions(db, path)
             readable = [self._is_readable(db, one) for one in found]
             (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
-        return {
-            "path": path,
-            "versions": [
-                {**_described(number, one), "readable": readable[number]} for number, one in enumerate(found)
-            ],
-            "known_since": _seconds(history) if history else None,
-        }
+        return api.Versions(
+            name=self._volume,
+            path=path,
+            versions=[_described(number, one, readable[number]) for number, one in enumerate(found)],
+            known_since=_seconds(history) if history else None,
+        )
 
     def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
         names = _names(path)
@@ -138,9 +140,8 @@ class Versions:
             except OSError:
                 return None
 
-    def log(self, path: str, limit: int) -> dict[str, object]:
-        """Who changed what at a path when: the last *limit* "changes", the latest first, "more", and
-        "known_since" as of `all`."""
+    def log(self, path: str, limit: int) -> api.Changes:
+        """Who changed what at a path when: the last *limit* changes."""
         names = _names(path)
         if not names:
             raise UsageError("name a file or a folder in the volume")
@@ -149,44 +150,41 @@ class Versions:
             (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
         if not found:
             raise UsageError(f"there is no {path!r} in the volume, and none is known to have been there")
-        return {
-            "path": path,
-            "changes": [
-                {
-                    "time": _seconds(one.moment),
-                    "signed": _seconds(one.signed),
-                    "device": one.device,
-                    "what": list(one.what),
-                }
+        return api.Changes(
+            name=self._volume,
+            path=path,
+            changes=[
+                api.Change(_seconds(one.moment), _seconds(one.signed), one.device, list(one.what))
                 for one in found[:limit]
             ],
-            "more": len(found) > limit,
-            "known_since": _seconds(history) if history else None,
-        }
+            more=len(found) > limit,
+            known_since=_seconds(history) if history else None,
+        )
 
-    def removed(self, folder: str) -> dict[str, object]:
-        """What was removed from a folder, or emptied in it, and is kept: "removed", the last first."""
+    def removed(self, folder: str) -> api.RemovedFiles:
+        """What was removed from a folder, or emptied in it, and is kept."""
         with self._snapshot() as db:
             catalog, names = Catalog(db, self.ladder), _names(folder)
             found = sorted([*catalog.removed(names), *catalog.emptied(names)], key=lambda one: -one.moment)
-        return {
-            "path": folder,
-            "removed": [
-                {
-                    "path": one.path,
-                    "kind": one.kind,
-                    "size": one.size,
-                    "removed": _seconds(one.moment),
-                    "device": one.device,
-                    "kept_until": _seconds(one.kept_until),
-                }
+        return api.RemovedFiles(
+            name=self._volume,
+            path=folder,
+            removed=[
+                api.Removed(
+                    path=one.path,
+                    kind=one.kind,
+                    size=one.size,
+                    removed=_seconds(one.moment),
+                    device=one.device,
+                    kept_until=_seconds(one.kept_until),
+                )
                 for one in found
             ],
-        }
+        )
 
-    def moments(self) -> dict[str, object]:
-        """Moments of which the whole tree is kept, the latest first ("moments"), and the rule ("keep")."""
-        return {"moments": [format_moment(one) for one in self.rungs()], "keep": str(self.ladder)}
+    def moments(self) -> api.Moments:
+        """Moments of which the whole tree is kept, and the rule."""
+        return api.Moments(self._volume, [format_moment(one) for one in self.rungs()], str(self.ladder))
 
     def rungs(self) -> list[int]:
         """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
@@ -210,9 +208,8 @@ class Versions:
                 content = self._chosen(db, path, number).content
         return VersionReader(self._fs, self._fetcher, content)
 
-    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> dict[str, object]:
-        """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given.
-        Returns "files", how many, and "path"."""
+    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> api.Restored:
+        """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given."""
         if self._fs.read_only:
             raise only_reads()
         if not self._sign(_SIGNED_WITHIN):
@@ -232,7 +229,7 @@ class Versions:
                 attr = PastTree(db, version.since).attr(version.node)
                 restorer.put_content(where, version.content, attr or Attr(_NEW_FILE, 0, 0, 0, version.signed))
         self._committer.commit_now()
-        return {"path": os.fsdecode(b"/".join(where)), "files": restorer.files}
+        return api.Restored(self._volume, os.fsdecode(b"/".join(where)), restorer.files)
 
     def _put_all(
         self, restorer: Restorer, tree: PastTree, where: list[bytes], node: PastNode, depth: int
@@ -286,15 +283,16 @@ def _seconds(moment: int) -> float:
     return moment / _SECOND_NS
 
 
-def _described(number: int, version: Version) -> dict[str, object]:
-    return {
-        "version": number,
-        "since": _seconds(version.since),
-        "until": None if version.until is None else _seconds(version.until),
-        "at": format_moment(version.since),
-        "signed": _seconds(version.signed),
-        "device": version.device,
-        "size": version.size,
-        "path": version.path,
-        "kept_until": None if version.kept_until is None else _seconds(version.kept_until),
-    }
+def _described(number: int, version: Version, readable: bool) -> api.Version:
+    return api.Version(
+        version=number,
+        since=_seconds(version.since),
+        until=None if version.until is None else _seconds(version.until),
+        at=format_moment(version.since),
+        signed=_seconds(version.signed),
+        device=version.device,
+        size=version.size,
+        path=version.path,
+        kept_until=None if version.kept_until is None else _seconds(version.kept_until),
+        readable=readable,
+    )

@@ -7,6 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.api.decisions import Conflict, Deletion
+from hybrisfs.api.devices import Device, DeviceRole
+from hybrisfs.api.maintenance import Dropped
+from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
+from hybrisfs.api.status import VolumeStatus
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.removal import Stance
@@ -17,6 +22,7 @@ from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.fsck import FsckReport, check_volume
+from hybrisfs.volume.misconduct import described
 from hybrisfs.volume.opened import Opened
 from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.status import devices_of, volume_status
@@ -69,8 +75,8 @@ class Volume(Opened):
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def status(self, *, look: bool = True) -> dict[str, object]:
-        """The facts that `hybrisfs status --json` shows; with *look*, after a look at the clouds."""
+    def status(self, *, look: bool = True) -> VolumeStatus:
+        """How it is; with *look*, after a look at the clouds."""
         if look:
             self.checkup.refresh(_STATUS_PATIENCE)
         return volume_status(self)
@@ -107,11 +113,11 @@ class Volume(Opened):
                 "pair this device anew.",
             )
 
-    def drop_cache(self) -> dict[str, int]:
+    def drop_cache(self) -> Dropped:
         """Forget every cached byte that the clouds hold, after a look whether they still do."""
         self.checkup.refresh(_DROP_PATIENCE, thoroughly=True)
         freed, kept = self.room.drop_all()
-        return {"freed_bytes": freed, "kept_bytes": kept}
+        return Dropped(self.name, freed, kept)
 
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> FsckReport:
         """Verify database, log, cache and, with *clouds*, every share on every cloud."""
@@ -146,9 +152,9 @@ class Volume(Opened):
         """Raises HybrisError unless this device is a full member."""
         self.sharing.require_writer()
 
-    def role_of(self, device: str) -> dict[str, object]:
-        """See `Sharing.role_of`."""
-        return self.sharing.role_of(device)
+    def role_of(self, device: str) -> DeviceRole:
+        """What a device may do. Raises UsageError."""
+        return self.sharing.role_of(device, self.name)
 
     def set_role(
         self,
@@ -157,7 +163,7 @@ class Volume(Opened):
         reader: bool = False,
         folders: Sequence[str] = (),
         passphrase: str | None = None,
-    ) -> dict[str, object]:
+    ) -> DeviceRole:
         """Make a device a reader, a contributor to *folders*, or a full member: see `Sharing.set_role`; then
         the same as `role_of`. With the *passphrase* of a recovery kit, the kit says so, see `Kits.sign`."""
         if passphrase is None:
@@ -172,7 +178,7 @@ class Volume(Opened):
         self.committer.commit_now()
         return self.role_of(device)
 
-    def devices(self) -> list[dict[str, object]]:
+    def devices(self) -> list[Device]:
         """See `status.devices_of`."""
         return devices_of(self)
 
@@ -180,47 +186,66 @@ class Volume(Opened):
         """See `Membership.rename`."""
         self.sharing.membership.rename(device, name)
 
-    def admitted_by(self, device: str) -> dict[str, object]:
+    def admitted_by(self, device: str) -> Admitted:
         """See `Membership.described`."""
-        return self.sharing.membership.described(device)
+        member, admitted = self.sharing.membership.described(device)
+        return Admitted(self.name, member.device.hex(), member.name, admitted)
 
     def remove_device(
         self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
-    ) -> dict[str, object]:
-        """See `Membership.remove`; with the URLs of the clouds that it may still have secrets of, and what is
-        proven against it. With the *passphrase* of a recovery kit, the kit votes instead, see `Kits.vote`."""
+    ) -> RemovedDevice:
+        """See `Membership.remove`. With the *passphrase* of a recovery kit, the kit votes instead, see
+        `Kits.vote`."""
         membership = self.sharing.membership
         if passphrase is None:
-            removed = membership.remove(device, with_admitted=with_admitted)
+            removal = membership.remove(device, with_admitted=with_admitted)
         else:
             vote = partial(self.recovery.vote, passphrase, Stance.REMOVE)
-            removed = membership.remove_by(device, vote, with_admitted=with_admitted)
-        return {
-            **removed,
-            "clouds": [cloud.url for cloud in self.config.clouds],
-            "charges": self.sharing.misconduct.facts(bytes.fromhex(str(removed["id"]))),
-        }
+            removal = membership.remove_by(device, vote, with_admitted=with_admitted)
+        member = removal.member
+        return RemovedDevice(
+            name=self.name,
+            id=member.device.hex(),
+            device=member.name,
+            final=removal.final,
+            counts=removal.counts,
+            removed=removal.removed,
+            remain=removal.remain,
+            clouds=[cloud.url for cloud in self.config.clouds],
+            charges=self.sharing.misconduct.facts(member.device),
+        )
 
-    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice:
         """See `Membership.keep`; with the *passphrase* of a recovery kit, the kit vetoes instead."""
         membership = self.sharing.membership
         if passphrase is None:
-            return membership.keep(device)
-        member = membership.find_accused(device)
-        self.recovery.vote(passphrase, Stance.KEEP, [member.device])
-        kept = member.device in self.sharing.key_holders()
-        return {"id": member.device.hex(), "device": member.name, "kept": kept}
+            member, kept = membership.keep(device)
+        else:
+            member = membership.find_accused(device)
+            self.recovery.vote(passphrase, Stance.KEEP, [member.device])
+            kept = member.device in self.sharing.key_holders()
+        return KeptDevice(self.name, member.device.hex(), member.name, kept)
 
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
         sharing = self.sharing
         return sharing.misconduct.proof(sharing.membership.find(device).device)
 
-    def check_proof(self, proof: bytes) -> dict[str, object]:
+    def check_proof(self, proof: bytes) -> Proof:
         """See `Misconduct.check`."""
-        return self.sharing.misconduct.check(proof)
+        charge, name = self.sharing.misconduct.check(proof)
+        told = described(charge)
+        return Proof(
+            name=self.name,
+            kind=told.kind,
+            what=told.what,
+            at=told.at,
+            id=charge.device.hex(),
+            device=name,
+            this_volume=name is not None,
+        )
 
-    def conflicts(self) -> list[dict[str, object]]:
+    def conflicts(self) -> list[Conflict]:
         """See `Conflicts.all`."""
         return self.conflict_table.all()
 
@@ -230,7 +255,7 @@ class Volume(Opened):
             raise only_reads()
         (self.conflict_table.keep_all if keep_all else self.conflict_table.keep)(path)
 
-    def deletions(self) -> list[dict[str, object]]:
+    def deletions(self) -> list[Deletion]:
         """See `Deletions.all`."""
         return self.sharing.deletions.all()
 

@@ -194,8 +194,8 @@ def test_a_device_that_was_set_back_takes_in_what_it_has_stated_and_keeps_its_ow
         assert found == {b"other", b"after the backup", b"signed by now", b"not signed yet"}
     assert volume.fleet[0].registers() == device.registers()
     assert volume.fleet[0].tree() == device.tree()
-    [forker] = [one for one in device.rig.sharing.devices() if one["forked"]]
-    assert forker["id"] == device.key.device_id.hex()
+    [forker] = [one for one in device.rig.sharing.devices() if one.forked]
+    assert forker.id == device.key.device_id.hex()
 
 
 def test_a_checkpoint_of_which_nothing_is_lacking_is_left_alone(volume: Volume) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from cli.status import describe
+from hybrisfs.api.clouds import Retention
+from hybrisfs.api.status import StatusRequest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError
@@ -271,7 +273,7 @@ def test_status_as_json(photos: FakeVolume, run: Run) -> None:
     assert {"name", "mountpoint", "files", "bytes", "pending_files", "pending_bytes", "conflicts"} <= set(
         entry
     )
-    assert {"name", "url", "state", "reason"} == set(entry["clouds"][0])
+    assert {"name", "url", "state", "reason", "since", "retention"} == set(entry["clouds"][0])
 
 
 def test_status_of_a_volume_that_cannot_be_opened(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
@@ -307,11 +309,11 @@ def test_status_cannot_be_used_to_play_tricks_on_the_terminal(photos: FakeVolume
 
 
 def test_status_says_what_clouds_were_proven_to_keep(photos: FakeVolume, run: Run) -> None:
-    facts = json.loads(run("status", "--json").stdout)
-    first, second, third = facts["volumes"][0]["clouds"][:3]
-    first["retention"] = {"keeps": True, "days": 30, "destructible": False}
-    second["retention"] = {"keeps": True, "days": None, "destructible": True}
-    third["retention"] = {"keeps": None, "days": 30, "destructible": None}
+    facts = StatusRequest.answer_from(json.loads(run("status", "--json").stdout))
+    first, second, third = facts.volumes[0].clouds[:3]
+    first.retention = Retention(True, 30, False, True, "", 0)
+    second.retention = Retention(True, None, True, True, "", 0)
+    third.retention = Retention(None, 30, None, True, "", 0)
     text = "\n".join(describe(facts))
     assert text.count("keeps deleted objects") == 2
     assert "(keeps deleted objects: for 30 days)" in text

@@ -34,7 +34,12 @@ def test_scrub_of_healthy_clouds(photos: FakeVolume, run: Run) -> None:
 
 
 def test_scrub_names_what_is_wrong(photos: FakeVolume, run: Run) -> None:
-    problem = {"cloud": "birch", "kind": "corrupt", "what": "packs/ab/abcd.0 is wrong\nhaha"}
+    problem: dict[str, object] = {
+        "cloud": "birch",
+        "kind": "corrupt",
+        "what": "packs/ab/abcd.0 is wrong\nhaha",
+    }
+    problem |= {"key": None, "older": False}
     photos.maintenance.facts = {
         "clouds": [CLEAN, {**CLEAN, "name": "birch", "corrupt": 2, "missing": 1}],
         "problems": [problem],

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_is_mirrored_until_it_is_removed(mirrors: FakeMirrors, run: Run, folder: Path) -> None:
     done = run("mirror", "add", str(folder), "--ignore", "*.o", "--ignore", "build/")
     assert done.stdout == f"{folder} is kept equal to Projects in photos.\n"
-    assert mirrors.mirrored[folder]["ignore"] == ["*.o", "build/"]
+    assert mirrors.mirrored[folder].ignore == ["*.o", "build/"]
     listed = [line.split() for line in run("mirror", "list").stdout.splitlines()]
     assert listed[1] == [str(folder), "photos", "Projects", "1,234", "watching"]
     status = run("mirror", "status")

@@ -90,7 +90,7 @@ def test_what_a_device_may_do_is_told_and_changed(photos: FakeVolume, run: Run) 
     assert photos.readers == ["nas"]
     assert run("device", "role", "nas").stdout == "nas (11111111) only reads.\n"
     told = json.loads(run("device", "role", "nas", "full", "--json").stdout)
-    assert told == {"name": "photos", "id": "11" * 16, "device": "nas", "reader": False}
+    assert told == {"name": "photos", "id": "11" * 16, "device": "nas", "reader": False, "folders": None}
     assert run("device", "role", "nas", "full").stdout == "nas (11111111) is a full member now.\n"
     assert "only reads, signed what it may not" in run("device", "list").stdout
 
@@ -282,8 +282,8 @@ def others(photos: FakeVolume) -> list[dict[str, object]]:
     photos.others = [
         {"id": "ab" * 16, "name": "laptop", "linked": True, "lag": 0, "forked": False},
         {"id": "cd" * 16, "name": "den", "last_seen": LAST_SEEN, "lag": 7, "suspect": True},
-        {"id": "ef" * 16, "name": "old", "last_seen": None, "lag": None, "forked": True},
-        {"id": "12" * 16, "name": "\x1bodd", "last_seen": None, "lag": None},
+        {"id": "ef" * 16, "name": "old", "last_seen": None, "forked": True},
+        {"id": "12" * 16, "name": "\x1bodd", "last_seen": None},
     ]
     return photos.others
 
@@ -305,7 +305,9 @@ def test_the_devices_are_listed(run: Run) -> None:
 def test_the_devices_as_json(others: list[dict[str, object]], run: Run) -> None:
     facts = json.loads(run("device", "list", "--json").stdout)
     assert facts["name"] == "photos"
-    assert facts["devices"][1:] == others
+    assert [told | one for told, one in zip(facts["devices"][1:], others, strict=True)] == facts["devices"][
+        1:
+    ]
 
 
 def test_status_tells_of_devices_and_warnings(
@@ -339,9 +341,12 @@ def test_a_device_is_renamed(photos: FakeVolume, run: Run) -> None:
 # -- proofs --------------------------------------------------------------------------------------
 
 
+CHARGE = {"kind": "offence", "what": "signed what it may not: \x1bx", "at": LAST_SEEN}
+
+
 @pytest.fixture
 def charge(photos: FakeVolume) -> None:
-    photos.charges = [{"kind": "offence", "what": "signed what it may not: \x1bx", "at": LAST_SEEN}]
+    photos.charges = [CHARGE]
 
 
 @pytest.mark.usefixtures("charge")
@@ -376,9 +381,7 @@ def test_a_removal_names_what_was_proven(run: Run) -> None:
 
 
 def test_a_device_that_broke_a_rule_is_marked(photos: FakeVolume, run: Run) -> None:
-    photos.others = [
-        {"id": "ab" * 16, "name": "odd", "forked": True, "rejoined": True, "charges": [{"kind": "offence"}]}
-    ]
+    photos.others = [{"id": "ab" * 16, "name": "odd", "forked": True, "rejoined": True, "charges": [CHARGE]}]
     line = run("device", "list").stdout.splitlines()[-1]
     assert "forked (restored from a backup), broke a rule: see hybrisfs device proof" in line
 
@@ -443,7 +446,8 @@ def accused(photos: FakeVolume) -> dict[str, object]:
         {"by": "den", "id": "ab" * 16, "stance": "remove", "counts": True},
         {"by": "desk", "id": "00" * 16, "stance": "keep", "counts": False},
     ]
-    fact = {"id": "cd" * 16, "name": "lap", "final": False, "suspended": True, "until": 0.0, "votes": votes}
+    fact = {"id": "cd" * 16, "name": "lap", "this": False, "final": False, "suspended": True}
+    fact |= {"until": 0.0, "votes": votes}
     photos.trials = [fact]
     return fact
 

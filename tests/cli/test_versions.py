@@ -69,7 +69,7 @@ def test_a_version_is_restored(photos: FakeVolume, run: Run) -> None:
 
 def test_moments_are_told(photos: FakeVolume) -> None:
     with Client.connect() as client:
-        facts = client.call("versions moments", {"name": "photos"})
+        facts = client.exchange("versions moments", {"name": "photos"})
     assert facts == {"name": "photos", "moments": ["2023-11-14T00:00Z"], "keep": "default"}
 
 

@@ -8,6 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from msgspec import UNSET
+
+from hybrisfs.api.decisions import Conflict, Deletion
+from hybrisfs.api.devices import Charge, Device, DeviceRole
+from hybrisfs.api.maintenance import Check, CheckProblem, Dropped
+from hybrisfs.api.pairing import Admission, Invitation
+from hybrisfs.api.places import Secret, SecretsOfPlace, TriedPlace
+from hybrisfs.api.removal import Admitted, KeptDevice, NamedDevice, Proof, RemovedDevice
+from hybrisfs.api.status import VolumeStatus
+from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
@@ -19,9 +30,10 @@ from hybrisfs.recovery import RecoveryError
 from hybrisfs.versions.ladder import parse_ladder
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
 from tests.daemon.fake_content import FakeBrowsing, FakeContent
-from tests.daemon.fake_facts import EXPIRES, FakeFacts
+from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_mirrors import FakeMirrors
 from tests.daemon.fake_versions import FakeVersions
+from tests.facts import device_of, status_of
 
 __all__ = [
     "CODE",
@@ -42,6 +54,14 @@ CODE: Final = "hfs1-code"
 COMPARISON: Final = "1234 5678"
 
 
+_NOTHING_TO_DELETE: Final = {
+    **{kind: {"packs": 0, "bytes": 0} for kind in ("empty", "sparse", "young", "deleted", "due")},
+    "unnamed": {"orphans": 0, "strays": 0, "leftovers": 0, "young": 0},
+    **dict.fromkeys(("rewritten", "proposed", "undeletable"), 0),
+    "trouble": None,
+}
+
+
 @dataclass(frozen=True)
 class FakeCloud:
     name: str
@@ -60,8 +80,8 @@ class FakeConfig:
 class FakeReport:
     problems: list[dict[str, str]] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"problems": self.problems, "checked": {"files": 12}}
+    def facts(self) -> Check:
+        return Check([CheckProblem(**one) for one in self.problems], {"files": 12})
 
 
 @dataclass(frozen=True)
@@ -82,10 +102,10 @@ class FakePairing:
     ended: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def facts(self) -> dict[str, object]:
-        return {"code": CODE, "qr": ["##"], "expires": EXPIRES}
+    def facts(self) -> Invitation:
+        return Invitation(CODE, ["##"], EXPIRES)
 
-    def run(self, dialogue: Dialogue, stop: threading.Event) -> dict[str, object]:
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> Admission:
         dialogue.progress("waiting")
         self.waiting.set()
         try:
@@ -96,7 +116,7 @@ class FakePairing:
             self.confirmed.append(dialogue.confirm(Peer(bytes(32), self.peer)))
             if not self.confirmed[-1]:
                 raise PairingError("the pairing failed", "the comparison string was not confirmed")
-            return {"device": self.peer, "id": "00", "acknowledged": True}
+            return Admission(self.peer, "00", acknowledged=True)
         finally:
             self.ended.set()
 
@@ -118,13 +138,14 @@ class NoKeyValues:
 class FakeCollector:
     """Finds what it is told; `dry` says of each time whether nothing was to be changed."""
 
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     dry: list[bool] = field(default_factory=list)
 
-    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> FakeFacts:
+    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> FakeCollection:
         step("looking", 0, 1)
         self.dry.append(dry_run)
-        return FakeFacts(self.facts)
+        waiting = [{"since": EXPIRES, **one} for one in self.facts.get("waiting_for", ())]
+        return FakeCollection({**_NOTHING_TO_DELETE, **self.facts, "waiting_for": waiting})
 
 
 @dataclass
@@ -190,7 +211,7 @@ class FakeVolume:
     charges: list[dict[str, object]] = field(default_factory=list)
     admitted: list[dict[str, object]] = field(default_factory=list)
     trials: list[dict[str, object]] = field(default_factory=list)
-    removal: dict[str, object] = field(default_factory=lambda: {"counts": True, "final": True})
+    removal: dict[str, bool] = field(default_factory=lambda: {"counts": True, "final": True})
     kept: bool = True
     warnings: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
@@ -213,7 +234,7 @@ class FakeVolume:
             raise HybrisError(f"{self.mountpoint} is in use")
         self.mountpoint = None
 
-    def status(self, *, look: bool = True) -> dict[str, Any]:
+    def status(self, *, look: bool = True) -> VolumeStatus:
         self.looks += look
         if self.failure:
             raise self.failure
@@ -221,30 +242,29 @@ class FakeVolume:
         for cloud in self.config.clouds:
             state, reason = self.states.get(cloud.name, ("ok", ""))
             clouds.append({"name": cloud.name, "url": cloud.url, "state": state, "reason": reason})
-        return {
-            "name": self.name,
-            "mountpoint": str(self.mountpoint) if self.mountpoint else None,
-            "f": self.config.f,
-            "k": self.config.k,
-            "files": 12,
-            "bytes": 3_000_000,
-            "pending_files": self.pending_files,
-            "pending_bytes": self.pending_bytes,
-            "machines_only": self.machines_only,
-            "removed": self.removed,
-            "conflicts": len(self.conflicting),
-            "clouds": clouds,
-            "devices": self.devices(),
-            "accused": self.trials,
-            "transfers": self.transfers.facts(),
-            "mirrors": self.mirrors.all(),
-            "warnings": self.warnings,
-            "notices": self.notices,
-            "checkpoint": {"current": True, "waits_for": [], "log": self.log},
-            "cache": {"bytes": 1_000_000, "budget": 20_000_000_000},
-            "last_error": None,
-            "notifications": self.settings.notifications,
-        }
+        facts = status_of(
+            name=self.name,
+            mountpoint=str(self.mountpoint) if self.mountpoint else None,
+            f=self.config.f,
+            k=self.config.k,
+            files=12,
+            bytes=3_000_000,
+            pending_files=self.pending_files,
+            pending_bytes=self.pending_bytes,
+            machines_only=self.machines_only or {"files": 0, "bytes": 0, "devices": []},
+            removed=self.removed,
+            conflicts=len(self.conflicting),
+            clouds=clouds,
+            accused=self.trials,
+            warnings=self.warnings,
+            notices=self.notices,
+            checkpoint={"current": True, "waits_for": [], "log": self.log},
+            cache={"bytes": 1_000_000, "budget": 20_000_000_000},
+            notifications=self.settings.notifications,
+        )
+        facts.devices = self.devices()
+        facts.transfers, facts.mirrors = self.transfers.facts(), self.mirrors.all()
+        return facts
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """With something pending: until `release` is set, reporting progress all the time."""
@@ -258,8 +278,8 @@ class FakeVolume:
         self.pending_files = self.pending_bytes = 0
         return True
 
-    def drop_cache(self) -> dict[str, int]:
-        return {"freed_bytes": 900_000, "kept_bytes": 100_000}
+    def drop_cache(self) -> Dropped:
+        return Dropped(self.name, 900_000, 100_000)
 
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> FakeReport:
         progress("clouds" if clouds else "database", 1, 1)
@@ -274,14 +294,12 @@ class FakeVolume:
         self.limits["phone"] = list(folders)
         return self.pairing
 
-    def role_of(self, device: str) -> dict[str, object]:
-        if device not in [one["name"] for one in self.devices()]:
+    def role_of(self, device: str) -> DeviceRole:
+        if device not in [one.name for one in self.devices()]:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
-        found = next((one["proposed"] for one in self.others if "proposed" in one), None)
-        proposed = {} if found is None else {"proposed": found}
-        folders = {"folders": self.limits[device]} if self.limits.get(device) else {}
-        found = {"id": "11" * 16, "device": device, "reader": device in self.readers}
-        return {**found, **folders, **proposed}
+        proposed = next((one.proposed for one in self.devices() if one.proposed), UNSET)
+        folders = self.limits.get(device) or None
+        return DeviceRole(self.name, "11" * 16, device, device in self.readers, folders, proposed)
 
     def set_role(
         self,
@@ -290,61 +308,72 @@ class FakeVolume:
         reader: bool = False,
         folders: Sequence[str] = (),
         passphrase: str | None = None,
-    ) -> dict[str, object]:
+    ) -> DeviceRole:
         if device == "desk":
             raise UsageError("a device does not say itself what it may do")
         if passphrase is not None:
             self.decisions.append((device, f"role by {passphrase}"))
-        self.readers = [device] if reader and "proposed" not in self.role_of(device) else []
+        self.readers = [device] if reader and not self.role_of(device).proposed else []
         self.limits[device] = list(folders)
         return self.role_of(device)
 
-    def devices(self) -> list[dict[str, object]]:
-        return [{"id": "00" * 16, "name": "desk", "this": True, "forked": False}, *self.others]
+    def devices(self) -> list[Device]:
+        return [device_of(id="00" * 16, this=True), *(device_of(**one) for one in self.others)]
 
     def rename_device(self, device: str, name: str) -> None:
-        if device not in [one["name"] for one in self.devices()]:
+        if device not in [one.name for one in self.devices()]:
             raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
         self.decisions.append((device, name))
 
-    def admitted_by(self, device: str) -> dict[str, object]:
-        return {"id": "11" * 16, "device": device, "admitted": self.admitted}
+    def _admitted(self) -> list[NamedDevice]:
+        return msgspec.convert(self.admitted, list[NamedDevice])
 
-    def keep_device(self, device: str, *, passphrase: str | None = None) -> dict[str, object]:
+    def admitted_by(self, device: str) -> Admitted:
+        return Admitted(self.name, "11" * 16, device, self._admitted())
+
+    def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice:
         self.decisions.append((device, f"keep by {passphrase}" if passphrase else "keep"))
-        return {"id": "11" * 16, "device": device, "kept": self.kept}
+        return KeptDevice(self.name, "11" * 16, device, self.kept)
 
     def remove_device(
         self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
-    ) -> dict[str, object]:
+    ) -> RemovedDevice:
         how = "remove with admitted" if with_admitted else "remove"
         self.decisions.append((device, f"{how} by {passphrase}" if passphrase else how))
-        there = [] if with_admitted else self.admitted
-        gone = self.admitted if with_admitted else []
-        facts = {"id": "11" * 16, "device": device, **self.removal, "removed": gone, "remain": there}
-        return {**facts, "clouds": ["file:///a"], "charges": self.charges}
+        return RemovedDevice(
+            name=self.name,
+            id="11" * 16,
+            device=device,
+            **self.removal,
+            removed=self._admitted() if with_admitted else [],
+            remain=[] if with_admitted else self._admitted(),
+            clouds=["file:///a"],
+            charges=msgspec.convert(self.charges, list[Charge]),
+        )
 
     def device_proof(self, device: str) -> bytes:
         if not self.charges:
             raise UsageError(f"nothing is proven against {device}")
         return b"proof of " + device.encode()
 
-    def check_proof(self, proof: bytes) -> dict[str, object]:
+    def check_proof(self, proof: bytes) -> Proof:
         if not proof.startswith(b"proof of "):
             raise UsageError("this file proves nothing", "no magic")
         device = proof.removeprefix(b"proof of ").decode()
-        return {**self.charges[0], "id": "11" * 16, "device": device, "this_volume": True}
+        told = {**self.charges[0], "name": self.name, "id": "11" * 16, "device": device}
+        return msgspec.convert({**told, "this_volume": True}, Proof)
 
-    def conflicts(self) -> list[dict[str, object]]:
-        return self.conflicting
+    def conflicts(self) -> list[Conflict]:
+        rest = {"path": "a", "of": "a", "kind": "version", "size": 0, "modified": ""}
+        return [msgspec.convert({**rest, **one}, Conflict) for one in self.conflicting]
 
     def settle_conflict(self, path: str, *, keep_all: bool) -> None:
         if path not in [one[name] for one in self.conflicting for name in ("path", "of")]:
             raise UsageError(f"there is no conflict at {path}", "", "hybrisfs conflicts list shows them.")
         self.decisions.append((path, keep_all))
 
-    def deletions(self) -> list[dict[str, object]]:
-        return self.waiting_deletions
+    def deletions(self) -> list[Deletion]:
+        return msgspec.convert(self.waiting_deletions, list[Deletion])
 
     def decide_deletion(self, which: str, *, undo: bool) -> None:
         if which not in [one["id"] for one in self.waiting_deletions]:
@@ -391,26 +420,19 @@ class FakeVolumes:
 
         return work
 
-    def describe_secrets(self, home: Home, url: str) -> dict[str, object]:
+    def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         self._refuse_nonsense(url)
-        wanted = [
-            {"name": "user", "label": "User name", "hidden": False},
-            {"name": "password", "label": "Password", "hidden": True},
-        ]
-        return {
-            "cloud": url,
-            "secrets": [] if url.startswith("file:") else wanted,
-            "known": url in self.secrets,
-        }
+        wanted = [Secret("user", "User name", False), Secret("password", "Password", True)]
+        return SecretsOfPlace(url, [] if url.startswith("file:") else wanted, url in self.secrets)
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> dict[str, object]:
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
         self._refuse_nonsense(url)
         if secrets is not None:
             if secrets.get("password") == "wrong":
                 raise HybrisError(f"the cloud {url} cannot be used", "wrong password")
             self.secrets[url] = dict(secrets)
         self.tried.append(url)
-        return {"cloud": url, "seconds": {"put": 0.0123}}
+        return TriedPlace(url, {"put": 0.0123})
 
     @staticmethod
     def _refuse_nonsense(url: str) -> None:
@@ -443,14 +465,14 @@ class FakeVolumes:
         self.opened[name] = FakeVolume(self.configs[name])
         return self.opened[name]
 
-    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> FakeFacts:
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         assert name not in self.opened or self.opened[name].closed
         step("files", 1, 2)
         if isinstance(self.broken.get(name), DamagedError):
             del self.broken[name]
         elif name in self.broken:
             raise self.broken[name]
-        return FakeFacts(self.rebuilt)
+        return Rebuilt(**self.rebuilt)
 
     def list(self, home: Home) -> Sequence[FakeConfig]:
         return list(self.configs.values())

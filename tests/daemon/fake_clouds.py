@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
+
+from hybrisfs.api.clouds import (
+    AddedCloud,
+    Cloud,
+    KeptCloud,
+    NamedCloud,
+    Redundancy,
+    ReplacedCloud,
+    Retention,
+    TestedCloud,
+)
+from hybrisfs.api.maintenance import Repair, Scrub
+from hybrisfs.api.transfers import Direction, Transfers
 from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
 from hybrisfs.errors import UsageError
 from tests.daemon.fake_facts import EXPIRES, FakeFacts
@@ -31,47 +45,53 @@ class FakeClouds:
         transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
         return [CloudTraffic(0, "amber", "ok", self.counters, transfers)]
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Cloud]:
         return [
-            {
-                "number": 0,
-                "name": "amber",
-                "url": self.url,
-                "use": "draining" if self.trouble else "in use",
-                "objects": 1200,
-                "bytes": 3_000_000,
-                "state": "ok",
-                "reason": "",
-                "trouble": self.trouble,
-                "retention": self.retention,
-            }
+            Cloud(
+                number=0,
+                name="amber",
+                url=self.url,
+                use="draining" if self.trouble else "in use",
+                objects=1200,
+                bytes=3_000_000,
+                state="ok",
+                reason="",
+                trouble=self.trouble,
+                retention=self._retention(),
+            )
         ]
 
-    def test(self, which: str) -> dict[str, Any]:
-        return {"cloud": which, "seconds": {"put": 0.0123}, "retention": self.retention}
+    def _retention(self) -> Retention | None:
+        return msgspec.convert(self.retention, Retention | None)
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> dict[str, Any]:
+    def test(self, which: str) -> TestedCloud:
+        return TestedCloud("photos", which, {"put": 0.0123}, self._retention())
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
         self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
-        return {"cloud": name or "new", **({"retention": self.retention, "note": ""} if days else {})}
+        added = AddedCloud("photos", name or "new")
+        if days:
+            added.retention, added.note = self._retention(), ""
+        return added
 
-    def retain(self, which: str, days: int) -> dict[str, Any]:
+    def retain(self, which: str, days: int) -> KeptCloud:
         self.asked.append(("retain", which, str(days)))
-        return {"cloud": which, "retention": self.retention, "note": "mind the costs"}
+        return KeptCloud("photos", which, self._retention(), "mind the costs")
 
-    def adopt(self, which: str) -> dict[str, Any]:
+    def adopt(self, which: str) -> NamedCloud:
         self.asked.append(("adopt", which))
-        return {"cloud": which}
+        return NamedCloud("photos", which)
 
-    def drain(self, which: str) -> dict[str, Any]:
+    def drain(self, which: str) -> NamedCloud:
         self.asked.append(("drain", which))
-        return {"cloud": which}
+        return NamedCloud("photos", which)
 
-    def remove(self, which: str) -> dict[str, Any]:
+    def remove(self, which: str) -> NamedCloud:
         raise UsageError(f"this volume has no cloud {which!r}", "", "There are: amber.")
 
-    def replace(self, which: str, url: str) -> dict[str, Any]:
+    def replace(self, which: str, url: str) -> ReplacedCloud:
         self.asked.append(("replace", which, url))
-        return {"cloud": which, "added": "new"}
+        return ReplacedCloud("photos", which, "new")
 
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
@@ -79,8 +99,8 @@ class FakeClouds:
         progress(1, 2)
         return self.released, self.trouble
 
-    def change_redundancy(self, f: int | None, k: int | None) -> dict[str, Any]:
-        return {"f": 1 if f is None else f, "k": 1 if k is None else k}
+    def change_redundancy(self, f: int | None, k: int | None) -> Redundancy:
+        return Redundancy("photos", 1 if f is None else f, 1 if k is None else k)
 
     def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
         return self.released, self.trouble
@@ -91,7 +111,7 @@ class FakeTransfers:
     """Takes note of what it is told; "nonsense" is no timetable."""
 
     told: list[tuple[object, ...]] = field(default_factory=list)
-    held: str | None = None
+    held: Literal["paused", "metered"] | None = None
     until: float | None = None
 
     def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
@@ -107,16 +127,14 @@ class FakeTransfers:
         if self.held == "paused":
             self.held = None
 
-    def facts(self) -> dict[str, Any]:
-        limited = {"timetable": "08:00,512k 19:00,off", "rate": 524288, "changes_at": EXPIRES, "then": None}
-        free = {"timetable": "off", "rate": None, "changes_at": None, "then": None}
-        return {
-            "up": limited,
-            "down": free,
-            "on_metered": "pause",
-            "held": self.held,
-            "paused_until": self.until if self.held == "paused" else None,
-        }
+    def facts(self) -> Transfers:
+        return Transfers(
+            up=Direction("08:00,512k 19:00,off", 524288, EXPIRES, None),
+            down=Direction("off", None, None, None),
+            on_metered="pause",
+            held=self.held,
+            paused_until=self.until if self.held == "paused" else None,
+        )
 
 
 @dataclass
@@ -129,14 +147,16 @@ class FakeMaintenance:
     def trusted(self) -> set[int]:
         return set()
 
-    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts:
+    def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> FakeFacts[Scrub]:
         self.percent = percent
         step("packs", 1, 2)
-        return FakeFacts(self.facts)
+        problems = [{"key": None, "older": False, **one} for one in self.facts.get("problems", ())]
+        return FakeFacts({**self.facts, "problems": problems}, Scrub)
 
-    def repair(self, step: Callable[[str, int, int], None]) -> FakeFacts:
+    def repair(self, step: Callable[[str, int, int], None]) -> FakeFacts[Repair]:
         step("packs", 2, 2)
-        return FakeFacts(self.facts)
+        problems = [{"key": None, **one} for one in self.facts.get("problems", ())]
+        return FakeFacts({**self.facts, "problems": problems}, Repair)
 
 
 @dataclass

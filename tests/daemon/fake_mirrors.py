@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
-from tests.daemon.fake_facts import EXPIRES, FakeFacts
+from hybrisfs.api.mirrors import Imported, Mirror, Problem
+from tests.daemon.fake_facts import EXPIRES
 
 __all__ = ["FakeMirrors"]
 
@@ -16,7 +16,7 @@ __all__ = ["FakeMirrors"]
 class FakeMirrors:
     """Mirrors that only remember that they are there; one of a folder called "emptied" has much to delete."""
 
-    mirrored: dict[Path, dict[str, Any]] = field(default_factory=dict)
+    mirrored: dict[Path, Mirror] = field(default_factory=dict)
     imported: list[tuple[object, ...]] = field(default_factory=list)
     decided: list[tuple[Path, bool]] = field(default_factory=list)
 
@@ -24,32 +24,33 @@ class FakeMirrors:
     def directories(self) -> list[Path]:
         return list(self.mirrored)
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Mirror]:
         return list(self.mirrored.values())
 
-    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> dict[str, Any]:
+    def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> Mirror:
         emptied = directory.name == "emptied"
-        self.mirrored[directory] = {
-            "directory": str(directory),
-            "at": str(at),
-            "ignore": list(ignore),
-            "state": "waiting" if emptied else "watching",
-            "reason": None,
-            "names": 1234,
-            "done": 0,
-            "total": 0,
-            "equal_at": EXPIRES,
-            "held_back": {"volume": 99} if emptied else {},
-            "problems": [{"path": "pipe\n", "why": "is a pipe"}] if emptied else [],
-            "problem_count": 3 if emptied else 0,
-            "watching": None,
-        }
+        self.mirrored[directory] = Mirror(
+            id="00",
+            directory=str(directory),
+            at=str(at),
+            ignore=list(ignore),
+            state="waiting" if emptied else "watching",
+            reason=None,
+            names=1234,
+            done=0,
+            total=0,
+            equal_at=EXPIRES,
+            held_back={"volume": 99} if emptied else {},
+            problems=[Problem("pipe\n", "is a pipe")] if emptied else [],
+            problem_count=3 if emptied else 0,
+            watching=None,
+        )
         return self.mirrored[directory]
 
-    def remove(self, directory: Path) -> dict[str, Any]:
+    def remove(self, directory: Path) -> Mirror:
         return self.mirrored.pop(directory)
 
-    def decide(self, directory: Path, *, accept: bool) -> dict[str, Any]:
+    def decide(self, directory: Path, *, accept: bool) -> Mirror:
         self.decided.append((directory, accept))
         return self.mirrored[directory]
 
@@ -61,18 +62,19 @@ class FakeMirrors:
         *,
         dry_run: bool,
         replace: bool,
-    ) -> FakeFacts:
+    ) -> Imported:
         step("copying", 1, 2)
         self.imported.append((directory, into, dry_run, replace))
         bad = directory.name == "bad"
-        return FakeFacts(
-            {
-                "folders": 2,
-                "files": 3,
-                "bytes": 4_000_000,
-                "present": 1,
-                "replaced": 0,
-                "problems": [{"path": "pipe\n", "why": "is a pipe"}] if bad else [],
-                "problem_count": 3 if bad else 0,
-            }
+        return Imported(
+            name="photos",
+            into=str(into),
+            dry_run=dry_run,
+            folders=2,
+            files=3,
+            bytes=4_000_000,
+            present=1,
+            replaced=0,
+            problems=[Problem("pipe\n", "is a pipe")] if bad else [],
+            problem_count=3 if bad else 0,
         )

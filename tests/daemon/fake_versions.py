@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
+
+from hybrisfs.api import versions as api
 from hybrisfs.errors import UsageError
 
 __all__ = ["FakeBytes", "FakeVersions"]
@@ -30,7 +32,7 @@ class FakeVersions:
 
     restored: list[tuple[str, str | None, int | None, str | None]] = field(default_factory=list)
 
-    def all(self, path: str) -> dict[str, Any]:
+    def all(self, path: str) -> api.Versions:
         if path != "notes.txt":
             raise UsageError(f"there is no file {path!r} in the volume, and none is known to have been there")
         now = {"version": 0, "since": 1.8e9, "until": None, "kept_until": None, "size": 5, "readable": False}
@@ -43,22 +45,23 @@ class FakeVersions:
             "readable": True,
         }
         rest = {"device": "desk", "path": path, "signed": 1.7e9, "at": "2023-11-14T22:13:20Z"}
-        return {"path": path, "versions": [now | rest, then | rest], "known_since": 1.6e9}
+        versions = msgspec.convert([now | rest, then | rest], list[api.Version])
+        return api.Versions("photos", path, versions, 1.6e9)
 
-    def log(self, path: str, limit: int) -> dict[str, Any]:
-        one = {"time": 1.8e9, "signed": 1.8e9, "device": "desk", "what": ["made: a\nb", "content: 5 bytes"]}
-        return {"path": path, "changes": [one] * limit, "more": True, "known_since": 1.6e9}
+    def log(self, path: str, limit: int) -> api.Changes:
+        one = api.Change(1.8e9, 1.8e9, "desk", ["made: a\nb", "content: 5 bytes"])
+        return api.Changes("photos", path, [one] * limit, more=True, known_since=1.6e9)
 
-    def removed(self, folder: str) -> dict[str, Any]:
-        gone = {"path": "old.txt", "kind": "file", "size": 3, "removed": 1.7e9, "kept_until": 1.8e9}
-        return {"path": folder, "removed": [gone | {"device": "desk"}] if folder in ("", ".") else []}
+    def removed(self, folder: str) -> api.RemovedFiles:
+        gone = api.Removed("old.txt", "file", 3, 1.7e9, "desk", 1.8e9)
+        return api.RemovedFiles("photos", folder, [gone] if folder in ("", ".") else [])
 
-    def moments(self) -> dict[str, Any]:
-        return {"moments": ["2023-11-14T00:00Z"], "keep": "default"}
+    def moments(self) -> api.Moments:
+        return api.Moments("photos", ["2023-11-14T00:00Z"], "default")
 
     def reader(self, path: str, at: str | None, number: int | None) -> FakeBytes:
         return FakeBytes(f"{path} {at} {number}".encode())
 
-    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> dict[str, Any]:
+    def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> api.Restored:
         self.restored.append((path, at, number, target))
-        return {"path": target or path, "files": 1}
+        return api.Restored("photos", target or path, 1)

@@ -48,15 +48,15 @@ def connect(home: Home) -> Client:
 
 def call_in_vain(client: Client) -> None:
     with pytest.raises(DaemonError):
-        client.call("endless")
+        client.exchange("endless")
 
 
 def test_a_command_gets_progress_and_a_result(home: Home, serve: Serve) -> None:
     serve(echo)
     heard: list[Message] = []
     with connect(home) as client:
-        assert client.call("one", {"a": 1}, heard.append) == {"command": "one", "a": 1}
-        assert client.call("two") == {"command": "two"}
+        assert client.exchange("one", {"a": 1}, heard.append) == {"command": "one", "a": 1}
+        assert client.exchange("two") == {"command": "two"}
     assert heard == [{"step": "one"}]
 
 
@@ -69,8 +69,8 @@ def test_a_command_may_fail_and_the_next_work(home: Home, serve: Serve) -> None:
     serve(handle)
     with connect(home) as client:
         with pytest.raises(UnknownVolumeError, match="there is no volume 'x'\nThere are: a, b"):
-            client.call("fail")
-        assert client.call("work") == {}
+            client.exchange("fail")
+        assert client.exchange("work") == {}
 
 
 def test_a_bug_is_logged_and_told_in_one_line(
@@ -81,7 +81,7 @@ def test_a_bug_is_logged_and_told_in_one_line(
 
     serve(handle)
     with connect(home) as client, caplog.at_level(logging.ERROR), pytest.raises(InternalError) as caught:
-        client.call("anything")
+        client.exchange("anything")
     assert "secret detail" not in str(caught.value)
     assert "secret detail" in caplog.text
 
@@ -110,7 +110,7 @@ def test_garbage_ends_the_conversation_and_nothing_else(home: Home, serve: Serve
         assert hello["hello"]["protocol"] == PROTOCOL
         assert channel.receive() is None
     with connect(home) as client:
-        assert client.call("still there") == {"command": "still there"}
+        assert client.exchange("still there") == {"command": "still there"}
 
 
 def test_strangers_are_not_heard(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_clients_are_served_side_by_side(home: Home, serve: Serve) -> None:
 
     def call() -> None:
         with connect(home) as client:
-            client.call("meet")
+            client.exchange("meet")
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
@@ -174,7 +174,7 @@ def test_progress_is_throttled(home: Home, serve: Serve, monkeypatch: pytest.Mon
     serve(handle)
     heard: list[Message] = []
     with connect(home) as client:
-        client.call("x", {}, heard.append)
+        client.exchange("x", {}, heard.append)
     assert heard == [{"step": 0}]
 
 
@@ -230,7 +230,7 @@ def test_a_dead_daemons_socket_is_replaced(home: Home, serve: Serve) -> None:
         dead.bind(str(home.socket))
     serve(echo)
     with connect(home) as client:
-        assert client.call("x") == {"command": "x"}
+        assert client.exchange("x") == {"command": "x"}
 
 
 def test_a_path_beyond_the_limit_of_unix_sockets(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_path_beyond_the_limit_of_unix_sockets(tmp_path: Path) -> None:
     server.start()
     try:
         with connect(home) as client:
-            assert client.call("x") == {"command": "x"}
+            assert client.exchange("x") == {"command": "x"}
     finally:
         server.stop()
 
@@ -251,5 +251,5 @@ def test_errors_keep_their_exit_code(home: Home, serve: Serve) -> None:
 
     serve(handle)
     with connect(home) as client, pytest.raises(HybrisError) as caught:
-        client.call("x")
+        client.exchange("x")
     assert caught.value.exit_code == 2

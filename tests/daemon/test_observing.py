@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.api.status import AnyVolume, UnusableVolume
 from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.slots import Slot, Slots
@@ -143,10 +144,10 @@ def test_a_volume_that_cannot_be_opened_is_not_tried_at_every_look(rig: Rig) -> 
     slot = rig.slots.get("notes")
     slot.close()
 
-    def unusable(one: Slot) -> Message:
+    def unusable(one: Slot) -> AnyVolume:
         if one is slot:
             tried.append(now)
-            return {"name": one.name, "unusable": True, "last_error": "the database is damaged"}
+            return UnusableVolume(name=one.name, last_error="the database is damaged", missing_mount=None)
         return one.open().status(look=False)
 
     observing = Observing(rig.home, rig.slots, unusable, rig.desktop)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.api.pairing import PairingNews
 from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError, UsageError
@@ -119,7 +120,7 @@ def test_a_bug_in_a_pairing_comes_out(daemon: Daemon) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Pairings().carry_through(Pairing({}, work), lambda _: None)
+        Pairings().carry_through(Pairing(PairingNews(), work), lambda _: None)
 
 
 @pytest.mark.parametrize(

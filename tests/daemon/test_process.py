@@ -49,7 +49,7 @@ def no_daemon_is_left(home: Home) -> Iterator[None]:
 
 
 def pid_of(connection: Client) -> int:
-    pid = connection.call("status")["daemon"]["pid"]
+    pid = connection.exchange("status")["daemon"]["pid"]
     assert isinstance(pid, int)
     return pid
 
@@ -74,7 +74,7 @@ def test_clients_that_start_it_at_the_same_time_share_one_daemon(home: Home) -> 
 
 
 def test_processes_that_start_it_at_the_same_time_share_one_daemon(home: Home) -> None:
-    script = "from hybrisfs.client import Client; print(Client.connect().call('status')['daemon']['pid'])"
+    script = "from hybrisfs.client import Client; print(Client.connect().exchange('status')['daemon']['pid'])"
     starters = [
         subprocess.Popen(
             [sys.executable, "-c", script],
@@ -96,7 +96,7 @@ def test_a_killed_daemon_is_replaced(home: Home) -> None:
         os.kill(first, signal.SIGKILL)
         with pytest.raises(DaemonError, match="lost the daemon"):
             while True:
-                connection.call("status")
+                connection.exchange("status")
     with Client.connect(home) as connection:
         assert pid_of(connection) != first
 

@@ -100,7 +100,7 @@ def test_a_device_that_was_removed_meanwhile_says_nothing_more(fleet: Fleet, ste
     if step == "end":
         assert advance(fleet[0])
     fleet.send(0, 1)
-    assert fleet[1].rig.sharing.membership.remove("ada")["final"]
+    assert fleet[1].rig.sharing.membership.remove("ada").final
     fleet[0].receive(fleet[1].log())
     before, packs = fleet[0].log(), set(fleet.clouds.packs)
     assert not Discarding(fleet[0]).look()

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from hybrisfs.api.status import UnusableVolume, VolumeStatus
 from hybrisfs.events.changes import Happening, Observer
 from hybrisfs.events.event import Event
+from tests.facts import status_of
 
 CLOUDS = ("amber", "birch", "cedar")
 
 
-def facts(**different: Any) -> dict[str, Any]:
+def facts(**different: Any) -> VolumeStatus:
     states = different.pop("states", {})
-    return {
-        "name": "home",
-        "f": 1,
-        "k": 1,
-        "clouds": [
-            {"name": name, "state": states.get(name, "ok"), "reason": "no answer" if name in states else ""}
-            for name in CLOUDS
-        ],
-        "devices": [{"id": "aa", "name": "desk", "this": True}],
-        "conflicts": 0,
-        "pending_files": 0,
-        "pending_bytes": 0,
-        "warnings": [],
-        "last_error": None,
-        **different,
-    }
+    clouds = [
+        {"name": name, "state": states.get(name, "ok"), "reason": "no answer" if name in states else ""}
+        for name in CLOUDS
+    ]
+    return status_of(**{"clouds": clouds, "devices": [{"id": "aa", "this": True}], **different})
 
 
 def test_a_volume_that_is_well_has_nothing_to_tell() -> None:
@@ -109,7 +100,7 @@ def test_that_all_is_safe_is_news_to_who_had_to_wait_for_it() -> None:
 def test_a_volume_that_cannot_be_used_says_nothing_else() -> None:
     observer = Observer()
     observer.look(facts(states={"amber": "down"}), 0.0)
-    unusable = facts(unusable=True, last_error="the database is damaged", clouds=[], devices=[])
+    unusable = UnusableVolume(name="home", last_error="the database is damaged", missing_mount=None)
     assert [one.topic for one in observer.look(unusable, 5.0)] == ["volume", "cloud/amber"]
 
 
@@ -117,13 +108,13 @@ def test_a_cloud_is_in_trouble_since_an_earlier_daemon_saw_it() -> None:
     observer = Observer()
     observer.remember([Event(1, 100.0, "trouble", "cloud/amber", "amber cannot be reached")])
     now = facts(states={"amber": "down"})
-    for cloud in now["clouds"]:
-        cloud["since"] = 500
+    for cloud in now.clouds:
+        cloud.since = 500
     observer.date(now)
-    assert {one["name"]: one["since"] for one in now["clouds"]}["amber"] == 100
-    assert [one["since"] for one in now["clouds"] if one["name"] != "amber"] == [500, 500]
+    assert {one.name: one.since for one in now.clouds}["amber"] == 100
+    assert [one.since for one in now.clouds if one.name != "amber"] == [500, 500]
     observer.look(now, 510.0)
     full = facts(states={"amber": "full"})
-    full["clouds"][0]["since"] = 600
+    full.clouds[0].since = 600
     observer.date(full)
-    assert full["clouds"][0]["since"] == 600  # another trouble
+    assert full.clouds[0].since == 600  # another trouble

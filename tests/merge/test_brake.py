@@ -48,7 +48,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def held(device: Device) -> list[tuple[object, object]]:
-    return [(one["names"], one["of"]) for one in device.rig.sharing.deletions.all()]
+    return [(one.names, one.of) for one in device.rig.sharing.deletions.all()]
 
 
 def node(device: Device, number: int) -> bytes:
@@ -106,10 +106,10 @@ def test_it_waits_and_is_accepted(fleet: Fleet) -> None:
     check_accounts(fleet[VICTIM].rig, [])
     deletions = fleet[VICTIM].rig.sharing.deletions
     [waiting] = deletions.all()
-    assert (waiting["device"], waiting["names"], waiting["of"]) == ("bob", 150, FILES)
+    assert (waiting.device, waiting.names, waiting.of) == ("bob", 150, FILES)
     with pytest.raises(UsageError):
         deletions.accept("beef")
-    deletions.accept(str(waiting["id"]))
+    deletions.accept(str(waiting.id))
     assert deletions.all() == []
     assert len(fleet[VICTIM].names()) == FILES - 150
     check_accounts(fleet[VICTIM].rig, [])
@@ -126,8 +126,8 @@ def test_it_is_undone_everywhere(fleet: Fleet) -> None:
     fleet.send(MALLORY, VICTIM)
     assert len(fleet[VICTIM].names()) == FILES - 40
     [waiting] = fleet[VICTIM].rig.sharing.deletions.all()
-    assert (waiting["names"], waiting["of"]) == (100, FILES)
-    fleet[VICTIM].rig.sharing.deletions.undo(str(waiting["id"]))
+    assert (waiting.names, waiting.of) == (100, FILES)
+    fleet[VICTIM].rig.sharing.deletions.undo(str(waiting.id))
     fleet.meet()
     assert [one.tree() for one in fleet.devices] == [before] * 3
     assert [held(one) for one in fleet.devices] == [[]] * 3
@@ -167,7 +167,7 @@ def test_it_waits_after_a_restart(fleet: Fleet) -> None:
     assert fleet[VICTIM].tree() == before
     assert not fleet[VICTIM].rig.publish(everything=True)
     [waiting] = fleet[VICTIM].rig.sharing.deletions.all()
-    fleet[VICTIM].rig.sharing.deletions.undo(str(waiting["id"]))
+    fleet[VICTIM].rig.sharing.deletions.undo(str(waiting.id))
     fleet.meet()
     assert fleet[MALLORY].tree() == before
 
@@ -183,7 +183,7 @@ def test_who_changes_something_of_it_wants_it(fleet: Fleet) -> None:
     assert {"file 3", "renamed"} <= names
     assert not names & {"file 4", "file 5", "file 6"}
     [waiting] = fleet[VICTIM].rig.sharing.deletions.all()
-    fleet[VICTIM].rig.sharing.deletions.accept(str(waiting["id"]))
+    fleet[VICTIM].rig.sharing.deletions.accept(str(waiting.id))
     fleet.meet()
     assert fleet[VICTIM].tree() == fleet[MALLORY].tree()
     assert fleet[VICTIM].read("file 3") == b"still at work"
@@ -195,7 +195,7 @@ def test_it_is_over_when_others_bring_all_back(fleet: Fleet) -> None:
     fleet.send(MALLORY, VICTIM)
     fleet.send(MALLORY, THIRD)
     deletions = fleet[THIRD].rig.sharing.deletions
-    deletions.undo(str(deletions.all()[0]["id"]))
+    deletions.undo(str(deletions.all()[0].id))
     fleet.send(THIRD, VICTIM)
     assert held(fleet[VICTIM]) == []
     assert not fleet[VICTIM].rig.fs.changes.unsigned
@@ -220,7 +220,7 @@ def test_a_tree_of_folders_waits_as_a_whole() -> None:
     assert names == of == len(before)
     fleet[0].write("top/3/new", b"put in here")
     deletions = fleet[0].rig.sharing.deletions
-    deletions.accept(str(deletions.all()[0]["id"]))
+    deletions.accept(str(deletions.all()[0].id))
     assert fleet[0].names() == ["top", "top/3", "top/3/new"]
     fleet.meet()
     assert fleet[1].tree() == fleet[0].tree()
@@ -236,7 +236,7 @@ def test_who_may_not_sign_brings_nothing_back_and_goes_on_waiting(fleet: Fleet) 
         mock.patch.object(sharing.signer, "_waits", lambda: True),
         pytest.raises(HybrisError, match="cannot be done yet"),
     ):
-        sharing.deletions.undo(str(waiting["id"]))
+        sharing.deletions.undo(str(waiting.id))
     assert sharing.deletions.all() == [waiting]
     assert len(fleet[VICTIM].names()) == FILES
 
@@ -302,7 +302,7 @@ def test_however_it_is_done_everything_is_shown(fleet: Fleet, way: str) -> None:
         check_accounts(device.rig, [])
     show_alike(fleet[VICTIM], fleet[THIRD])
     for one in fleet[VICTIM].rig.sharing.deletions.all():
-        fleet[VICTIM].rig.sharing.deletions.undo(str(one["id"]))
+        fleet[VICTIM].rig.sharing.deletions.undo(str(one.id))
     fleet.meet()
     assert fleet[VICTIM].tree() == fleet[THIRD].tree() == before
     assert {path: inode.mode for path, inode in fleet[THIRD].walk().items()} == modes
@@ -314,7 +314,7 @@ def test_however_it_is_done_a_person_may_let_it_happen(fleet: Fleet, way: str) -
     sign(fleet[MALLORY], _lies(fleet[VICTIM], way))
     fleet[VICTIM].receive(fleet[MALLORY].log())
     deletions = fleet[VICTIM].rig.sharing.deletions
-    deletions.accept(str(deletions.all()[0]["id"]))
+    deletions.accept(str(deletions.all()[0].id))
     assert not fleet[VICTIM].rig.fs.changes.unsigned
     check_accounts(fleet[VICTIM].rig, [])
     if "removed" in way:

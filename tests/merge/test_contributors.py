@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.node_id import born_in, kind_of, made_at, new_node_id
 from hybrisfs.filesystem.registers import (
@@ -491,9 +492,7 @@ def test_two_that_limit_a_device_to_the_same_folder_agree() -> None:
     fleet.meet()
     set_role(bob, CYD, "in")
     fleet.meet()
-    assert bob.rig.sharing.membership.proposed(CYD_ID) == [
-        {"by": "bob", "role": "contributor", "folders": ["in"]}
-    ]
+    assert bob.rig.sharing.membership.proposed(CYD_ID) == [Proposal("bob", "contributor", ["in"])]
     assert not cyd.rig.fs.borders.folders
     ada.move("in/file", "moved")  # it has no effect yet
     fleet.meet()

@@ -41,7 +41,7 @@ class Holding(World):
         waiting = deletions.all()
         if waiting:
             self._count_replaced(number)
-            (deletions.undo if undo else deletions.accept)(str(waiting[0]["id"]))
+            (deletions.undo if undo else deletions.accept)(str(waiting[0].id))
             self.received(number)
         return bool(waiting)
 
@@ -60,7 +60,7 @@ class Holding(World):
         waiting = device.rig.sharing.deletions.all()
         self.holds += bool(waiting)
         self._count_replaced(number)
-        assert all(0 < int(str(one["names"])) <= int(str(one["of"])) for one in waiting)
+        assert all(0 < int(str(one.names)) <= int(str(one.of)) for one in waiting)
 
     def _exchange(self) -> bool:
         signed = super()._exchange()

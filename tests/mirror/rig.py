@@ -7,8 +7,8 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePath
-from typing import Any
 
+from hybrisfs.api.mirrors import Mirror
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.store.schema import ROOT_INO
 from tests.volume.device import Device
@@ -36,7 +36,7 @@ class Mirrored:
     def add(self, *ignore: str) -> None:
         self.device.volume.mirrors.add(self.directory, PurePath("plain"), ignore)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mirror:
         [facts] = self.device.volume.mirrors.all()
         return facts
 
@@ -142,7 +142,7 @@ class Mirrored:
     def equal(self) -> bool:
         """Whether both show the same, and the mirror is at rest."""
         try:
-            return self.facts()["state"] == "watching" and self.tree() == self.volume_tree()
+            return self.facts().state == "watching" and self.tree() == self.volume_tree()
         except (OSError, AssertionError):  # something changed while it was looked at
             return False
 

@@ -9,13 +9,14 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.api.mirrors import Imported
 from hybrisfs.mirror.model import Seen
 from hybrisfs.mirror.volume_side import VolumeSide
 from tests.mirror.rig import Mirrored
 from tests.volume.device import PATIENCE
 
 
-def bring_in(mirrored: Mirrored, *, dry_run: bool = False, replace: bool = False) -> dict[str, Any]:
+def bring_in(mirrored: Mirrored, *, dry_run: bool = False, replace: bool = False) -> Imported:
     steps: list[tuple[str, int, int]] = []
     report = mirrored.device.volume.mirrors.bring_in(
         mirrored.directory,
@@ -26,7 +27,7 @@ def bring_in(mirrored: Mirrored, *, dry_run: bool = False, replace: bool = False
     )
     copied = [step for step in steps if step[0] == "copying"]
     assert all(done <= total for _, done, total in copied)
-    return report.as_dict()
+    return report
 
 
 @pytest.fixture
@@ -48,8 +49,8 @@ def source(mirrored: Mirrored) -> Path:
 
 def test_all_of_a_folder_comes(mirrored: Mirrored, source: Path) -> None:
     report = bring_in(mirrored)
-    assert report["problems"] == []
-    assert (report["folders"], report["files"], report["present"]) == (1, 5, 0)
+    assert report.problems == []
+    assert (report.folders, report.files, report.present) == (1, 5, 0)
     assert mirrored.tree() == mirrored.volume_tree()
     file, fs = mirrored.node("folder/file"), mirrored.device.volume.fs
     assert (file.mode & 0o777, file.mtime) == (0o640, 1_234_567_890_123_456_789)
@@ -67,7 +68,7 @@ def test_what_is_there_is_not_copied_again(mirrored: Mirrored, source: Path) -> 
     with mock.patch.object(VolumeSide, "write", autospec=True, side_effect=VolumeSide.write) as write:
         report = bring_in(mirrored)
     assert [call.args[1] for call in write.call_args_list] == [b"new"]
-    assert (report["files"], report["present"], report["problems"]) == (1, 6, [])
+    assert (report.files, report.present, report.problems) == (1, 6, [])
     assert mirrored.node("folder/file").id == node
     (source / "again").chmod(0o600)
     bring_in(mirrored)
@@ -76,7 +77,7 @@ def test_what_is_there_is_not_copied_again(mirrored: Mirrored, source: Path) -> 
 
 def test_a_dry_run_changes_nothing(mirrored: Mirrored, source: Path) -> None:
     report = bring_in(mirrored, dry_run=True)
-    assert (report["folders"], report["files"]) == (1, 5)
+    assert (report.folders, report.files) == (1, 5)
     assert mirrored.find("") is None
 
 
@@ -86,10 +87,10 @@ def test_what_differs_is_named_and_replaced_only_when_asked_for(mirrored: Mirror
     mirrored.put("link-to-be", b"1")
     (source / "link-to-be").symlink_to("x")
     report = bring_in(mirrored)
-    assert {one["path"] for one in report["problems"]} == {"sparse", "link-to-be"}
+    assert {one.path for one in report.problems} == {"sparse", "link-to-be"}
     assert mirrored.content("link-to-be") == b"1"
     report = bring_in(mirrored, replace=True)
-    assert (report["replaced"], report["problems"]) == (2, [])
+    assert (report.replaced, report.problems) == (2, [])
     assert mirrored.content("sparse") == b"another"
     assert mirrored.node("link-to-be").target == b"x"
 
@@ -106,7 +107,7 @@ def test_what_cannot_be_copied_is_gathered(mirrored: Mirrored, source: Path) -> 
 
     with mock.patch.object(VolumeSide, "write", fail):
         report = bring_in(mirrored)
-    assert {one["path"]: one["why"] for one in report["problems"]} == {
+    assert {one.path: one.why for one in report.problems} == {
         "pipe": "is a device, a socket or a pipe: these are not mirrored",
         "file-that-fails": "Input/output error",
     }
@@ -123,9 +124,9 @@ def test_what_was_stored_is_compared_with_what_was_read(mirrored: Mirrored) -> N
 
     with mock.patch.object(VolumeSide, "_write", damage):
         report = bring_in(mirrored)
-    [problem] = report["problems"]
-    assert problem["path"] == "file"
-    assert "not what was read" in problem["why"]
+    [problem] = report.problems
+    assert problem.path == "file"
+    assert "not what was read" in problem.why
 
 
 def test_it_is_compared_though_the_volume_has_signed_it_meanwhile(mirrored: Mirrored) -> None:
@@ -142,8 +143,8 @@ def test_it_is_compared_though_the_volume_has_signed_it_meanwhile(mirrored: Mirr
 
     with mock.patch.multiple(VolumeSide, _write=damage, write=store_and_sign):
         report = bring_in(mirrored)
-    [problem] = report["problems"]
-    assert "not what was read" in problem["why"]
+    [problem] = report.problems
+    assert "not what was read" in problem.why
 
 
 def test_what_a_program_has_changed_meanwhile_is_not_compared(mirrored: Mirrored) -> None:
@@ -157,7 +158,7 @@ def test_what_a_program_has_changed_meanwhile_is_not_compared(mirrored: Mirrored
 
     with mock.patch.object(VolumeSide, "write", store_and_change):
         report = bring_in(mirrored)
-    assert report["problems"] == []
+    assert report.problems == []
     assert mirrored.content("file") == b"better"
 
 
@@ -172,7 +173,7 @@ def test_a_file_that_changes_while_it_is_read_does_not_come_in_half(mirrored: Mi
 
     with mock.patch.object(VolumeSide, "_write", disturb):
         report = bring_in(mirrored)
-    assert [one["path"] for one in report["problems"]] == ["file"]
+    assert [one.path for one in report.problems] == ["file"]
     assert mirrored.find("file") is None
-    assert bring_in(mirrored)["problems"] == []
+    assert bring_in(mirrored).problems == []
     assert mirrored.content("file") == b"short"

@@ -65,7 +65,7 @@ def test_all_that_files_have_is_kept(mirrored: Mirrored) -> None:
         one.bind(str(here / "socket"))
     mirrored.add()
     until(lambda: mirrored.find("sparse"), "the files to come into the volume")
-    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: mirrored.facts().state == "watching", "the mirror to rest")
     file, fs = mirrored.node("file"), mirrored.device.volume.fs
     assert (file.mode & 0o7777, file.mtime, file.nlink) == (0o4711, 1_234_567_890_123_456_789, 2)
     assert mirrored.node("other-name") is file
@@ -75,7 +75,7 @@ def test_all_that_files_have_is_kept(mirrored: Mirrored) -> None:
     assert mirrored.node("sparse").size == (64 << 20) + 3
     assert mirrored.node("sparse").blocks * 512 <= 1 << 20
     assert mirrored.content(name) == b"x"
-    assert {one["path"] for one in mirrored.facts()["problems"]} == {"pipe", "socket"}
+    assert {one.path for one in mirrored.facts().problems} == {"pipe", "socket"}
     assert not {"pipe", "socket"} & mirrored.names()
 
 
@@ -177,7 +177,7 @@ def test_bits_that_are_not_mirrored_leave_both_sides_at_rest(mirrored: Mirrored)
     mirrored.put("program", b"\x7fELF", 0o6755)
     mirrored.add()
     until(lambda: mode_of(here, "program") == 0o755, "the program")
-    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: mirrored.facts().state == "watching", "the mirror to rest")
 
     def times() -> tuple[int, int]:
         return (here / "program").stat().st_ctime_ns, mirrored.node("program").ctime
@@ -186,9 +186,9 @@ def test_bits_that_are_not_mirrored_leave_both_sides_at_rest(mirrored: Mirrored)
     change_mode(mirrored, "program", 0o755)
     there = mirrored.node("program").ctime
     mirrored.device.reopen()  # everything is looked at again
-    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: mirrored.facts().state == "watching", "the mirror to rest")
     assert times() == (before[0], there)
-    assert mirrored.facts()["problems"] == []
+    assert mirrored.facts().problems == []
 
 
 def mode_of(here: Path, name: str) -> int | None:
@@ -212,7 +212,7 @@ def test_two_full_sides_are_merged(mirrored: Mirrored) -> None:
     mirrored.evict()
     mirrored.add()
     until(lambda: mirrored.names() == mirrored.here() != set(), "the names to be equal")
-    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: mirrored.facts().state == "watching", "the mirror to rest")
     assert not mirrored.is_here("same"), "what is equal need not be fetched to see that it is"
     mirrored.settle()
     [aside] = {name for name in mirrored.here() if "conflict" in name}
@@ -270,7 +270,7 @@ def test_what_is_moved_across_the_border_of_a_contributors_folder_is_copied(mirr
     mirrored.settle()
     assert mirrored.node("private/moved").id != before
     assert (here / "private" / "moved").read_bytes() == b"shared"
-    assert mirrored.facts()["problems"] == []
+    assert mirrored.facts().problems == []
 
 
 def test_what_editors_leave_behind_stays_here(mirrored: Mirrored) -> None:
@@ -283,7 +283,7 @@ def test_what_editors_leave_behind_stays_here(mirrored: Mirrored) -> None:
     (here / "new").write_bytes(b"saved as editors do")
     (here / "new").rename(here / "file")
     until(lambda: mirrored.names() >= {"file", "keep.o"}, "the files to come")
-    until(lambda: mirrored.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: mirrored.facts().state == "watching", "the mirror to rest")
     assert mirrored.names() == {"file", "keep.o"}
     assert mirrored.content("file") == b"saved as editors do"
 

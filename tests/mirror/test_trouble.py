@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 from watchdog.observers.inotify_c import InotifyFD
 
+from hybrisfs.api.mirrors import Problem
 from hybrisfs.mirror import worker
 from hybrisfs.mirror.engine import Mirror
 from tests.mirror.rig import Mirrored, until
@@ -49,7 +50,7 @@ def _mount(*arguments: str) -> None:
 def _paused(mirrored: Mirrored, why: str) -> None:
     def is_paused() -> bool:
         facts = mirrored.facts()
-        return facts["state"] == "paused" and why in facts["reason"]
+        return facts.state == "paused" and why in (facts.reason or "")
 
     until(is_paused, f"the mirror to be paused: {mirrored.facts()}")
 
@@ -165,10 +166,10 @@ def test_a_mass_deletion_waits(mirrored: Mirrored, accept: bool) -> None:
     mirrored.settle()
     shutil.rmtree(folder)
     (mirrored.directory / "new").write_bytes(b"goes on")
-    until(lambda: mirrored.facts()["held_back"] == {"volume": 61}, "the deletion to be held back")
+    until(lambda: mirrored.facts().held_back == {"volume": 61}, "the deletion to be held back")
     until(lambda: mirrored.find("new"), "the rest to go on")
     assert len(mirrored.names("folder")) == 60
-    until(lambda: mirrored.facts()["state"] == "waiting", "the mirror to wait")
+    until(lambda: mirrored.facts().state == "waiting", "the mirror to wait")
     mirrored.device.volume.mirrors.decide(mirrored.directory, accept=accept)
     mirrored.settle()
     assert mirrored.here() == ({"new"} if accept else {"new", "folder"})
@@ -218,7 +219,7 @@ def test_too_few_watches(mirrored: Mirrored) -> None:
     ):
         mirrored.add()
         mirrored.settle()
-        assert "max_user_watches" in mirrored.facts()["watching"]
+        assert "max_user_watches" in (mirrored.facts().watching or "")
         (mirrored.directory / "file").write_bytes(b"1")
         until(lambda: mirrored.find("file"), "the file to be found without watches")
 
@@ -237,6 +238,6 @@ def test_an_unreadable_folder_is_not_an_empty_one(mirrored: Mirrored) -> None:
 
     with mock.patch("os.scandir", refuse):
         (mirrored.directory / "folder" / "other").write_bytes(b"2")
-        until(lambda: mirrored.facts()["problems"], "the folder to be named")
+        until(lambda: mirrored.facts().problems, "the folder to be named")
         assert mirrored.names("folder") == {"file"}
-        assert mirrored.facts()["problems"] == [{"path": "folder", "why": "Permission denied"}]
+        assert mirrored.facts().problems == [Problem("folder", "Permission denied")]

@@ -61,7 +61,7 @@ def test_what_no_program_can_have_made_stops_nothing(two: tuple[Mirrored, Mirror
         fs.attributes.set_xattr(file, b"user.colour", b"green", 0)
     until(lambda: here.here() == {"file"}, "the file")
     assert os.getxattr(here.directory / "file", "user.colour") == b"green"
-    assert here.facts()["problems"] == []
+    assert here.facts().problems == []
     there.put("later", b"later")
     until(lambda: here.here() == {"file", "later"}, "the next file")
 
@@ -70,7 +70,7 @@ def test_what_both_change_at_once_is_kept_twice(two: tuple[Mirrored, Mirrored]) 
     there, here = two
     there.put("file.txt", b"first")
     until(lambda: here.here() == {"file.txt"}, "the file")
-    until(lambda: here.facts()["state"] == "watching", "the mirror to rest")
+    until(lambda: here.facts().state == "watching", "the mirror to rest")
     content = os.urandom(1000)
     (here.directory / "file.txt").write_bytes(content)
     there.put("file.txt", b"theirs")

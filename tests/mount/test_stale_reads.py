@@ -41,7 +41,7 @@ def device(tmp_path: Path) -> Iterator[Device]:
 def wait_for(volume: Volume, *, suspect: bool) -> None:
     def is_so() -> bool:
         volume.signals.look_around()
-        return any(one.get("suspect") for one in volume.devices()) is suspect
+        return any(one.suspect for one in volume.devices()) is suspect
 
     assert volume.signals.wait_until(is_so, time.monotonic() + PATIENCE)
 
@@ -54,7 +54,7 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
     with mock.patch.object(volume.sharing.freshness, "_wait", 0.0):
         with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
             file.read_bytes()
-        assert any("laptop is heard of" in text for text in volume.status()["warnings"])  # type: ignore[attr-defined]
+        assert any("laptop is heard of" in text for text in volume.status().warnings)
         file.write_bytes(b"written")
         (tmp_path / "mnt" / "new").write_bytes(b"new")
         assert file.stat().st_size == 7
@@ -65,4 +65,4 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
         assert file.read_bytes() == b"written"  # it went on as soon as the laptop was heard of
     wait_for(volume, suspect=False)
     assert file.read_bytes() == b"written"
-    assert not [text for text in volume.status()["warnings"] if "heard of" in text]  # type: ignore[attr-defined]
+    assert not [text for text in volume.status().warnings if "heard of" in text]

@@ -338,7 +338,7 @@ class Badness:
             for one in deletions.all():
                 self._simulation.note(f"{number} decides about a deletion")
                 answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
-                answer(str(one["id"]))
+                answer(str(one.id))
             self._simulation.world.received(number)
 
     def go_on(self) -> None:
@@ -365,9 +365,9 @@ class Badness:
         if self._simulation.liar is not None:
             honest.add(self._simulation.liar.id)
         for one in sharing.trials.facts():
-            own = [vote["stance"] for vote in one["votes"] if vote["id"] == sharing.updates.device.hex()]
-            device = bytes.fromhex(str(one["id"]))
-            if one["suspended"] and not own and sharing.signer.may_sign:
+            own = [vote.stance for vote in one.votes if vote.id == sharing.updates.device.hex()]
+            device = bytes.fromhex(str(one.id))
+            if one.suspended and not own and sharing.signer.may_sign:
                 self._simulation.note(f"{number} {'vetoes' if device in honest else 'seconds'} a removal")
                 if device in honest:
                     sharing.membership.keep(device.hex())

@@ -140,7 +140,7 @@ def _check_forkers(simulation: Simulation) -> None:
     may_have = {fleet[number].member.device for number in simulation.restored} | simulation.faulty
     assert forkers <= may_have, "a device that was never restored has forked"
     for device in simulation.world.honest:
-        listed = {bytes.fromhex(str(one["id"])): one["forked"] for one in device.rig.sharing.devices()}
+        listed = {bytes.fromhex(str(one.id)): one.forked for one in device.rig.sharing.devices()}
         named = {identity for identity, forked in listed.items() if forked}
         assert named == forkers & listed.keys(), f"{device.name} names other forkers"
 

@@ -67,10 +67,10 @@ def test_it_is_used_again_and_refilled(device: Device, harm: Callable[[Path], No
     cloud = write(device)
     harm(cloud)
     state(device, cloud)
-    assert device.volume.clouds.adopt(cloud.name) == {"cloud": cloud.name}
+    assert device.volume.clouds.adopt(cloud.name).cloud == cloud.name
     assert (cloud / "volume").read_bytes() == marker(device.volume.config.id)
     report = device.volume.maintenance.repair(lambda stage, done, total: None)
-    assert report.as_dict()["failed"] == 0
+    assert report.facts().failed == 0
     device.sync()
     assert device.fsck(clouds=True).problems == []
     assert state(device, cloud) == ("ok", "")
@@ -103,9 +103,9 @@ def test_an_object_store_that_was_emptied_is_taken_back(device: Device) -> None:
     (cloud / ".hybrisfs").mkdir()  # the place itself answers, as a bucket that was made anew does
     shown, _ = state(device, cloud)
     assert shown == "lying"
-    (facts,) = [one for one in device.volume.clouds.all() if one["name"] == cloud.name]
-    assert f"hybrisfs cloud adopt {cloud.name}" in str(facts["reason"])
-    assert f"hybrisfs cloud adopt {cloud.name}" in str(device.volume.status()["clouds"])
+    (facts,) = [one for one in device.volume.clouds.all() if one.name == cloud.name]
+    assert f"hybrisfs cloud adopt {cloud.name}" in str(facts.reason)
+    assert f"hybrisfs cloud adopt {cloud.name}" in str(device.volume.status().clouds)
     device.volume.clouds.adopt(cloud.name)
     device.volume.maintenance.repair(lambda stage, done, total: None)
     assert device.fsck(clouds=True).problems == []

@@ -81,7 +81,7 @@ def test_status_tells_of_a_clock_that_was_set_back(device: Device) -> None:
     device.reopen()
 
     def told() -> bool:
-        warnings = device.volume.status()["warnings"]
+        warnings = device.volume.status().warnings
         assert isinstance(warnings, list)
         return any("clock has gone back by 5 years" in one for one in warnings)
 

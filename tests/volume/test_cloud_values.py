@@ -173,10 +173,10 @@ def test_scrub_and_repair_know_values(device: Device, harm: Callable[[Path], obj
         harm(path)
     facts = scrub(device)
     assert counts(facts, kind) == {cloud.name: held}
-    assert all("kv/" in problem["what"] for problem in facts["problems"])
+    assert all("kv/" in problem.what for problem in facts.problems)
     assert {one.where for one in device.fsck(clouds=True).problems} == {f"cloud {cloud.name}"}
-    assert repair(device)["repaired"] == held
-    assert scrub(device)["problems"] == []
+    assert repair(device).repaired == held
+    assert scrub(device).problems == []
     assert_sound(device)
 
 
@@ -191,7 +191,7 @@ def test_what_reads_find_wrong_of_values_heals_by_itself(device: Device) -> None
     assert device.volume.maintenance.heal(wrong) == set()
     assert upkeep.wrong_objects() == []
     store(device).collector.collect()
-    assert scrub(device)["problems"] == []
+    assert scrub(device).problems == []
 
 
 def test_values_of_a_dead_cloud_are_repaired_elsewhere(device: Device) -> None:
@@ -217,14 +217,14 @@ def test_a_damaged_store_is_named_and_keeps_nothing_else_from_being_repaired(dev
     for path in cloud.glob("packs/*/*"):
         path.unlink()
     facts = scrub(device)
-    assert [one["what"] for one in facts["problems"] if one["cloud"] == "this device"] != []
+    assert [one.what for one in facts.problems if one.cloud == "this device"] != []
     assert counts(facts, "missing").keys() == {cloud.name}
     assert "key-value store" in {one.where for one in device.fsck().problems}
-    facts = repair(device)
-    assert [one["cloud"] for one in facts["problems"]] == ["this device"]
-    assert "kv.db" in facts["problems"][0]["what"]
-    assert facts["repaired"] > 0
-    assert [one["cloud"] for one in scrub(device)["problems"]] == ["this device"]
+    done = repair(device)
+    assert [one.cloud for one in done.problems] == ["this device"]
+    assert "kv.db" in done.problems[0].what
+    assert done.repaired > 0
+    assert [one.cloud for one in scrub(device).problems] == ["this device"]
     assert_readable(device, 2)
 
 
@@ -250,5 +250,5 @@ def test_a_cloud_that_is_drained_has_its_name_in_reports(
         path.unlink()
     facts = scrub(device)
     assert counts(facts, "missing").keys() == {cloud.name}
-    assert {one["cloud"] for one in facts["problems"]} == {cloud.name}
+    assert {one.cloud for one in facts.problems} == {cloud.name}
     assert {one.where for one in device.fsck(clouds=True).problems} == {f"cloud {cloud.name}"}

@@ -77,7 +77,7 @@ def assert_sound(device: Device) -> None:
 
 
 def names(device: Device) -> list[object]:
-    return [one["name"] for one in device.volume.clouds.all()]
+    return [one.name for one in device.volume.clouds.all()]
 
 
 def test_a_drained_cloud_is_empty_and_not_missed(device: Device) -> None:
@@ -108,7 +108,8 @@ def test_a_removed_cloud_is_never_asked_and_not_missed(copies: Device) -> None:
 
 def test_a_replaced_cloud_gives_all_to_others(device: Device, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    assert device.volume.clouds.replace("cloud-2", new.as_uri()) == {"cloud": "cloud-2", "added": "new"}
+    replaced = device.volume.clouds.replace("cloud-2", new.as_uri())
+    assert (replaced.cloud, replaced.added) == ("cloud-2", "new")
     assert gone(device, "cloud-2") == (True, "")
     shutil.rmtree(device.clouds[2])
     assert_readable(device)
@@ -143,7 +144,7 @@ def test_work_goes_on_while_a_cloud_is_drained(copies: Device) -> None:
 
 def test_a_new_cloud_takes_part(device: Device, tmp_path: Path) -> None:
     new, config = tmp_path / "new", device.volume.config
-    assert device.volume.clouds.add(new.as_uri(), "fresh") == {"cloud": "fresh"}
+    assert device.volume.clouds.add(new.as_uri(), "fresh").cloud == "fresh"
     assert "fresh" in names(device)
     away = device.clouds[config.f + config.k - 1 :]  # so that what is written now needs the new one
     for cloud in away:
@@ -301,7 +302,8 @@ def test_what_is_stored_is_written_anew(
     try:
         fill(device, 3)
         device.volume.drop_cache()
-        assert device.volume.clouds.change_redundancy(*now) == {"f": now[0], "k": now[1]}
+        changed = device.volume.clouds.change_redundancy(*now)
+        assert (changed.f, changed.k) == now
         assert rewritten(device) == (True, "")
         device.write("file3", content(3))
         device.sync()

@@ -224,7 +224,7 @@ def test_a_cloud_whose_url_means_another_machine_says_what_to_do(
     second.volume.clouds._keeper.sign_new(CloudRecord("nas", url))
 
     def trouble() -> str:
-        found = [str(one["reason"]) for one in first.volume.clouds.all() if one["name"] == "nas"]
+        found = [str(one.reason) for one in first.volume.clouds.all() if one.name == "nas"]
         return found[0] if found else ""
 
     hears(first, lambda: "known_hosts in its URL, from another machine, does not count here" in trouble())

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
+from hybrisfs.api.maintenance import Repair
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.volume import maintenance
-from hybrisfs.volume.repair import RepairReport
 from tests.volume.device import PATIENCE, Device, Second
 
 OLD = {f"old{number}": os.urandom(4000 + number) for number in range(3)}
@@ -85,14 +84,14 @@ def assert_reads(device: Device, files: dict[str, bytes]) -> None:
         assert device.read(name) == content, name
 
 
-def repair(device: Device) -> dict[str, Any]:
-    report: RepairReport = device.volume.maintenance.repair(lambda stage, done, total: None)
-    return report.as_dict()
+def repair(device: Device) -> Repair:
+    report = device.volume.maintenance.repair(lambda stage, done, total: None)
+    return report.facts()
 
 
 def warned(device: Device) -> bool:
     """Whether the status says that something is on no cloud."""
-    warnings: Any = device.volume.status()["warnings"]
+    warnings = device.volume.status().warnings
     return any("the clouds have lost content" in one for one in warnings)
 
 
@@ -101,13 +100,13 @@ def test_repair_writes_anew_what_this_device_holds(first: Device) -> None:
     set_back(old)
     assert first.fsck(clouds=True).problems
     done = repair(first)
-    assert done["failed"] == 0, done
-    assert done["repaired"] > 0
+    assert done.failed == 0, done
+    assert done.repaired > 0
     first.sync()
     assert first.fsck(clouds=True).problems == []
     assert {one.state for one in first.volume.engine.health()} == {"ok"}
     assert not warned(first)
-    assert repair(first)["repaired"] == 0
+    assert repair(first).repaired == 0
     first.volume.drop_cache()
     assert_reads(first, OLD | NEW)
 
@@ -133,7 +132,7 @@ def test_every_device_finds_out_and_tells(first: Device, second: Device) -> None
         until = time.monotonic() + PATIENCE
         assert device.volume.signals.wait_until(partial(warned, device), until, step=0.3)
     for device in (first, second):
-        assert repair(device)["failed"] == 0
+        assert repair(device).failed == 0
         device.sync()
     wait_for(second, OLD | NEW)
     for device in (first, second):
@@ -148,7 +147,7 @@ def test_the_cache_keeps_what_the_clouds_have_lost(first: Device, second: Device
     set_back(old)
     second.volume.drop_cache()
     assert_reads(second, NEW)
-    assert repair(second)["failed"] == 0
+    assert repair(second).failed == 0
     second.sync()
     second.volume.drop_cache()
     assert_reads(second, OLD | NEW)
@@ -160,15 +159,15 @@ def test_each_device_puts_back_what_it_holds(first: Device, second: Device) -> N
     first.volume.drop_cache()
     assert first.read("new0") == NEW["new0"]
     set_back(old)
-    assert repair(first)["failed"] > 0
+    assert repair(first).failed > 0
     assert warned(first)
-    assert repair(second)["failed"] == 0
+    assert repair(second).failed == 0
     second.sync()
     first.volume.signals.look_around()
     until = time.monotonic() + PATIENCE
     assert first.volume.signals.wait_until(lambda: not warned(first), until)
     first.sync()
-    assert repair(first)["failed"] == 0
+    assert repair(first).failed == 0
     assert first.fsck(clouds=True).problems == []
     assert_reads(first, OLD | NEW)
 
@@ -178,14 +177,14 @@ def test_clouds_that_have_it_again_are_believed(first: Device) -> None:
     new = copies(first)
     first.volume.drop_cache()
     set_back(old)
-    assert repair(first)["failed"] > 0
+    assert repair(first).failed > 0
     assert warned(first)
     with pytest.raises(ChunkUnavailable):
         first.read("new0")
     set_back(new)
     assert_reads(first, OLD | NEW)
     first.volume.drop_cache()
-    assert repair(first)["failed"] == 0
+    assert repair(first).failed == 0
     assert not warned(first)
     assert first.fsck(clouds=True).problems == []
     assert_reads(first, OLD | NEW)

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
+from hybrisfs.api.maintenance import WrongObject
 from hybrisfs.home import Home
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.rebuild import rebuild_volume
@@ -109,11 +109,9 @@ def has_all(device: Device, round_: int) -> bool:
     return wanted.keys() <= names and all(device.read(name) == content for name, content in wanted.items())
 
 
-def scrubbed(device: Device) -> list[Any]:
-    facts = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
-    problems = facts["problems"]
-    assert isinstance(problems, list)
-    return problems
+def scrubbed(device: Device) -> list[WrongObject]:
+    facts = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).facts()
+    return facts.problems
 
 
 def assert_sound(device: Device) -> None:
@@ -132,8 +130,8 @@ def test_the_log_of_a_volume_that_is_rewritten_for_long_stays_short(first: First
     assert signed > 20 and most_bodies < signed / 2, (signed, most_bodies)
     assert most_segments < 12
     assert_sound(first)
-    facts: dict[str, Any] = first.volume.checkpoints.facts()
-    assert facts["log"]["dropped"] == bare(first) and facts["log"]["freed_bytes"] > 0
+    log = first.volume.checkpoints.facts().log
+    assert log.dropped == bare(first) and log.freed_bytes > 0
     first.reopen()
     assert has_all(first, 11)
     assert_sound(first)
@@ -221,7 +219,7 @@ def test_a_kit_can_be_used_again_after_its_log_was_covered(first: First, tmp_pat
 
 
 def _names(device: Device) -> set[str]:
-    return {str(one["name"]) for one in device.volume.devices()}
+    return {str(one.name) for one in device.volume.devices()}
 
 
 def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> None:
@@ -235,8 +233,8 @@ def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> N
         told = str(scrubbed(first))
         assert lost in told and flipped.name in told
         assert len(first.fsck(clouds=True).problems) == 2
-        done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
-        assert (done["repaired"], done["failed"]) == (2, 0)
+        done = first.volume.maintenance.repair(lambda stage, done, total: None).facts()
+        assert (done.repaired, done.failed) == (2, 0)
         assert_sound(first)
 
 
@@ -290,6 +288,6 @@ def test_segments_that_are_gone_for_good_are_not_missed(first: First) -> None:
             for path in cloud.glob("log/*/*"):
                 path.unlink()
         assert scrubbed(first)
-        done = first.volume.maintenance.repair(lambda stage, done, total: None).as_dict()
-        assert done["failed"] == 0 and done["repaired"], done
+        done = first.volume.maintenance.repair(lambda stage, done, total: None).facts()
+        assert done.failed == 0 and done.repaired, done
         assert_sound(first)

@@ -52,7 +52,7 @@ def edited(fleet: Fleet, path: str = "notes.txt") -> str:
     fleet[0].write(path, b"ada's")
     fleet[1].write(path, b"bob's")
     fleet.meet()
-    return str(conflicts(fleet[0]).all()[0]["path"])
+    return str(conflicts(fleet[0]).all()[0].path)
 
 
 def created(fleet: Fleet, path: str = "notes.txt") -> str:
@@ -60,7 +60,7 @@ def created(fleet: Fleet, path: str = "notes.txt") -> str:
     fleet[0].write(path, b"ada's")
     fleet[1].write(path, b"bob's")
     fleet.meet()
-    return str(conflicts(fleet[0]).all()[0]["path"])
+    return str(conflicts(fleet[0]).all()[0].path)
 
 
 def split(fleet: Fleet, path: str = "notes.txt") -> str:
@@ -72,7 +72,7 @@ def split(fleet: Fleet, path: str = "notes.txt") -> str:
     fleet.send(0, 1)
     fleet.meet()
     assert fleet[0].read(path) == b"ada's"
-    return str(conflicts(fleet[0]).all()[0]["path"])
+    return str(conflicts(fleet[0]).all()[0].path)
 
 
 @pytest.mark.parametrize(("begin", "kind"), [(edited, "version"), (created, "name"), (split, "name")])
@@ -84,7 +84,7 @@ def test_conflicts_are_listed_by_their_paths(fleet: Fleet, begin: Begin, kind: s
     assert path.startswith("a/b/notes (conflict, ")
     for device in fleet.devices:
         [one] = conflicts(device).all()
-        assert {name: one[name] for name in ("path", "of", "kind", "size")} == {
+        assert {name: getattr(one, name) for name in ("path", "of", "kind", "size")} == {
             "path": path,
             "of": "a/b/notes.txt",
             "kind": kind,
@@ -173,7 +173,7 @@ def test_other_conflicts_of_the_folder_stay(fleet: Fleet) -> None:
     fleet.meet()
     conflicts(fleet[0]).keep("one")
     tree(fleet)
-    assert [one["of"] for one in conflicts(fleet[1]).all()] == ["two"]
+    assert [one.of for one in conflicts(fleet[1]).all()] == ["two"]
 
 
 def a_folder_and_a_file(fleet: Fleet) -> str:
@@ -184,7 +184,7 @@ def a_folder_and_a_file(fleet: Fleet) -> str:
     fleet.meet()
     [one] = conflicts(fleet[0]).all()
     assert fleet[0].at("notes").is_directory
-    return str(one["path"])
+    return str(one.path)
 
 
 @pytest.mark.parametrize("by", [0, 1])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -136,14 +136,14 @@ def test_a_contributor_changes_its_folder_and_nothing_else(tmp_path: Path, stack
         put(tablet, "outside", b"mine")
     put(tablet, f"{FOLDER}/later", b"contributed")
     for device in (first, tablet):
-        assert facts_of(device, "tablet")["folders"] == [FOLDER]
-        assert not facts_of(device, "tablet")["reader"]
-        others = [one for one in device.volume.devices() if one["name"] != "tablet"]
-        assert [one["folders"] for one in others] == [None]
+        assert facts_of(device, "tablet").folders == [FOLDER]
+        assert not facts_of(device, "tablet").reader
+        others = [one for one in device.volume.devices() if one.name != "tablet"]
+        assert [one.folders for one in others] == [None]
     tablet.sync()
-    facts: Any = tablet.volume.status(look=False)
-    assert any(f"only change what is in {FOLDER}" in one for one in facts["notices"])
-    assert (facts["pending_files"], facts["reader"], facts["folders"]) == (0, False, [FOLDER])
+    facts = tablet.volume.status(look=False)
+    assert any(f"only change what is in {FOLDER}" in one for one in facts.notices)
+    assert (facts.pending_files, facts.reader, facts.folders) == (0, False, [FOLDER])
     assert ["in the folders" in one.what for one in examine_roles(tablet.home, [NAME])] == [True]
     assert tablet.fsck(clouds=True).problems == []
     assert first.fsck(clouds=True).problems == []
@@ -188,8 +188,8 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
     assert at(first, f"{FOLDER}/inside").mode == 0o100600
     assert not first.volume.sharing.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
-    assert facts_of(first, "tablet")["overstepped"]
-    warnings: Any = first.volume.status(look=False)["warnings"]
+    assert facts_of(first, "tablet").overstepped
+    warnings = first.volume.status(look=False).warnings
     assert any("is limited to folders" in one for one in warnings)
     first.sync()
     assert first.fsck().problems == []
@@ -210,7 +210,7 @@ def test_a_contributor_that_forks_or_pretends_gets_no_further(tmp_path: Path, st
     until(lambda: has(second, "outside"), "the second to hear of the file")
     second.volume.transfers.pause(None)
     node = at(second, "outside").id
-    assert first.volume.set_role("second", folders=[FOLDER])["folders"] == [FOLDER]
+    assert first.volume.set_role("second", folders=[FOLDER]).folders == [FOLDER]
     told(second, first, [(content_key(node), Content(0, 0, ()).encode())])
     assert read(first, "outside") == b"content"
     assert first.fsck().problems == []
@@ -218,7 +218,7 @@ def test_a_contributor_that_forks_or_pretends_gets_no_further(tmp_path: Path, st
 
 def another(volume: Volume) -> str:
     """The id of the other device."""
-    return next(str(one["id"]) for one in volume.devices() if not one["this"])
+    return next(str(one.id) for one in volume.devices() if not one.this)
 
 
 COMMANDS: Final[Sequence[Callable[[Volume], object]]] = (
@@ -243,7 +243,7 @@ def test_what_is_for_full_members_says_so(tmp_path: Path, stack: ExitStack) -> N
     tablet.volume.rename_device("tablet", "slate")
     tablet.volume.maintenance.repair(lambda stage, done, total: None)
     assert tablet.volume.collector.collect(lambda stage, done, total: None, dry_run=False).trouble == ""
-    assert first.volume.role_of(tablet.volume.updates.device.hex())["folders"] == [FOLDER]
+    assert first.volume.role_of(tablet.volume.updates.device.hex()).folders == [FOLDER]
 
 
 def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: ExitStack) -> None:
@@ -311,7 +311,7 @@ def test_a_member_is_limited_and_set_free_again(tmp_path: Path, stack: ExitStack
     second = opened(stack, Second(tmp_path / "second", first))
     until(lambda: has(second, "two"), "the second to hear of the folders")
     for folders in (["one"], ["one", "two"], []):
-        assert first.volume.set_role("second", folders=folders)["folders"] == (folders or None)
+        assert first.volume.set_role("second", folders=folders).folders == (folders or None)
         first.sync()
         until(lambda wanted=folders: limits_of(second) == len(wanted), "the second to hear of its role")  # type: ignore[misc]
         for folder in ("one", "two"):
@@ -324,7 +324,7 @@ def test_a_member_is_limited_and_set_free_again(tmp_path: Path, stack: ExitStack
     put(second, "anywhere", b"content")
     second.sync()
     until(lambda: has(first, "anywhere"), "the first to hear of the file")
-    assert first.volume.set_role("second", reader=False)["folders"] is None
+    assert first.volume.set_role("second", reader=False).folders is None
     with first.volume.fs.lock:
         first.volume.fs.rename(at(first, "one").ino, b"1", ROOT_INO, b"free", 0)
     assert first.fsck().problems == [] and second.fsck().problems == []

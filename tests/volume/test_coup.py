@@ -127,21 +127,21 @@ def test_what_was_written_by_either_side_meanwhile_arrives_after_a_veto(
 @pytest.mark.usefixtures("mallory")
 def test_two_remove_one_for_good(first: First, second: Second) -> None:
     removed = first.volume.remove_device("mallory")
-    assert removed["counts"] and not removed["final"]
+    assert removed.counts and not removed.final
     meet(first, second)
     [fact] = second.volume.accused()
-    assert (fact["name"], fact["final"], fact["suspended"]) == ("mallory", False, True)
-    assert second.volume.remove_device("mallory")["final"]
+    assert (fact.name, fact.final, fact.suspended) == ("mallory", False, True)
+    assert second.volume.remove_device("mallory").final
     meet(first, second)
     for device in (first, second):
-        assert [fact["final"] for fact in device.volume.accused()] == [True]
+        assert [fact.final for fact in device.volume.accused()] == [True]
         with pytest.raises(UsageError, match="is no device"):
             device.volume.remove_device("mallory")
 
 
 def test_two_devices_can_remove_each_other(first: First, second: Second) -> None:
     meet(first, second)
-    assert first.volume.remove_device("second")["final"]
+    assert first.volume.remove_device("second").final
 
 
 def test_who_stays_silent_seconds_when_the_time_is_over(
@@ -155,7 +155,7 @@ def test_who_stays_silent_seconds_when_the_time_is_over(
     second.reopen()
     trials = second.volume.sharing.trials
     assert trials.look_after(now + 73 * HOUR)
-    assert [fact["final"] for fact in second.volume.accused()] == [True]
+    assert [fact.final for fact in second.volume.accused()] == [True]
     assert not trials.look_after(now + 99 * HOUR)
 
 
@@ -186,7 +186,7 @@ def test_a_device_with_a_proof_is_suspended_at_once(
         meet(first, second)
         assert not is_out(mallory, first)
         assert not first.volume.sharing.trials.look_after(10**18), "a person has decided"
-    assert first.volume.remove_device("mallory")["final"], "there is a proof"
+    assert first.volume.remove_device("mallory").final, "there is a proof"
 
 
 def test_of_two_devices_the_kit_brings_back_the_one_that_the_other_removed(
@@ -195,14 +195,14 @@ def test_of_two_devices_the_kit_brings_back_the_one_that_the_other_removed(
     first.make_kit()
     meet(first, second)
     first.volume.sharing.receive([removals(second, first)])
-    assert first.volume.sharing.was_removed and first.volume.accused()[0]["final"]
+    assert first.volume.sharing.was_removed and first.volume.accused()[0].final
     with pytest.raises(HybrisError, match="removed"):
         first.volume.remove_device("second")
     with pytest.raises(UsageError, match="passphrase"):
         first.volume.keep_device(id_of(first).hex(), passphrase="another one that is long enough")
-    assert first.volume.keep_device(id_of(first).hex(), passphrase=PASSPHRASE)["kept"]
+    assert first.volume.keep_device(id_of(first).hex(), passphrase=PASSPHRASE).kept
     assert not first.volume.sharing.was_removed
-    assert first.volume.remove_device("second", passphrase=PASSPHRASE)["final"]
+    assert first.volume.remove_device("second", passphrase=PASSPHRASE).final
     assert is_out(second, first) and first.volume.ring.is_fit
     first.write("after", b"that")
     first.sync()
@@ -259,9 +259,9 @@ def test_no_member_alone_takes_a_kit_away(
     for device in (first, second):
         device.volume.sharing.receive([update])
         if ended:
-            assert [one["final"] for one in device.volume.accused()] == [False]
+            assert [one.final for one in device.volume.accused()] == [False]
     if ended:
-        assert first.volume.keep_device(kit.hex())["kept"]
+        assert first.volume.keep_device(kit.hex()).kept
         meet(first, second)
     for device in (first, second):
         device.reopen()
@@ -274,7 +274,7 @@ def test_no_member_alone_takes_a_kit_away(
     new = New(home, first.clouds)
     waits(new, lambda: has(new, "by the owner"))
     new.close()
-    assert first.volume.remove_device(id_of(mallory).hex(), passphrase=PASSPHRASE)["final"]
+    assert first.volume.remove_device(id_of(mallory).hex(), passphrase=PASSPHRASE).final
 
 
 def forged_record(kit: bytes, by: Device) -> bytes:

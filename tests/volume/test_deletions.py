@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from hybrisfs.api.decisions import Deletion
 from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.merge.state_hash import state_hash
@@ -97,7 +97,7 @@ def identities(device: Device) -> list[bytes]:
         return [inode.id for inode in found if inode is not None]
 
 
-def waiting(device: Device) -> list[dict[str, Any]]:
+def waiting(device: Device) -> list[Deletion]:
     return device.volume.deletions()
 
 
@@ -134,10 +134,10 @@ def test_nothing_is_lost_by_any_register(devices: tuple[Device, Device], way: st
     assert everything(victim) == before
     if way in ("removed", "hide", "empty"):
         [one] = waiting(victim)
-        assert (one["device"], one["names"], one["of"]) == ("second", FILES, FILES)
-        warnings: Any = victim.volume.status()["warnings"]
+        assert (one.device, one.names, one.of) == ("second", FILES, FILES)
+        warnings = victim.volume.status().warnings
         assert [text for text in warnings if "deletes" in text]
-        victim.volume.decide_deletion(one["id"], undo=True)
+        victim.volume.decide_deletion(one.id, undo=True)
     assert waiting(victim) == []
     meet(mallory, victim)
     assert everything(victim) == everything(mallory) == before
@@ -152,13 +152,13 @@ def test_the_view_is_sound_while_it_waits_and_content_is_kept(devices: tuple[Dev
     wait(lambda: bool(waiting(victim)))
     victim.sync()
     assert victim.fsck(clouds=True).problems == []
-    assert victim.volume.status()["pending_files"] == 0
+    assert victim.volume.status().pending_files == 0
     victim.reopen()
     assert everything(victim) == before
     assert len(waiting(victim)) == 1
     with victim.volume.fs.lock, mallory.volume.fs.lock:
         assert state_hash(victim.volume.fs.db) == state_hash(mallory.volume.fs.db)
-    victim.volume.decide_deletion(waiting(victim)[0]["id"], undo=False)
+    victim.volume.decide_deletion(waiting(victim)[0].id, undo=False)
     assert len(names(victim)) == 10
     assert victim.fsck(clouds=True).problems == []
 
@@ -231,11 +231,11 @@ def test_what_vanished_and_was_accepted_is_found_among_versions(
     victim, mallory = devices
     before = everything(victim)
     lie(mallory, victim, _ways(identities(victim))[way])
-    victim.volume.decide_deletion(waiting(victim)[0]["id"], undo=False)
-    found: Any = victim.volume.versions.removed("")["removed"]
-    size = {one["path"]: one["size"] for one in found}
+    victim.volume.decide_deletion(waiting(victim)[0].id, undo=False)
+    found = victim.volume.versions.removed("").removed
+    size = {one.path: one.size for one in found}
     assert size == {name: len(content) for name, content in before.items()}
-    assert {one["kind"] for one in found} == {"emptied" if way == "empty" else "file"}
-    assert {one["device"] for one in found} == {"second"}
+    assert {one.kind for one in found} == {"emptied" if way == "empty" else "file"}
+    assert {one.device for one in found} == {"second"}
     victim.volume.versions.restore("file 7", None, None, None)
     assert victim.read("file 7") == before["file 7"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
@@ -46,13 +47,13 @@ def demotion(by: Device, *others: Device, from_first: bool = False) -> bytes:
 
 def make_reader(by: Device, device: Device, passphrase: str | None = None) -> bool:
     """Say so, where the device only reads then."""
-    return bool(by.volume.set_role(id_of(device).hex(), reader=True, passphrase=passphrase)["reader"])
+    return bool(by.volume.set_role(id_of(device).hex(), reader=True, passphrase=passphrase).reader)
 
 
 def proposals(device: Device) -> dict[str, list[str]]:
     """By whom, of each device that is called so."""
     listed = device.volume.sharing.devices()
-    return {str(one["name"]): [by["by"] for by in one["proposed"]] for one in listed if "proposed" in one}  # type: ignore[attr-defined]
+    return {str(one.name): [by.by for by in one.proposed] for one in listed if one.proposed}
 
 
 @pytest.mark.parametrize("from_first", [False, True])
@@ -69,7 +70,7 @@ def test_a_thief_locks_nobody_out_of_writing(
     for device in (first, second):
         assert has(device, "one") and has(device, "two")
         assert list(proposals(device).values()) == [["mallory"], ["mallory"]]
-        (this, other) = (one for one in device.volume.status(look=False)["warnings"] if "wants" in one)  # type: ignore[attr-defined]
+        (this, other) = (one for one in device.volume.status(look=False).warnings if "wants" in one)
         assert "mallory wants" in this and "mallory wants" in other and "device role" in this
     assert make_reader(first, mallory), "it had let it in"
     first.volume.set_role("second", reader=False)
@@ -87,7 +88,7 @@ def test_two_that_agree_make_a_reader_of_the_first(first: First, second: Second,
     assert make_reader(mallory, first)
     meet(first, second, mallory)
     for device in (first, second, mallory):
-        assert device.volume.role_of(id_of(first).hex())["reader"] and not proposals(device)
+        assert device.volume.role_of(id_of(first).hex()).reader and not proposals(device)
     assert first.volume.fs.read_only
     with pytest.raises(HybrisError, match="only reads"):
         make_reader(first, second)
@@ -124,12 +125,12 @@ def test_to_limit_a_device_to_folders_takes_as_much(first: First, second: Second
     meet(first, second)
     founder = id_of(first).hex()
     told = second.volume.set_role(founder, folders=["my folder"])
-    assert told["folders"] is None
-    assert told["proposed"] == [{"by": "second", "role": "contributor", "folders": ["my folder"]}]
-    (warning,) = (one for one in second.volume.status(look=False)["warnings"] if "wants" in one)  # type: ignore[attr-defined]
+    assert told.folders is None
+    assert told.proposed == [Proposal("second", "contributor", ["my folder"])]
+    (warning,) = (one for one in second.volume.status(look=False).warnings if "wants" in one)
     assert f"device role {founder[:8]} contributor --folder 'my folder' on another device" in warning
     told = second.volume.set_role(founder, folders=["my folder"], passphrase=PASSPHRASE)
-    assert told["folders"] == ["my folder"] and "proposed" not in told
+    assert told.folders == ["my folder"] and not told.proposed
     waits(first, lambda: not first.volume.fs.is_full)
     with pytest.raises(PermissionError):
         first.write("file", b"elsewhere")

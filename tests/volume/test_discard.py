@@ -72,8 +72,8 @@ def test_what_another_device_may_have_deleted_by_now_is_missed_by_nobody(device:
     for cloud in device.clouds:
         shutil.rmtree(cloud / "packs", ignore_errors=True)
     sound(device)
-    report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
-    assert report["problems"] == []
+    report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).facts()
+    assert report.problems == []
     assert {one.state for one in device.volume.engine.health()} == {"ok"}
 
 
@@ -96,8 +96,8 @@ def test_what_is_deleted_leaves_the_clouds(hasty: Device) -> None:
     assert done.deleted_bytes >= 6 * MIB
     assert packs(hasty) == kept
     listed = hasty.volume.clouds.all()
-    assert sum(int(str(one["bytes"])) for one in listed) > 2 * MIB - (1 << 16)
-    assert hasty.volume.status()["clouds"]
+    assert sum(int(str(one.bytes)) for one in listed) > 2 * MIB - (1 << 16)
+    assert hasty.volume.status().clouds
     hasty.volume.drop_cache()
     assert hasty.read("kept") == noise(1, MIB)
     sound(hasty)

@@ -57,9 +57,9 @@ def test_a_member_that_never_came_is_named_and_can_be_removed(pair: tuple[Device
     [awaited] = collect(first).waiting
     assert (awaited["device"], awaited["last_seen"]) == ("other", None)
     assert begun - 1 < awaited["since"] < time.time()
-    devices = {str(one["name"]): one for one in first.volume.devices()}
-    assert devices["other"]["unanswered_since"] == awaited["since"]
-    assert [name for name, one in devices.items() if "unanswered_since" in one] == ["other"]
+    devices = {str(one.name): one for one in first.volume.devices()}
+    assert devices["other"].unanswered_since == awaited["since"]
+    assert [name for name, one in devices.items() if one.unanswered_since] == ["other"]
     assert notices_of(devices.values(), time.time()) == []
     [notice] = notices_of(devices.values(), time.time() + 8 * 86_400)
     assert "hybrisfs device remove other" in notice
@@ -86,7 +86,7 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
     second = Volume.open(home, NAME)
     assert second.config.keep_versions == DEFAULT_LADDER
     try:
-        until(lambda: second.versions.removed("")["removed"], "the other device to hear of the removal")
+        until(lambda: second.versions.removed("").removed, "the other device to hear of the removal")
         second.settings.set_keep_versions("off")
         second.thinner.thin(time.time_ns())
 

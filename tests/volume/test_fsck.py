@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.api.maintenance import Check
 from hybrisfs.errors import DamagedError
 from hybrisfs.volume.fsck import Problem
 from tests.volume.device import NAME, Device
@@ -35,7 +36,7 @@ def test_a_sound_volume(filled: Device) -> None:
     checked = report.checked
     assert (checked["files"], checked["cached chunks"] >= 4, checked["updates"] > 0) == (5, True, True)
     assert checked["objects on clouds"] >= 3 + 2 + 2
-    assert report.as_dict() == {"problems": [], "checked": checked}
+    assert report.facts() == Check([], checked)
 
 
 def test_a_sound_volume_in_use(filled: Device) -> None:

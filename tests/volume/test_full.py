@@ -215,7 +215,7 @@ def test_a_cloud_over_its_quota_loses_nothing(tmp_path: Path, full: int) -> None
             device.sync()
         else:
             assert not device.volume.sync(5.0, lambda done, total: None)
-            states = [one["state"] for one in device.volume.status()["clouds"]]  # type: ignore[attr-defined]
+            states = [one.state for one in device.volume.status().clouds]
             assert states.count("full") == 2
             device.reopen()
             for disk in small:

@@ -85,7 +85,7 @@ def id_of(device: Device) -> bytes:
 
 
 def names(device: Device) -> list[str]:
-    return sorted(str(one["name"]) for one in device.volume.devices())
+    return sorted(str(one.name) for one in device.volume.devices())
 
 
 def grant_of(device: Device, epochs: Iterable[EpochKeys]) -> bytes:
@@ -123,7 +123,7 @@ def test_whoever_pretends_to_have_let_in_the_founder_has_not(
     mallory.volume.sharing.receive([forged])
     mallory.volume.remove_device("third")
     honest.volume.sharing.receive(log_of(mallory))
-    assert honest.volume.sharing.membership.keep("third")["kept"]
+    assert honest.volume.sharing.membership.keep("third")[1]
 
 
 @pytest.mark.parametrize("count", [1, 511])
@@ -195,7 +195,7 @@ def test_who_has_no_kit_is_no_reserve(honest: Device, mallory: Second, state: st
     assert (puppet.device_id in holders) == (state == "device"), "whoever gets the keys is shown"
     assert ("puppet" in names(honest)) == (state == "device")
     removed = honest.volume.remove_device("second")
-    remain = [one["device"] for one in removed["remain"]]  # type: ignore[attr-defined]
+    remain = [one.device for one in removed.remain]
     assert remain == (["puppet"] if state == "device" else [])
 
 
@@ -208,7 +208,7 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
         honest.volume.sharing.members.admit(
             [Member(of_puppet.public, "puppet")], puppet.device_id, honest.volume.updates.state.vector.highest
         )
-    shown = {one["id"]: one.get("let_in_by") for one in honest.volume.devices()}
+    shown = {one.id: one.let_in_by or None for one in honest.volume.devices()}
     assert shown[puppet.device_id.hex()] == "second"
     assert (
         shown[id_of(mallory).hex()] == shown[id_of(third).hex()] == honest.volume.sharing.membership.own_name
@@ -216,9 +216,9 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
     assert shown[id_of(honest).hex()] is None, "it made the volume"
     assert [one["kit"] for one in honest.volume.recovery.all()] == [kit.device_id.hex()]
     removed = honest.volume.remove_device("second", with_admitted=True)
-    gone = {bytes.fromhex(one["id"]) for one in removed["removed"]}  # type: ignore[attr-defined]
+    gone = {bytes.fromhex(one.id) for one in removed.removed}
     assert gone == {puppet.device_id, of_puppet.device_id, kit.device_id}
-    assert not removed["remain"]
+    assert not removed.remain
     meet(honest, third)
     for device in (honest, third):
         holders = set(device.volume.sharing.key_holders())
@@ -235,7 +235,7 @@ def test_devices_of_one_name_are_told_apart(honest: Device, mallory: Second) -> 
     with pytest.raises(UsageError, match="names several"):
         honest.volume.remove_device("second")
     removed = honest.volume.remove_device(id_of(mallory).hex())
-    assert removed["id"] == id_of(mallory).hex()
+    assert removed.id == id_of(mallory).hex()
     assert "second" in names(honest), "only one is called so now"
 
 
@@ -248,10 +248,10 @@ def test_who_came_by_the_removed_device_keeps_those_that_it_let_in_itself(
     by_mallory.volume.sharing.membership.admit(phone)
     mallory.volume.sharing.membership.admit(Member(DeviceKey.generate().public, "puppet"))
     meet(honest, mallory, by_mallory)
-    told = {one["device"] for one in honest.volume.admitted_by("second")["admitted"]}  # type: ignore[attr-defined]
+    told = {one.device for one in honest.volume.admitted_by("second").admitted}
     assert told == {"victim", "phone", "puppet"}
     removed = by_mallory.volume.remove_device("second", with_admitted=True)
-    assert [one["device"] for one in removed["removed"]] == ["puppet"]  # type: ignore[attr-defined]
+    assert [one.device for one in removed.removed] == ["puppet"]
     meet(honest, by_mallory)
     for device in (honest, by_mallory):
         assert names(device)[0] == "phone" and len(names(device)) == 3
@@ -344,7 +344,7 @@ def test_who_was_let_in_while_the_removal_was_under_way_is_shown(
     honest.volume.remove_device("second")
     meet(honest, third)
     for device in (honest, third):
-        shown = {one["name"]: one.get("let_in_by") for one in device.volume.devices()}
+        shown = {one.name: one.let_in_by or None for one in device.volume.devices()}
         assert shown["puppet"] == "second"
     honest.volume.remove_device("puppet")
     assert honest.volume.ring.newest.excluded == {id_of(mallory), puppet.device_id}

@@ -16,6 +16,7 @@ import pytest
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError
+from hybrisfs.api.pairing import Admission
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
@@ -140,7 +141,7 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
         )
         dialogue = Dialogue(lambda _: None, lambda _: True, lambda _: None)
         done = invitation.run(dialogue, threading.Event())
-    assert done == {"device": "laptop", "id": device_id_of(DEVICE.public).hex(), "acknowledged": True}
+    assert done == Admission("laptop", device_id_of(DEVICE.public).hex(), acknowledged=True)
     [credentials] = [cloud.credentials for cloud in grants[0].clouds]
     assert (credentials and json.loads(credentials)) == (SECRETS if asked else None)
 

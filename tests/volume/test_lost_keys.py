@@ -45,7 +45,7 @@ def values(device: Device) -> int:
 
 
 def warnings(device: Device) -> list[str]:
-    found = device.volume.status()["warnings"]
+    found = device.volume.status().warnings
     assert isinstance(found, list)
     return found
 

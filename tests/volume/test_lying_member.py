@@ -147,14 +147,14 @@ def test_what_only_one_device_has_stays_there_whoever_claims_it(pair: tuple[Devi
     with first.volume.fs.lock:
         mine = first.volume.fs.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
     assert mine
-    pending = first.volume.status()["pending_bytes"]
+    pending = first.volume.status().pending_bytes
     false = PackRecord(1, 2, b"\0\1", [PackedChunk(one, 100, length // 2, 5) for one, length in mine])
     said(second, first, [(pack_key(NOWHERE), false.encode())])
-    assert first.volume.status()["pending_bytes"] == pending
-    assert first.volume.drop_cache()["freed_bytes"] == 0
+    assert first.volume.status().pending_bytes == pending
+    assert first.volume.drop_cache().freed_bytes == 0
     assert first.read("file") == content
     first.reopen()
-    assert first.volume.status()["pending_bytes"] == pending
+    assert first.volume.status().pending_bytes == pending
     assert first.read("file") == content
     first.volume.transfers.resume()
     first.sync()
@@ -262,7 +262,7 @@ def test_what_is_written_after_a_false_claim_is_brought_to_the_clouds(pair: tupl
     first.write("file", content)
     first.sync()
     assert not on_record(first)[NOWHERE].chunks
-    assert first.volume.drop_cache()["freed_bytes"] == len(content)
+    assert first.volume.drop_cache().freed_bytes == len(content)
     check_unharmed(first, content, packs(first))
 
 
@@ -355,7 +355,7 @@ def claim(second: Second, first: Device, chunks: Sequence[tuple[bytes, int]]) ->
 
 def check_kept(first: Device, content: bytes, name: str = "file") -> None:
     """Nobody but this device has the content, and it knows that."""
-    assert first.volume.status()["machines_only"]["files"] > 0  # type: ignore[index]
+    assert first.volume.status().machines_only.files > 0
     assert first.fsck().problems == []  # no cloud ever had it
     first.volume.drop_cache()
     assert first.read(name) == content
@@ -420,8 +420,8 @@ def test_the_word_of_the_author_is_enough(pair: tuple[Device, Second], author: S
     author.volume.transfers.resume()
     author.sync()
     until(lambda: knows(first), "the first to hear where it is")
-    assert first.volume.status()["machines_only"]["files"] == 0  # type: ignore[index]
-    assert first.volume.drop_cache()["freed_bytes"] >= len(content)
+    assert first.volume.status().machines_only.files == 0
+    assert first.volume.drop_cache().freed_bytes >= len(content)
     assert first.read("file") == content
 
 
@@ -441,7 +441,7 @@ def test_the_true_word_of_another_is_believed_once_it_was_read_there(
     until(lambda: has(first, "copy"), "the first to hear of the copy")
     first.sync()
     assert packs(first) == shares  # it was not put there once more
-    assert first.volume.drop_cache()["freed_bytes"] >= len(content)
+    assert first.volume.drop_cache().freed_bytes >= len(content)
     assert first.read("file") == content
 
 

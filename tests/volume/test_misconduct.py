@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.api.devices import Charge
 from hybrisfs.errors import UsageError
 from hybrisfs.filesystem.registers import attr_key, place_key
 from hybrisfs.store.schema import ROOT_ID
@@ -29,12 +30,10 @@ def misconduct(device: Device) -> Misconduct:
     return device.rig.sharing.misconduct
 
 
-def shown(device: Device, other: Device) -> list[dict[str, object]]:
+def shown(device: Device, other: Device) -> list[Charge]:
     """What `device list` says of another device."""
-    [facts] = [one for one in device.rig.sharing.devices() if one["id"] == other.key.device_id.hex()]
-    charges = facts["charges"]
-    assert isinstance(charges, list)
-    return charges
+    [facts] = [one for one in device.rig.sharing.devices() if one.id == other.key.device_id.hex()]
+    return facts.charges
 
 
 def test_nothing_is_said_of_who_did_nothing(fleet: Fleet) -> None:
@@ -55,11 +54,10 @@ def test_what_breaks_a_rule_convicts(fleet: Fleet) -> None:
     assert not misconduct(late).look_after(), "it is proven already"
     for device in (honest, late):
         [charge] = shown(device, liar)
-        assert charge["kind"] == "offence"
-        assert charge["at"] == NOW / 1e9
+        assert charge.kind == "offence"
+        assert charge.at == NOW / 1e9
         proof = misconduct(device).proof(liar.key.device_id)
-        found = misconduct(late).check(proof)
-        assert (found["device"], found["this_volume"]) == ("cyd", True)
+        assert misconduct(late).check(proof)[1] == "cyd"
     assert honest.read("file") == b"content"
 
 
@@ -70,7 +68,7 @@ def test_a_proof_outlives_a_restart(fleet: Fleet) -> None:
     assert misconduct(honest).look_after()
     honest.rig.commit()
     honest.rig = honest.rig.reopen()
-    assert [charge["kind"] for charge in shown(honest, liar)] == ["offence"]
+    assert [charge.kind for charge in shown(honest, liar)] == ["offence"]
 
 
 def test_a_fork_is_proven_and_explained_when_both_branches_go_on_together(fleet: Fleet) -> None:
@@ -84,7 +82,7 @@ def test_a_fork_is_proven_and_explained_when_both_branches_go_on_together(fleet:
     assert misconduct(honest).look_after()
     fleet.send(0, 1)
     for device in (honest, late):
-        assert [charge["kind"] for charge in shown(device, other)] == ["fork"]
+        assert [charge.kind for charge in shown(device, other)] == ["fork"]
         assert not device.rig.updates.has_rejoined(other.key.device_id)
     other.receive(honest.log())
     other.write("later", b"knowing both")

@@ -70,19 +70,19 @@ def test_scrub_names_what_clouds_keep_and_repair_brings_it_back(
     other.close()
     wait_for(first, "of the other")
     first.sync()
-    assert scrub(first)["wrong"] == 0
+    assert scrub(first).wrong == 0
     ravage(urls, "packs/", "kv/", "log/", f"heads/{author}")
 
     found = scrub(first)
-    assert found["wrong"] == found["older"] == len(found["problems"]) > 20
-    assert all(one["older"] for one in found["problems"])
-    kinds = Counter(str(one["what"]).removeprefix("the value of ").split("/")[0] for one in found["problems"])
+    assert found.wrong == found.older == len(found.problems) > 20
+    assert all(one.older for one in found.problems)
+    kinds = Counter(str(one.what).removeprefix("the value of ").split("/")[0] for one in found.problems)
     assert {"packs", "log", "heads", "box"} <= kinds.keys(), kinds
-    assert any(f"log/{author}/" in str(one["what"]) for one in found["problems"])
+    assert any(f"log/{author}/" in str(one.what) for one in found.problems)
 
     done = repair(first)
-    assert done["failed"] == 0, done["problems"]
-    assert scrub(first)["wrong"] == 0
+    assert done.failed == 0, done.problems
+    assert scrub(first).wrong == 0
     values._cache._copies.clear()
     assert values.get("box", "small").value == b"small value"
     assert values.get("box", "large").value == LARGE
@@ -99,6 +99,6 @@ def test_what_no_cloud_keeps_is_not_promised(server: Server, tmp_path: Path) -> 
             store.delete(name)
         store.close()
     found = scrub(plain)
-    assert (found["wrong"] > 0, found["older"]) == (True, 0)
-    assert not any(one["older"] for one in found["problems"])
+    assert (found.wrong > 0, found.older) == (True, 0)
+    assert not any(one.older for one in found.problems)
     plain.close()

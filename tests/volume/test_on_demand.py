@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import pytest
 
+from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.schema import ROOT_INO
 from tests.volume.device import PATIENCE, Device
@@ -133,11 +134,11 @@ def test_what_cannot_be_pinned_or_unpinned(album: Device) -> None:
 
 
 def test_status_tells_of_it(album: Device) -> None:
-    nothing = {"files": 0, "bytes": 0, "missing_bytes": 0, "problem": None}
-    assert album.volume.status()["pinned"] == nothing
+    nothing = PinnedContent(0, 0, 0, None)
+    assert album.volume.status().pinned == nothing
     content = album.volume.content
     content.pin(PurePath("music"))
     assert content.wait([PurePath("music")], PATIENCE, ignore)
-    assert album.volume.signals.wait_until(lambda: content.summary()["bytes"] == 3 * MIB, None)
+    assert album.volume.signals.wait_until(lambda: content.summary().bytes == 3 * MIB, None)
     content.unpin(PurePath("music"))
     assert album.volume.signals.wait_until(lambda: content.summary() == nothing, None)

@@ -15,15 +15,16 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.rebuild import RebuildReport, rebuild_volume
+from hybrisfs.volume.rebuild import rebuild_volume
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 
-def _rebuild(device: Device) -> RebuildReport:
+def _rebuild(device: Device) -> Rebuilt:
     return rebuild_volume(device.home, NAME, lambda stage, done, total: None)
 
 

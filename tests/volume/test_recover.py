@@ -70,7 +70,7 @@ def kit_in(device: First) -> str:
 
 
 def names(device: Device) -> set[str]:
-    return {str(one["name"]) for one in device.volume.devices()}
+    return {str(one.name) for one in device.volume.devices()}
 
 
 def test_clouds_and_passphrase_bring_everything_back(first: First, home: Home, opens: Opens) -> None:
@@ -87,7 +87,7 @@ def test_clouds_and_passphrase_bring_everything_back(first: First, home: Home, o
     assert kit_of(new)["used"]
     waits(new, lambda: kit_of(new)["complete"])  # it tells of the new device, too
     assert new.fsck(clouds=True).problems == []
-    assert "suspect" not in str([one for one in new.volume.devices() if one.get("suspect")])
+    assert "suspect" not in str([one for one in new.volume.devices() if one.suspect])
 
 
 def test_one_cloud_leads_to_the_others(first: First, home: Home, opens: Opens) -> None:
@@ -198,7 +198,7 @@ def both_work(one: New, two: New) -> None:
         waits(other, partial(has, other, name))
     assert one.volume.updates.device != two.volume.updates.device
     for device in (one, two):
-        assert not [found for found in device.volume.devices() if found["forked"]]
+        assert not [found for found in device.volume.devices() if found.forked]
         assert device.fsck(clouds=True).problems == []
 
 

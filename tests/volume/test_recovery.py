@@ -72,7 +72,7 @@ def test_nobody_waits_for_a_kit_and_it_is_no_device(first: First, second: Second
     waits(second, lambda: len(second.volume.recovery.all()) == 1)
     for device in (first, second):
         assert len(device.volume.devices()) == 2
-        assert kit not in [one["id"] for one in device.volume.devices()]
+        assert kit not in [one.id for one in device.volume.devices()]
         assert bytes.fromhex(kit) not in device.volume.sharing.current_members()
         assert bytes.fromhex(kit) in device.volume.sharing.key_holders()
         with pytest.raises(UsageError, match="is no device"):

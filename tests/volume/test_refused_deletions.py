@@ -72,9 +72,9 @@ def deletions(device: Device) -> int:
 
 
 def states(device: Device) -> set[object]:
-    clouds = device.volume.status()["clouds"]
+    clouds = device.volume.status().clouds
     assert isinstance(clouds, list)
-    return {one["state"] for one in clouds}
+    return {one.state for one in clouds}
 
 
 def discard(device: Device, urls: list[str]) -> int:
@@ -95,11 +95,9 @@ def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: Fi
     assert shares(urls) == made
     assert states(ordinary) == {"ok"}
     status = ordinary.volume.status()
-    assert status["undeletable"]
-    notices = status["notices"]
-    assert isinstance(notices, list)
-    assert any("for a device that may delete" in one for one in notices)
-    assert collect(ordinary).as_dict()["undeletable"] == status["undeletable"]
+    assert status.undeletable
+    assert any("for a device that may delete" in one for one in status.notices)
+    assert collect(ordinary).as_dict()["undeletable"] == status.undeletable
     ordinary.write("more", noise(3, MIB))
     ordinary.sync()
 
@@ -126,7 +124,7 @@ def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: Fir
         def refused() -> bool:
             for one in (ordinary.volume, keeper.volume):
                 one.signals.look_around()
-            return bool(ordinary.volume.status()["undeletable"])
+            return bool(ordinary.volume.status().undeletable)
 
         until(refused, "all to agree, and the clouds to refuse")
         assert shares(urls) == kept + made
@@ -138,7 +136,7 @@ def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: Fir
 
         until(is_gone, "the other device to delete it")
         collect(ordinary)
-        assert ordinary.volume.status()["undeletable"] == 0
+        assert ordinary.volume.status().undeletable == 0
         assert states(ordinary) == states(keeper) == {"ok"}
         assert ordinary.read("kept") == noise(1, MIB)
     finally:
@@ -154,7 +152,7 @@ def test_a_cloud_can_go_whose_objects_may_not_be_deleted(
     values.create_container("things")
     values.put("things", "key", noise(4, MIB))
     clouds = ordinary.volume.clouds
-    first = str(clouds.all()[0]["name"])
+    first = str(clouds.all()[0].name)
     clouds.replace(first, (tmp_path / "disk").as_uri())
     assert clouds.wait(first, 60.0, lambda done, total: None) == (True, "")
     ordinary.volume.drop_cache()
@@ -200,5 +198,5 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
         assert len(listed("checkpoints/")) <= 3 * len(parts)
         for device in (ordinary, keeper):
             assert states(device) == {"ok"}
-            report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).as_dict()
-            assert report["wrong"] == 0, report["problems"]
+            report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).facts()
+            assert report.wrong == 0, report.problems

@@ -149,7 +149,7 @@ def given_back(fleet: Fleet) -> EpochKeys:
     keys = newest(ada)
     exchange(ada, bob, cyd)
     bob.rig.sharing.membership.keep("dan")
-    assert cyd.rig.sharing.membership.remove("dan")["final"]
+    assert cyd.rig.sharing.membership.remove("dan").final
     assert newest(cyd) == keys, "it is without dan already"
     return keys
 
@@ -191,7 +191,7 @@ def test_keys_that_were_given_back_stay_known_for_that_when_another_one_gets_the
     assert keys.excluded == {bob.key.device_id, dan.key.device_id}
     exchange(ada, cyd)
     ada.rig.sharing.membership.keep("dan")
-    assert cyd.rig.sharing.membership.remove("dan")["final"]
+    assert cyd.rig.sharing.membership.remove("dan").final
     exchange(ada, cyd)
     ada.rig.sharing.membership.keep("bob")
     exchange(ada, bob, cyd)
@@ -213,7 +213,7 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
             with cyd.rig.fs.lock:
                 cyd.rig.sharing.signer.sign([(epoch_key(keys.id), grant)], 0)
             exchange(ada, bob, cyd)
-        assert bob.rig.sharing.membership.remove("cyd")["counts"]
+        assert bob.rig.sharing.membership.remove("cyd").counts
         exchange(ada, bob)
     for device in (ada, bob):
         assert device.rig.ring.is_fit
@@ -234,7 +234,7 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
     exchange(ada, bob, dan)
     assert not bob.rig.sharing.membership.is_removal_unheeded(), "it asks once"
     for device in (ada, dan):
-        facts = {one["name"]: one["suspended"] for one in device.rig.sharing.trials.facts()}
+        facts = {one.name: one.suspended for one in device.rig.sharing.trials.facts()}
         assert facts == {"bob": True, "cyd": True}
     ada.rig.sharing.membership.keep("bob")
     exchange(ada, bob, dan)
@@ -268,7 +268,7 @@ def test_a_suspended_device_looks_at_its_own_head_until_it_is_removed_for_good(f
     this = bob.key.device_id
     assert this in bob.rig.sharing._followed(), "it may put no head where it has not looked"
     assert this not in cyd.rig.sharing._followed()
-    assert dan.rig.sharing.membership.remove("bob")["final"]
+    assert dan.rig.sharing.membership.remove("bob").final
     exchange(*fleet.devices)
     assert this not in bob.rig.sharing._followed()
 

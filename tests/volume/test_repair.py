@@ -6,11 +6,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
+from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import HybrisError
 from hybrisfs.filesystem.registers import PackRecord, pack_key
 from sync import decode_signed
@@ -41,12 +41,12 @@ def quiet(stage: str, done: int, total: int) -> None:
     assert 0 <= done <= total
 
 
-def scrub(device: Device, percent: float = 100.0) -> dict[str, Any]:
-    return device.volume.maintenance.scrub(percent, quiet).as_dict()
+def scrub(device: Device, percent: float = 100.0) -> Scrub:
+    return device.volume.maintenance.scrub(percent, quiet).facts()
 
 
-def repair(device: Device) -> dict[str, Any]:
-    return device.volume.maintenance.repair(quiet).as_dict()
+def repair(device: Device) -> Repair:
+    return device.volume.maintenance.repair(quiet).facts()
 
 
 def objects(cloud: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def truncate(cloud: Path) -> None:
 
 def assert_healthy(device: Device) -> None:
     facts = scrub(device)
-    assert facts["problems"] == []
+    assert facts.problems == []
     assert device.fsck(clouds=True).problems == []
     assert {one.state for one in device.volume.engine.health()} == {"ok"}
 
@@ -103,8 +103,8 @@ def owed(device: Device, cloud: Path) -> int:
     return 2 + sum(number in placement for (placement,) in placements)  # marker and head
 
 
-def counts(facts: dict[str, Any], kind: str) -> dict[str, int]:
-    return {one["name"]: one[kind] for one in facts["clouds"] if one[kind]}
+def counts(facts: Scrub | Repair, kind: str) -> dict[str, int]:
+    return {one.name: getattr(one, kind) for one in facts.clouds if getattr(one, kind)}
 
 
 def test_a_cloud_that_has_just_come_back_is_asked(device: Device) -> None:
@@ -112,7 +112,7 @@ def test_a_cloud_that_has_just_come_back_is_asked(device: Device) -> None:
     for _ in range(5):  # each time it fails, it would be longer until it is asked again
         assert counts(scrub(device), "unreadable") == {device.clouds[0].name: owed(device, device.clouds[0])}
     away.rename(device.clouds[0])
-    assert scrub(device)["problems"] == []
+    assert scrub(device).problems == []
     away = device.clouds[0].rename(away)
     assert device.fsck(clouds=True).problems
     away.rename(device.clouds[0])
@@ -121,10 +121,10 @@ def test_a_cloud_that_has_just_come_back_is_asked(device: Device) -> None:
 
 def test_healthy_clouds_are_left_alone(device: Device) -> None:
     facts = scrub(device)
-    assert facts["wrong"] == 0
-    assert all(one["checked"] >= 2 for one in facts["clouds"])
+    assert facts.wrong == 0
+    assert all(one.checked >= 2 for one in facts.clouds)
     before = {path: path.stat().st_mtime_ns for cloud in device.clouds for path in objects(cloud)}
-    assert repair(device)["repaired"] == 0
+    assert repair(device).repaired == 0
     after = {path: path.stat().st_mtime_ns for cloud in device.clouds for path in objects(cloud)}
     assert after == before
 
@@ -138,10 +138,10 @@ def test_a_cloud_that_lost_everything_is_named_and_healed(
     harm(victim)
     facts = scrub(device)
     assert counts(facts, kind) == {victim.name: lost}
-    assert facts["wrong"] == lost
-    assert {problem["cloud"] for problem in facts["problems"]} == {victim.name}
+    assert facts.wrong == lost
+    assert {problem.cloud for problem in facts.problems} == {victim.name}
     done = repair(device)
-    assert done["failed"] == 0
+    assert done.failed == 0
     assert counts(done, "repaired") == {victim.name: lost}
     assert len(objects(victim)) >= lost
     assert_healthy(device)
@@ -200,7 +200,7 @@ def test_a_place_that_another_volume_marked_is_not_written_to(device: Device, tm
     shutil.copy(other.clouds[0] / "volume", victim / "volume")
     done = repair(device)
     assert objects(victim) == [victim / "volume"]
-    assert any("another volume" in problem["why"] for problem in done["problems"])
+    assert any("another volume" in problem.why for problem in done.problems)
 
 
 def test_what_nobody_can_rebuild_is_said(device: Device) -> None:
@@ -211,9 +211,9 @@ def test_what_nobody_can_rebuild_is_said(device: Device) -> None:
         for path in (cloud / "packs").rglob("*.1"):
             path.unlink()
     done = repair(device)
-    assert done["failed"] > 0
-    assert all("too little of pack" in problem["why"] for problem in done["problems"])
-    assert scrub(device)["wrong"] == done["failed"]
+    assert done.failed > 0
+    assert all("too little of pack" in problem.why for problem in done.problems)
+    assert scrub(device).wrong == done.failed
     assert device.fsck(clouds=True).problems
 
 
@@ -225,7 +225,7 @@ def fullest(device: Device) -> Path:
 def test_lost_log_segments_are_written_anew_from_the_log(device: Device) -> None:
     for cloud in device.clouds:
         shutil.rmtree(cloud / "log", ignore_errors=True)
-    assert repair(device)["failed"] == 0
+    assert repair(device).failed == 0
     assert_healthy(device)
 
 
@@ -238,7 +238,7 @@ def test_an_old_head_is_stale_but_no_lie(device: Device) -> None:
     facts = scrub(device)
     assert counts(facts, "stale") == {device.clouds[0].name: 1}
     assert {one.state for one in device.volume.engine.health()} == {"ok"}
-    assert repair(device)["failed"] == 0
+    assert repair(device).failed == 0
     assert_healthy(device)
 
 
@@ -246,7 +246,7 @@ def test_what_reads_find_wrong_heals_by_itself(device: Device) -> None:
     victim = fullest(device)
     for path in objects(victim / "packs"):
         flip(path)
-    assert scrub(device)["wrong"] > 0  # as reads would, it tells the cloud's health
+    assert scrub(device).wrong > 0  # as reads would, it tells the cloud's health
     wrong = device.volume.engine.upkeep.wrong_objects()
     assert device.volume.maintenance.heal(wrong) == set()
     assert_healthy(device)
@@ -286,7 +286,7 @@ def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
 def test_a_cloud_without_its_marker_is_not_healed_unasked(device: Device) -> None:
     victim = fullest(device)
     wipe(victim)
-    assert scrub(device)["wrong"] > 0
+    assert scrub(device).wrong > 0
     wrong = device.volume.engine.upkeep.wrong_objects()
     assert device.volume.maintenance.heal(wrong) == set(wrong)
     assert objects(victim) == []
@@ -304,7 +304,7 @@ def test_repair_can_be_interrupted_and_run_again(device: Device) -> None:
     with pytest.raises(ConnectionError):
         device.volume.maintenance.repair(hang_up)
     device.reopen()
-    assert repair(device)["failed"] == 0
+    assert repair(device).failed == 0
     assert_healthy(device)
 
 
@@ -317,7 +317,7 @@ def test_one_at_a_time(device: Device) -> None:
 
 
 def test_a_sample_reads_less(device: Device) -> None:
-    whole = sum(one["checked"] for one in scrub(device)["clouds"])
-    least = sum(one["checked"] for one in scrub(device, 1e-9)["clouds"])
+    whole = sum(one.checked for one in scrub(device).clouds)
+    least = sum(one.checked for one in scrub(device, 1e-9).clouds)
     packs, _ = device.volume.maintenance.holdings.counts()
     assert whole >= least + packs

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from backends.credentials import CredentialStore
 from backends.s3 import S3Store
+from hybrisfs.api.clouds import CloudStatus, Retention
+from hybrisfs.api.request import message_of
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.volume.cloud_test import try_out
-from hybrisfs.volume.retention import Retention, Retentions, try_retention
+from hybrisfs.volume.retention import Retentions, try_retention
 from tests.backends import servers
 from tests.backends.buckets import DELETES, WRITES, allow, client
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
@@ -109,27 +112,22 @@ def test_cloud_add_and_retain(tmp_path: Path, server: Server, url: str, device: 
     CredentialStore(device.home.credentials).add(url, server.secrets)
     clouds = device.volume.clouds
     added = clouds.add(url, "s3", 30)
-    assert isinstance(added["retention"], dict)
-    assert added["retention"]["keeps"]
-    assert "until somebody deletes it" in str(added["note"])
-    assert [one["retention"] for one in clouds.all() if one["name"] == "s3"] == [added["retention"]]
-    assert [one["retention"] for one in clouds.all() if one["name"] != "s3"] == [None] * 3
+    assert added.retention and added.retention.keeps
+    assert "until somebody deletes it" in str(added.note)
+    assert [one.retention for one in clouds.all() if one.name == "s3"] == [added.retention]
+    assert [one.retention for one in clouds.all() if one.name != "s3"] == [None] * 3
     device.reopen()
     clouds = device.volume.clouds
-    shown = {one["name"]: one["retention"] for one in status_clouds(device)}
-    assert shown["s3"] == added["retention"]
-    off = clouds.retain("s3", 0)["retention"]
-    assert isinstance(off, dict)
-    assert off["keeps"] is False
-    tested = clouds.test("s3")["retention"]
-    assert isinstance(tested, dict)
-    assert {**tested, "tried": 0} == {**off, "tried": 0}
+    shown = {one.name: one.retention for one in status_clouds(device)}
+    assert shown["s3"] == added.retention
+    off = clouds.retain("s3", 0).retention
+    assert off is not None and off.keeps is False
+    tested = clouds.test("s3").retention
+    assert tested is not None and replace(tested, tried=0) == replace(off, tried=0)
 
 
-def status_clouds(device: Device) -> list[dict[str, object]]:
-    facts = device.volume.status()["clouds"]
-    assert isinstance(facts, list)
-    return facts
+def status_clouds(device: Device) -> list[CloudStatus]:
+    return device.volume.status().clouds
 
 
 def test_what_cannot_be_kept_is_refused_before_anything_is_changed(
@@ -170,13 +168,13 @@ def test_the_record_of_what_was_tried(tmp_path: Path) -> None:
         json.dumps(
             {
                 "version": 1,
-                "clouds": {"s3://b": {**Retention(True, 30, False, True, "", 7).as_dict(), "days": "x"}},
+                "clouds": {"s3://b": {**message_of(Retention(True, 30, False, True, "", 7)), "days": "x"}},
             }
         ).encode(),
         json.dumps(
             {
                 "version": 1,
-                "clouds": {"s3://b": {**Retention(True, 3, False, True, "", 7).as_dict(), "keeps": "x"}},
+                "clouds": {"s3://b": {**message_of(Retention(True, 3, False, True, "", 7)), "keeps": "x"}},
             }
         ).encode(),
     ],

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
+from hybrisfs.api.devices import Device as DeviceFacts
 from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
@@ -85,8 +86,8 @@ def knows_its_role(device: Device) -> bool:
         return not volume.sharing.registers.roles.are_awaited(volume.updates.device)
 
 
-def facts_of(device: Device, name: str) -> dict[str, Any]:
-    (found,) = (one for one in device.volume.devices() if one["name"] == name)
+def facts_of(device: Device, name: str) -> DeviceFacts:
+    (found,) = (one for one in device.volume.devices() if one.name == name)
     return found
 
 
@@ -126,10 +127,10 @@ def test_a_reader_reads_and_changes_nothing(tmp_path: Path, stack: ExitStack) ->
     assert ["only reads" in one.what for one in examine_roles(nas.home, [NAME])] == [True]
     assert not list(examine_roles(first.home, [NAME, "none"]))
     nas.volume.content.pin(PurePath())
-    assert nas.volume.drop_cache()["freed_bytes"] == 0, "it keeps what it is to keep"
-    assert facts_of(first, "nas")["reader"] and facts_of(nas, "nas")["reader"]
-    assert nas.volume.status(look=False)["pending_files"] == 0
-    assert any("only reads" in one for one in nas.volume.status(look=False)["notices"])  # type: ignore[attr-defined]
+    assert nas.volume.drop_cache().freed_bytes == 0, "it keeps what it is to keep"
+    assert facts_of(first, "nas").reader and facts_of(nas, "nas").reader
+    assert nas.volume.status(look=False).pending_files == 0
+    assert any("only reads" in one for one in nas.volume.status(look=False).notices)
     assert nas.fsck().problems == [] and first.fsck().problems == []
 
 
@@ -157,8 +158,8 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
     assert first.read("file") == b"content"
     assert not first.volume.sharing.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
-    assert facts_of(first, "nas")["overstepped"]
-    assert any("count for nobody" in one for one in first.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    assert facts_of(first, "nas").overstepped
+    assert any("count for nobody" in one for one in first.volume.status(look=False).warnings)
     first.write("more", b"later")
     first.sync()
     assert first.fsck().problems == []
@@ -205,7 +206,7 @@ def test_a_reader_names_itself(tmp_path: Path, stack: ExitStack) -> None:
 
     def renamed() -> bool:
         first.volume.signals.look_around()
-        return any(one["name"] == "cellar" for one in first.volume.devices())
+        return any(one.name == "cellar" for one in first.volume.devices())
 
     until(renamed, "the first to hear of the name")
 
@@ -216,14 +217,14 @@ def test_a_member_is_made_a_reader_and_a_member_again(tmp_path: Path, stack: Exi
     second.write("before", b"as a member")
     second.sync()
     until(lambda: shows(first, "before"), "the first to hear of the file")
-    assert first.volume.set_role("second", reader=True)["reader"]
+    assert first.volume.set_role("second", reader=True).reader
     first.sync()
     until(lambda: is_reader(second), "the second to hear of its role")
     with pytest.raises(OSError, match="Read-only"):
         second.write("during", b"as a reader")
     second.reopen()
     assert second.volume.fs.read_only
-    assert not first.volume.set_role("second", reader=False)["reader"]
+    assert not first.volume.set_role("second", reader=False).reader
     first.sync()
     until(lambda: not is_reader(second), "the second to hear of its role")
     second.write("after", b"as a member")
@@ -252,7 +253,7 @@ def test_offline_work_from_before_is_kept_and_what_is_unsigned_is_shown(
     until(lambda: shows(first, "offline"), "the first to hear of what was done before")
     with pytest.raises(HybrisError, match="only reads"):
         second.sync()  # its bytes are on no cloud
-    assert any("on no cloud" in one for one in second.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    assert any("on no cloud" in one for one in second.volume.status(look=False).warnings)
     first.volume.set_role("second", reader=False)
     first.sync()
     until(lambda: not is_reader(second), "the second to hear of its role")
@@ -282,7 +283,7 @@ def test_what_is_unsigned_when_it_is_told_waits_here_until_it_may_write_again(
         second.sync()
     second.reopen()
     assert second.read("unsaved") == b"work"
-    assert any("on no other device" in one for one in second.volume.status(look=False)["warnings"])  # type: ignore[attr-defined]
+    assert any("on no other device" in one for one in second.volume.status(look=False).warnings)
     first.volume.set_role("second", reader=False)
     first.sync()
     until(lambda: shows(first, "unsaved"), "the first to hear of the work")
@@ -297,6 +298,6 @@ def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> N
         first.volume.set_role(own, reader=True)
     with pytest.raises(UsageError, match="no device"):
         first.volume.set_role("nobody", reader=True)
-    assert not first.volume.role_of("second")["reader"]
-    assert first.volume.set_role("second", reader=False)["device"] == "second"
+    assert not first.volume.role_of("second").reader
+    assert first.volume.set_role("second", reader=False).device == "second"
     assert not first.volume.sharing.registers.roles, "there was nothing to be said"

@@ -81,7 +81,7 @@ def test_rot_of_what_no_cloud_has_costs_those_files_alone_and_is_told(device: De
     lost = [problem.what for problem in device.fsck().problems if problem.severity == "error"]
     assert len(lost) == len(bad)
     assert all(any(f"data of {name} is lost" in what for what in lost) for name in bad)
-    [warning] = [one for one in device.volume.status()["warnings"] if "damaged" in one]  # type: ignore[attr-defined]
+    [warning] = [one for one in device.volume.status().warnings if "damaged" in one]
     assert warning.startswith(f"{len(bad)} pieces of files are damaged on this disk")
     for name in bad:  # a new version is as good as ever
         device.write(name, contents[name])

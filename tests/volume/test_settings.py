@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.api.status import VolumeStatus
 from hybrisfs.errors import HybrisError
 from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import NAME, Device
@@ -34,10 +35,10 @@ def kept(device: Device) -> VolumeConfig:
 
 
 def doubts(device: Device) -> list[str]:
-    return [text for text in facts_of(device)["warnings"] if "volume.json" in text]
+    return [text for text in facts_of(device).warnings if "volume.json" in text]
 
 
-def facts_of(device: Device) -> dict[str, Any]:
+def facts_of(device: Device) -> VolumeStatus:
     return device.volume.status(look=False)
 
 
@@ -52,11 +53,11 @@ def test_what_can_hold_at_any_time_does(device: Device, edit: Callable[..., None
         notifications=False,
     )
     facts = facts_of(device)
-    assert facts["transfers"]["held"] == "paused"
-    assert facts["transfers"]["up"]["timetable"] == "100k"
-    assert facts["cache"]["budget"] == 100 << 20
-    assert facts["versions"]["keep"] == "off"
-    assert (facts["stale_reads"], facts["notifications"]) == ("block", False)
+    assert facts.transfers.held == "paused"
+    assert facts.transfers.up.timetable == "100k"
+    assert facts.cache.budget == 100 << 20
+    assert facts.versions.keep == "off"
+    assert (facts.stale_reads, facts.notifications) == ("block", False)
     assert device.volume.sharing.freshness.blocks
     assert device.volume.sharing.brake.share == 1.0
     assert doubts(device) == []

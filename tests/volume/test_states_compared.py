@@ -85,7 +85,7 @@ def flip_a_bit(device: Device) -> None:
 
 def warned(device: Device, of: str) -> bool:
     device.volume.signals.look_around()
-    warnings = device.volume.status(look=False)["warnings"]
+    warnings = device.volume.status(look=False).warnings
     assert isinstance(warnings, list)
     return any(f"{of} and this device have made different things" in one for one in warnings)
 

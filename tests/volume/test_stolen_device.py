@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backends.errors import AuthError
 from backends.s3 import S3Store
 from backends.versions import MAX_VERSIONS
+from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.recovery import Cost
@@ -83,17 +83,17 @@ def quiet(stage: str, done: int, total: int) -> None:
     assert 0 <= done <= total
 
 
-def repair(device: Device) -> dict[str, Any]:
-    return device.volume.maintenance.repair(quiet).as_dict()
+def repair(device: Device) -> Repair:
+    return device.volume.maintenance.repair(quiet).facts()
 
 
-def scrub(device: Device) -> dict[str, Any]:
-    return device.volume.maintenance.scrub(100.0, quiet).as_dict()
+def scrub(device: Device) -> Scrub:
+    return device.volume.maintenance.scrub(100.0, quiet).facts()
 
 
 def drop_cache(device: Device) -> None:
     facts = device.volume.drop_cache()
-    assert not facts["kept_bytes"]
+    assert not facts.kept_bytes
 
 
 def test_all_that_a_thief_deletes_and_overwrites_comes_back(
@@ -119,10 +119,10 @@ def test_all_that_a_thief_deletes_and_overwrites_comes_back(
     first.volume.committer.commit_now()
     assert first.read("small") == SMALL  # before anything is put back
     found = repair(first)
-    assert found["failed"] == 0, found["problems"]
-    assert found["repaired"] > 10
-    assert scrub(first)["wrong"] == 0
-    assert repair(first)["repaired"] == 0
+    assert found.failed == 0, found.problems
+    assert found.repaired > 10
+    assert scrub(first).wrong == 0
+    assert repair(first).repaired == 0
     first.sync()
     drop_cache(first)
     assert (first.read("small"), first.read("big")) == (SMALL, BIG)
@@ -151,7 +151,7 @@ def test_a_head_that_was_rolled_back_is_not_believed(tmp_path: Path, urls: list[
     for store, data in zip(stores, before, strict=True):
         store.put(head, data)
     found = repair(other)
-    assert found["failed"] == 0, found["problems"]
+    assert found.failed == 0, found.problems
     for store, data in zip(stores, before, strict=True):
         assert store.get(head, limit=1 << 20) != data
         store.close()
@@ -165,12 +165,12 @@ def test_a_mark_of_another_volume_is_replaced_when_a_person_says_so(
     first.sync()
     thief = S3Store(urls[0], FixedCredentials(ORDINARY))
     thief.put(MARKER_NAME, marker(bytes(range(16))))
-    assert repair(first)["failed"] == 1
+    assert repair(first).failed == 1
     with pytest.raises(UsageError, match="holds another volume"):
         claim_place(thief, first.volume.config.id)
     first.volume.clouds.adopt(first.volume.config.clouds[0].name)
-    assert repair(first)["failed"] == 0
-    assert scrub(first)["wrong"] == 0
+    assert repair(first).failed == 0
+    assert scrub(first).wrong == 0
     thief.close()
 
 
@@ -199,11 +199,11 @@ def test_the_only_device_is_recovered_from_what_clouds_keep(
     recover_volume(home, urls, PASSPHRASE, None, "new")
     new = Device.found(tmp_path / "new" / "home", [])
     try:
-        assert repair(new)["failed"] == 0
+        assert repair(new).failed == 0
         new.volume.sharing.look_after()
         wait_for(new, "small", "big")
         assert (new.read("small"), new.read("big")) == (SMALL, BIG)
-        assert repair(new)["failed"] == 0
-        assert scrub(new)["wrong"] == 0
+        assert repair(new).failed == 0
+        assert scrub(new).wrong == 0
     finally:
         new.close()

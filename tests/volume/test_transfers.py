@@ -62,9 +62,8 @@ def test_limits_follow_the_timetable() -> None:
     assert world.rates.now == [1024 * KIB, 10240 * KIB]
     world.now = datetime(2026, 11, 17, 7, 59, 58).timestamp()
     assert transfers.look() == pytest.approx(2)
-    facts = transfers.facts()["up"]
-    assert isinstance(facts, dict)
-    assert (facts["rate"], facts["then"]) == (1024 * KIB, 512 * KIB)
+    facts = transfers.facts().up
+    assert (facts.rate, facts.then) == (1024 * KIB, 512 * KIB)
     world.now += 2
     transfers.look()
     assert world.rates.now == [512 * KIB, 10240 * KIB]
@@ -83,7 +82,7 @@ def test_a_pause_ends_by_itself_or_when_somebody_resumes() -> None:
     transfers = world.transfers()
     transfers.pause(5.0)
     assert world.signals.held
-    assert world.transfers().facts()["paused_until"] == NOON + 5
+    assert world.transfers().facts().paused_until == NOON + 5
     assert transfers.look() == 5.0
     world.now += 5
     transfers.look()
@@ -92,7 +91,7 @@ def test_a_pause_ends_by_itself_or_when_somebody_resumes() -> None:
     assert world.kept.paused_until == math.inf
     world.now += 1e9
     transfers.look()
-    assert transfers.facts()["held"] == "paused"
+    assert transfers.facts().held == "paused"
     transfers.resume()
     assert not world.signals.held
     assert world.kept.paused_until is None
@@ -104,7 +103,7 @@ def test_a_metered_network_holds_transfers_unless_that_is_unwanted() -> None:
     world.metered = True
     transfers.look()
     assert world.signals.held
-    assert transfers.facts()["held"] == "metered"
+    assert transfers.facts().held == "metered"
     transfers.resume()
     assert world.signals.held
     transfers.limit(None, None, "ignore")
@@ -133,8 +132,8 @@ def test_a_paused_volume_is_used_as_ever_and_brings_nothing_to_the_clouds(device
         device.sync()
     assert not device.volume.uploads.wait(1.0, lambda done, total: None)  # nor when somebody presses
     device.reopen()  # a restart changes nothing in it
-    assert device.volume.status()["transfers"] == device.volume.transfers.facts()
-    assert device.volume.transfers.facts()["held"] == "paused"
+    assert device.volume.status().transfers == device.volume.transfers.facts()
+    assert device.volume.transfers.facts().held == "paused"
     assert device.read("after") == b"new " * 1000
     assert (objects(device, "packs"), objects(device, "log")) == (packs, heads)
     device.volume.transfers.resume()

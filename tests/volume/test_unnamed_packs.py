@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.api.status import MachinesOnly
 from tests.system.deadline import until
 from tests.volume.device import Device, Second
 from tests.volume.test_discard import noise
@@ -54,4 +55,4 @@ def test_what_it_uploaded_last_is_found_and_can_be_read(pair: tuple[Device, Seco
     assert second.volume.sharing.receiver.receive(log)  # over a link, just before
     assert second.volume.uploads.wait(60.0, lambda done, total: None)
     assert second.read("file") == CONTENT
-    assert second.volume.uploads.machines_only() == {"files": 0, "bytes": 0, "devices": []}
+    assert second.volume.uploads.machines_only() == MachinesOnly(0, 0, [])

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -45,7 +44,7 @@ def wait_for(device: Device, size: int) -> None:
 
 
 def warnings(device: Device) -> list[str]:
-    found: Any = device.volume.status(look=False)["warnings"]
+    found = device.volume.status(look=False).warnings
     return [one for one in found if "notes" in one]
 
 
@@ -67,8 +66,8 @@ def test_status_and_log_name_the_version_that_can_be_read(
 
 
 def test_versions_that_cannot_be_read_are_marked(second: Device) -> None:
-    listed: Any = second.volume.versions.all("notes")["versions"]
-    assert [one["readable"] for one in listed] == [False, True]
+    listed = second.volume.versions.all("notes").versions
+    assert [one.readable for one in listed] == [False, True]
 
 
 def test_the_version_that_is_named_is_restored_and_read(second: Device) -> None:
@@ -81,8 +80,8 @@ def test_the_version_that_is_named_is_restored_and_read(second: Device) -> None:
 def test_without_a_number_one_that_can_be_read_is_restored(second: Device) -> None:
     second.write("notes", b"newest")
     assert second.volume.uploads.wait_signed(PATIENCE)
-    listed: Any = second.volume.versions.all("notes")["versions"]
-    assert [one["readable"] for one in listed] == [True, False, True]
+    listed = second.volume.versions.all("notes").versions
+    assert [one.readable for one in listed] == [True, False, True]
     second.volume.versions.restore("notes", None, None, None)
     assert second.read("notes") == OLD
 

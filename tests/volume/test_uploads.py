@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.api.status import MachinesOnly
 from hybrisfs.volume.uploads import Uploads
 from tests.pipeline.test_relay_claims import CONTENT, Claims
 
@@ -17,7 +18,7 @@ def post() -> Iterator[Claims]:
     one.fleet.discard()
 
 
-def machines_only(post: Claims) -> dict[str, object]:
+def machines_only(post: Claims) -> MachinesOnly:
     """As the second device tells it."""
     rig = post.near.rig
     uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher.settle)
@@ -29,17 +30,17 @@ def test_where_files_are_lacking_only_their_devices_are_named(post: Claims) -> N
     """The third device has yet to bring a change there, and no bytes of a file."""
     post.far.mkdir("of the third")
     post.tell(post.far, post.near)
-    assert machines_only(post) == {"files": 2, "bytes": 2 * len(CONTENT), "devices": [post.author.name]}
+    assert machines_only(post) == MachinesOnly(2, 2 * len(CONTENT), [post.author.name])
 
 
 def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post: Claims) -> None:
     post.author.rig.pack()
     post.ship(post.author)
     post.tell(post.author, post.near)
-    assert machines_only(post) == {"files": 0, "bytes": 0, "devices": []}
+    assert machines_only(post) == MachinesOnly(0, 0, [])
     post.far.mkdir("of the third")
     post.tell(post.far, post.near)
-    assert machines_only(post) == {"files": 0, "bytes": 0, "devices": [post.far.name]}
+    assert machines_only(post) == MachinesOnly(0, 0, [post.far.name])
 
 
 def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> None:
@@ -55,7 +56,7 @@ def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> N
     rig = post.near.rig
     uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher.settle)
     with rig.fs.lock:
-        assert uploads.machines_only()["files"] == 2
+        assert uploads.machines_only().files == 2
     assert uploads.wait(10.0, lambda done, total: None)
     with rig.fs.lock:
-        assert uploads.machines_only()["files"] == 0
+        assert uploads.machines_only().files == 0

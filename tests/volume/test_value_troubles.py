@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from backends.credentials import Credentials
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.api.maintenance import Scrub
+from hybrisfs.api.status import Values, VolumeStatus
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.kv.store import KeyValueStore
 from tests.adversary import READS, Fault, FaultyStore, Kind
@@ -48,12 +49,12 @@ def device(tmp_path: Path) -> Iterator[Device]:
     device.close()
 
 
-def status(device: Device) -> dict[str, Any]:
+def status(device: Device) -> VolumeStatus:
     return device.volume.status()
 
 
-def named(facts: dict[str, Any]) -> set[tuple[str, str | None]]:
-    return {(one["cloud"], one["key"]) for one in facts["problems"]}
+def named(facts: Scrub) -> set[tuple[str, str | None]]:
+    return {(one.cloud, one.key) for one in facts.problems}
 
 
 def on_record(device: Device, number: int) -> set[str]:
@@ -84,12 +85,12 @@ def test_keys_are_named_whose_values_a_cloud_lies_about_and_their_values_leave_i
         facts = scrub(device)
         assert named(facts) == {(liar.name, f"{BOX}/{key}") for key in expected}
         assert counts(facts, kind) == {liar.name: len(expected)}
-        assert all(f"the value of {one['key']}: kv/" in one["what"] for one in facts["problems"])
-        assert status(device)["values"]["unreadable"] == 0  # the others have them
-        facts = repair(device)
-        assert (facts["repaired"], facts["failed"]) == (len(expected), 0)
+        assert all(f"the value of {one.key}: kv/" in one.what for one in facts.problems)
+        assert status(device).values.unreadable == 0  # the others have them
+        done = repair(device)
+        assert (done.repaired, done.failed) == (len(expected), 0)
         assert on_record(device, liar.number) == set()
-        assert scrub(device)["problems"] == []
+        assert scrub(device).problems == []
         store(device)._cache._copies.clear()
         assert [store(device).get(BOX, key).value for key in KEYS] == [key.encode() * 100 for key in KEYS]
     finally:
@@ -97,22 +98,22 @@ def test_keys_are_named_whose_values_a_cloud_lies_about_and_their_values_leave_i
 
 
 def test_values_that_nobody_has_any_more_are_named_until_they_are_written_anew(device: Device) -> None:
-    assert status(device)["values"] == {"unreadable": 0, "owing": []}
+    assert status(device).values == Values(0, [])
     for cloud in device.clouds:
         for path in objects(cloud):
             path.unlink()
     assert {key for _, key in named(scrub(device))} == {f"{BOX}/{key}" for key in KEYS}
     facts = repair(device)
-    assert {one["key"] for one in facts["problems"]} == {f"{BOX}/{key}" for key in KEYS}
-    assert "too little of the value of box/key" in facts["problems"][0]["why"]
-    assert status(device)["values"]["unreadable"] == len(KEYS)
-    [warning] = status(device)["warnings"]
+    assert {one.key for one in facts.problems} == {f"{BOX}/{key}" for key in KEYS}
+    assert "too little of the value of box/key" in facts.problems[0].why
+    assert status(device).values.unreadable == len(KEYS)
+    [warning] = status(device).warnings
     assert "cannot be read" in warning and "hybrisfs scrub" in warning
     store(device).delete(BOX, "key0")
     for key in KEYS[1:]:
         store(device).put(BOX, key, b"again")
-    assert status(device)["values"]["unreadable"] == 0
-    assert status(device)["warnings"] == []
+    assert status(device).values.unreadable == 0
+    assert status(device).warnings == []
 
 
 def test_a_read_that_fails_is_told_by_status(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,17 +124,17 @@ def test_a_read_that_fails_is_told_by_status(device: Device, monkeypatch: pytest
     monkeypatch.setattr(store(device), "_get_timeout", 0.5)
     with pytest.raises(CloudsUnavailable, match=f"the value of {BOX}/key1"):
         store(device).get(BOX, "key1")
-    assert status(device)["values"]["unreadable"] == 1
+    assert status(device).values.unreadable == 1
 
 
 def test_values_on_clouds_that_are_away_cannot_be_read_until_these_are_back(device: Device) -> None:
     away = [cloud.rename(cloud.with_suffix(".away")) for cloud in device.clouds]
     scrub(device)
-    assert status(device)["values"]["unreadable"] == len(KEYS)
+    assert status(device).values.unreadable == len(KEYS)
     for cloud in away:
         cloud.rename(cloud.with_suffix(""))
-    assert scrub(device)["problems"] == []
-    assert status(device)["values"]["unreadable"] == 0
+    assert scrub(device).problems == []
+    assert status(device).values.unreadable == 0
 
 
 def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
@@ -146,14 +147,14 @@ def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
     for key in KEYS:
         store(device).delete(BOX, key)
     store(device).collector.collect()
-    [owing] = status(device)["values"]["owing"]
-    assert owing["cloud"] == cloud.name
-    assert not any("deleted or replaced" in one for one in status(device)["warnings"])
+    [owing] = status(device).values.owing
+    assert owing.cloud == cloud.name
+    assert not any("deleted or replaced" in one for one in status(device).warnings)
     monkeypatch.setattr("hybrisfs.volume.status._LONG", -1)
-    assert any("deleted or replaced" in one and cloud.name in one for one in status(device)["warnings"])
+    assert any("deleted or replaced" in one and cloud.name in one for one in status(device).warnings)
     away.rename(cloud)
     device.volume.writing.look_at_clouds()
     store(device).collector.collect()
-    assert status(device)["values"]["owing"] == []
-    assert status(device)["warnings"] == []
+    assert status(device).values.owing == []
+    assert status(device).warnings == []
     assert objects(cloud) == []

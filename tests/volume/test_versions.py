@@ -7,10 +7,11 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from hybrisfs.api.status import VersionRoom
+from hybrisfs.api.versions import Version
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.versions.moment import format_moment
@@ -37,9 +38,8 @@ def sign(device: Device) -> str:
     return format_moment(moment)
 
 
-def versions(device: Device, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = device.volume.versions.all(path)["versions"]  # type: ignore[assignment]
-    return found
+def versions(device: Device, path: str) -> list[Version]:
+    return device.volume.versions.all(path).versions
 
 
 def read(device: Device, path: str, at: str | None = None, number: int | None = None) -> bytes:
@@ -67,10 +67,10 @@ def test_a_file_that_is_saved_by_putting_another_in_its_place(device: Device) ->
     rename(device, "notes.tmp", "notes")
     sign(device)
     listed = versions(device, "notes")
-    assert [one["size"] for one in listed] == [5, 3, 3]
-    assert listed[0]["kept_until"] is None
-    assert all(one["kept_until"] > time.time() for one in listed[1:])
-    assert {one["device"] for one in listed} == {device.volume.sharing.membership.own_name}
+    assert [one.size for one in listed] == [5, 3, 3]
+    assert listed[0].kept_until is None
+    assert all((one.kept_until or 0) > time.time() for one in listed[1:])
+    assert {one.device for one in listed} == {device.volume.sharing.membership.own_name}
     assert read(device, "notes") == b"two"
     assert read(device, "notes", number=2) == b"one"
     assert read(device, "notes", at=first) == b"one"
@@ -90,15 +90,15 @@ def test_who_changed_what_when(device: Device) -> None:
     sign(device)
     remove(device, "letter")
     sign(device)
-    found: list[dict[str, Any]] = device.volume.versions.log("letter", 10)["changes"]  # type: ignore[assignment]
-    assert [one["what"] for one in found] == [
+    found = device.volume.versions.log("letter", 10).changes
+    assert [one.what for one in found] == [
         ["removed: letter"],
         ["mode: 0644 -> 0600"],
         ["named: letter"],
     ]
-    assert {one["device"] for one in found} == {device.volume.sharing.membership.own_name}
-    draft: list[dict[str, Any]] = device.volume.versions.log("draft", 10)["changes"]  # type: ignore[assignment]
-    assert draft[-1]["what"] == ["made: draft", "content: 3 bytes"]
+    assert {one.device for one in found} == {device.volume.sharing.membership.own_name}
+    draft = device.volume.versions.log("draft", 10).changes
+    assert draft[-1].what == ["made: draft", "content: 3 bytes"]
     with pytest.raises(UsageError, match="none is known"):
         device.volume.versions.log("nothing", 10)
 
@@ -111,11 +111,11 @@ def test_restoring_is_a_new_version_and_uploads_nothing(device: Device) -> None:
     device.sync()
     device.volume.drop_cache()
     stored = sum(path.stat().st_size for path in device.clouds[0].rglob("packs/*/*"))
-    assert device.volume.versions.restore("big", None, None, None) == {"path": "big", "files": 1}
+    assert device.volume.versions.restore("big", None, None, None).files == 1
     device.sync()
     assert sum(path.stat().st_size for path in device.clouds[0].rglob("packs/*/*")) == stored
     assert device.read("big") == old
-    assert [one["size"] for one in versions(device, "big")] == [3 << 20, 3, 3 << 20]
+    assert [one.size for one in versions(device, "big")] == [3 << 20, 3, 3 << 20]
     assert read(device, "big") == b"new"
     device.volume.versions.restore("big", None, 1, "copies/big")
     folder = device.volume.fs.lookup(ROOT_INO, b"copies")
@@ -157,17 +157,17 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
         fs.rmdir(ROOT_INO, b"folder")
         fs.unlink(ROOT_INO, b"lonely")
     sign(device)
-    removed: Any = device.volume.versions.removed("")["removed"]
-    assert {(one["path"], one["kind"], one["size"]) for one in removed} == {
+    removed = device.volume.versions.removed("").removed
+    assert {(one.path, one.kind, one.size) for one in removed} == {
         ("folder", "folder", 0),
         ("lonely", "file", 13),
     }
-    inside: Any = device.volume.versions.removed("folder/inner")["removed"]
-    assert {one["path"] for one in inside} == {"folder/inner/file", "folder/inner/other"}
+    inside = device.volume.versions.removed("folder/inner").removed
+    assert {one.path for one in inside} == {"folder/inner/file", "folder/inner/other"}
     assert read(device, "folder/inner/file") == b"content"
     device.volume.versions.restore("lonely", None, None, None)
     assert device.read("lonely") == b"one of a kind"
-    assert device.volume.versions.restore("folder", then, None, None) == {"path": "folder", "files": 3}
+    assert device.volume.versions.restore("folder", then, None, None).files == 3
     with fs.lock:
         folder_again = fs.lookup(ROOT_INO, b"folder")
         assert folder_again is not None
@@ -176,9 +176,9 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
         link = fs.lookup(folder_again.ino, b"link")
         assert link is not None
         assert link.target == b"inner/file"
-    assert device.volume.versions.restore("", then, None, "all of it")["files"] == 4
+    assert device.volume.versions.restore("", then, None, "all of it").files == 4
     sign(device)
-    assert device.volume.versions.removed("")["removed"] == []
+    assert device.volume.versions.removed("").removed == []
     assert device.fsck().problems == []
 
 
@@ -242,4 +242,4 @@ def test_the_rule_is_kept(device: Device) -> None:
     device.write("file", b"new")
     sign(device)
     assert len(versions(device, "file")) == 1
-    assert device.volume.status()["versions"] == {"keep": "off", "count": 0, "bytes": 0}
+    assert device.volume.status().versions == VersionRoom("off", 0, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.home import Home
 from hybrisfs.store.schema import ROOT_INO, SCHEMA_VERSION
@@ -22,8 +23,8 @@ def test_what_was_written_is_on_the_clouds_and_comes_back(device: Device) -> Non
         device.write(name, data)
     device.sync()
     status = device.volume.status()
-    assert (status["files"], status["pending_files"], status["pending_bytes"]) == (20, 0, 0)
-    assert device.volume.drop_cache()["kept_bytes"] == 0
+    assert (status.files, status.pending_files, status.pending_bytes) == (20, 0, 0)
+    assert device.volume.drop_cache().kept_bytes == 0
     device.reopen()
     assert {name: device.read(name) for name in content} == content
 
@@ -32,16 +33,14 @@ def test_status_tells_of_the_clouds_as_they_are_now(device: Device, monkeypatch:
     monkeypatch.setattr("hybrisfs.volume.volume._STATUS_PATIENCE", PATIENCE)
     cloud, lost = device.clouds[0], device.clouds[0].with_name("lost")
     for _ in range(3):
-        assert [one["state"] for one in volume_clouds(device)] == ["ok"] * 3
+        assert [one.state for one in volume_clouds(device)] == ["ok"] * 3
         cloud.rename(lost)
-        assert [one["state"] for one in volume_clouds(device)] == ["down", "ok", "ok"]
+        assert [one.state for one in volume_clouds(device)] == ["down", "ok", "ok"]
         lost.rename(cloud)
 
 
-def volume_clouds(device: Device) -> list[dict[str, object]]:
-    clouds = device.volume.status()["clouds"]
-    assert isinstance(clouds, list)
-    return clouds
+def volume_clouds(device: Device) -> list[CloudStatus]:
+    return device.volume.status().clouds
 
 
 def test_any_f_clouds_may_go(device: Device) -> None:
@@ -71,7 +70,7 @@ def test_what_is_pending_is_resumed(device: Device) -> None:
     assert not device.volume.sync(0.3, lambda done, total: None)
     device.reopen()
     assert device.read("file") == b"content"
-    assert device.volume.status()["pending_files"] == 2
+    assert device.volume.status().pending_files == 2
     for cloud, folder in zip(device.clouds, away, strict=True):
         folder.rename(cloud)
     device.sync()

@@ -1,0 +1,123 @@
+"""What waits for a person: conflicts, and deletions in mass."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hybrisfs.api.request import Named, Record, Request, Text
+
+__all__ = [
+    "Conflict",
+    "Conflicts",
+    "ConflictsKeepAllRequest",
+    "ConflictsKeepRequest",
+    "ConflictsListRequest",
+    "Deletion",
+    "Deletions",
+    "DeletionsAcceptRequest",
+    "DeletionsListRequest",
+    "DeletionsUndoRequest",
+]
+
+
+class Conflict(Record):
+    """A file that has a conflict name. Paths are relative to the root of the volume."""
+
+    path: str
+    of: str
+    """What it would be called."""
+    kind: str
+    """version: another version of the same file; name: another file of the same name."""
+    size: int
+    """In bytes."""
+    modified: str
+    """When, in this device's time: 2026-11-20 18:00:00."""
+
+
+class Conflicts(Record):
+    """Conflicts of a volume, by path."""
+
+    name: str
+    """Of the volume."""
+    conflicts: list[Conflict]
+    total: int
+    """How many there are; not all need be listed."""
+
+
+class ConflictsListRequest(Request[Conflicts]):
+    """Which conflicts wait."""
+
+    command: ClassVar = "conflicts list"
+
+    name: Text | None = None
+    first: int | None = None
+    """From that one on; the first is 0."""
+    limit: int | None = None
+    """How many; None: all."""
+
+
+class ConflictsKeepRequest(Request[Named], kw_only=True):
+    """Let a version be the only one."""
+
+    command: ClassVar = "conflicts keep"
+
+    name: Text | None = None
+    path: Text
+
+
+class ConflictsKeepAllRequest(Request[Named], kw_only=True):
+    """Let each version be a file of its own."""
+
+    command: ClassVar = "conflicts keep-all"
+
+    name: Text | None = None
+    path: Text
+
+
+class Deletion(Record):
+    """A deletion in mass by another device, which waits."""
+
+    id: str
+    """The beginning of its id, in hex."""
+    device: str
+    """The name of the device."""
+    time: float
+    """When it did so, in seconds since the epoch."""
+    names: int
+    """How many files and folders it deletes."""
+    of: int
+    """How many there were."""
+
+
+class Deletions(Record):
+    """The deletions that wait, the oldest first."""
+
+    name: str
+    """Of the volume."""
+    deletions: list[Deletion]
+
+
+class DeletionsListRequest(Request[Deletions]):
+    """Which deletions wait."""
+
+    command: ClassVar = "deletions list"
+
+    name: Text | None = None
+
+
+class DeletionsAcceptRequest(Request[Named], kw_only=True):
+    """Delete here, too."""
+
+    command: ClassVar = "deletions accept"
+
+    name: Text | None = None
+    id: Text
+
+
+class DeletionsUndoRequest(Request[Named], kw_only=True):
+    """Bring back on all devices what was deleted."""
+
+    command: ClassVar = "deletions undo"
+
+    name: Text | None = None
+    id: Text

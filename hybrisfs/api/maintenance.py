@@ -1,0 +1,283 @@
+"""Looking after a volume: its database, its clouds, the room that they take."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from hybrisfs.api.request import LongRequest, Record, Request, Step, Text
+from hybrisfs.api.status import LogStatus
+
+__all__ = [
+    "CacheDropRequest",
+    "Check",
+    "CheckProblem",
+    "CheckedVolume",
+    "Collected",
+    "Dropped",
+    "Fragments",
+    "FsckRequest",
+    "GcRequest",
+    "Packs",
+    "Repair",
+    "RepairRequest",
+    "RepairedCloud",
+    "RepairedVolume",
+    "Scrub",
+    "ScrubRequest",
+    "ScrubbedCloud",
+    "ScrubbedVolume",
+    "UnnamedValues",
+    "Unrepaired",
+    "WaitingFor",
+    "WrongObject",
+]
+
+
+class Dropped(Record):
+    """What became of the cache."""
+
+    name: str
+    """Of the volume."""
+    freed_bytes: int
+    kept_bytes: int
+    """In use, pinned, or not on the clouds yet."""
+
+
+class CacheDropRequest(Request[Dropped]):
+    """Forget what of the content is on this device and on the clouds."""
+
+    command: ClassVar = "cache drop"
+
+    name: Text | None = None
+
+
+# -- fsck ----------------------------------------------------------------------------------------------
+
+
+class CheckProblem(Record):
+    """Something that is not as it should be."""
+
+    where: str
+    what: str
+    severity: str
+    """error or warning."""
+
+
+class Check(Record):
+    """What `fsck` has found."""
+
+    problems: list[CheckProblem]
+    """The first ones."""
+    checked: dict[str, int]
+    """How many of each kind of things were looked at."""
+
+
+class CheckedVolume(Check):
+    """The same of a volume."""
+
+    name: str
+
+
+class FsckRequest(LongRequest[CheckedVolume, Step]):
+    """Verify the database, the log and the cache."""
+
+    command: ClassVar = "fsck"
+
+    name: Text | None = None
+    clouds: bool = False
+    """And every object on every cloud."""
+
+
+# -- scrub and repair ----------------------------------------------------------------------------------
+
+
+class UnnamedValues(Record):
+    """Objects on the clouds of values that no key of the key-value store names."""
+
+    unnamed: int
+    former: int
+    """Of stores that this device had before."""
+    of_others: int
+    """Of stores of other devices, which are left alone."""
+
+
+class ScrubbedCloud(Record):
+    """How many objects of a cloud were read, and how many of these are wrong in which way."""
+
+    name: str
+    checked: int
+    missing: int
+    stale: int
+    corrupt: int
+    unreadable: int
+
+
+class WrongObject(Record):
+    """An object that is not as it should be."""
+
+    cloud: str
+    kind: str
+    """missing, stale, corrupt or unreadable."""
+    what: str
+    """A sentence that names it."""
+    key: str | None
+    """CONTAINER/KEY, if it holds a part of a value."""
+    older: bool
+    """The cloud keeps the right one as an older version."""
+
+
+class Scrub(Record):
+    """What the clouds hold."""
+
+    clouds: list[ScrubbedCloud]
+    problems: list[WrongObject]
+    """The first ones."""
+    wrong: int
+    """How many objects."""
+    older: int
+    """Of how many of these their clouds keep the right ones."""
+
+
+class ScrubbedVolume(Scrub):
+    """The same of a volume."""
+
+    name: str
+    sample: float
+    """Which share of the data was read, in per cent."""
+    values: UnnamedValues | None
+    """None when that cannot be told."""
+
+
+class ScrubRequest(LongRequest[ScrubbedVolume, Step]):
+    """Verify what the clouds hold."""
+
+    command: ClassVar = "scrub"
+
+    name: Text | None = None
+    sample: Annotated[
+        float,
+        msgspec.Meta(gt=0, le=100, description="a number of per cent above 0, at most 100"),
+    ] = 100.0
+    """Which share of the data to read, in per cent."""
+
+
+class RepairedCloud(Record):
+    """What became of the wrong objects of a cloud."""
+
+    name: str
+    repaired: int
+    moved: int
+    """Put onto other clouds."""
+    failed: int
+
+
+class Unrepaired(Record):
+    """An object that could not be repaired."""
+
+    cloud: str
+    what: str
+    """A sentence that names it."""
+    key: str | None
+    """CONTAINER/KEY, if it holds a part of a value."""
+    why: str
+
+
+class Repair(Record):
+    """What became of what was wrong on the clouds."""
+
+    clouds: list[RepairedCloud]
+    problems: list[Unrepaired]
+    """The first ones."""
+    repaired: int
+    """How many objects, also those that were put onto other clouds."""
+    failed: int
+
+
+class RepairedVolume(Repair):
+    """The same of a volume."""
+
+    name: str
+
+
+class RepairRequest(LongRequest[RepairedVolume, Step]):
+    """Put right what is wrong on the clouds."""
+
+    command: ClassVar = "repair"
+
+    name: Text | None = None
+
+
+# -- gc ------------------------------------------------------------------------------------------------
+
+
+class Packs(Record):
+    """Some packs, and what they take in vain on all clouds together."""
+
+    packs: int
+    bytes: int
+
+
+class Fragments(Record):
+    """What nothing names on the clouds."""
+
+    orphans: int
+    """Packs."""
+    strays: int
+    """Shares of packs that are elsewhere."""
+    leftovers: int
+    """Shares of packs that are no more."""
+    young: int
+    """Shares that may be on the way still."""
+
+
+class WaitingFor(Record):
+    """A device that has yet to agree."""
+
+    device: str
+    """Its name."""
+    last_seen: float | None
+    """In seconds since the epoch; None when never."""
+    since: float
+    """Since when it is waited for, in seconds since the epoch."""
+
+
+class Collected(Record):
+    """What no file needs any more, and what became of it."""
+
+    name: str
+    """Of the volume."""
+    dry_run: bool
+    """Nothing was changed."""
+    empty: Packs
+    """Not needed at all."""
+    sparse: Packs
+    """Hardly needed."""
+    young: Packs
+    """Kept for some time yet."""
+    unnamed: Fragments
+    rewritten: int
+    """How many packs were packed again."""
+    proposed: int
+    """How many packs all devices are asked about now."""
+    deleted: Packs
+    due: Packs
+    """To be deleted when the clouds can be reached."""
+    undeletable: int
+    """How many objects wait for a device that may delete."""
+    waiting_for: list[WaitingFor]
+    trouble: str | None
+    """Why it could not be finished."""
+    log: LogStatus
+    values: UnnamedValues | None
+    """None when that cannot be told."""
+
+
+class GcRequest(LongRequest[Collected, Step]):
+    """Delete from the clouds what no file needs any more."""
+
+    command: ClassVar = "gc"
+
+    name: Text | None = None
+    dry_run: bool = False

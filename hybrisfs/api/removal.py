@@ -1,0 +1,157 @@
+"""Devices that are removed from a volume, or accused, and what is proven against them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from hybrisfs.api.devices import Charge
+from hybrisfs.api.request import Record, Request, Text
+
+__all__ = [
+    "Admitted",
+    "DeviceAdmittedRequest",
+    "DeviceCheckProofRequest",
+    "DeviceKeepRequest",
+    "DeviceProofRequest",
+    "DeviceRemoveRequest",
+    "KeptDevice",
+    "NamedDevice",
+    "Proof",
+    "RemovedDevice",
+]
+
+
+class NamedDevice(Record):
+    """A device or a recovery kit."""
+
+    id: str
+    """In hex."""
+    device: str
+    """Its name."""
+    reserve: bool
+    """It is a recovery kit."""
+
+
+class Admitted(Record):
+    """What a device has let in, and can be removed with it."""
+
+    name: str
+    """Of the volume."""
+    id: str
+    """Of the device, in hex."""
+    device: str
+    """Its name."""
+    admitted: list[NamedDevice]
+
+
+class DeviceAdmittedRequest(Request[Admitted], kw_only=True):
+    """What a device has let in."""
+
+    command: ClassVar = "device admitted"
+
+    name: Text | None = None
+    device: Text
+    """Its name, or the beginning of its id."""
+
+
+class RemovedDevice(Record):
+    """What became of the wish to remove a device."""
+
+    name: str
+    """Of the volume."""
+    id: str
+    """Of the device, in hex."""
+    device: str
+    """Its name."""
+    final: bool
+    """No other device can veto it."""
+    counts: bool
+    """It has an effect."""
+    removed: list[NamedDevice]
+    """What it had let in, and was removed with it."""
+    remain: list[NamedDevice]
+    """What it had let in, and belongs to the volume still."""
+    clouds: list[str]
+    """The URLs of clouds of which it may still have secrets."""
+    charges: list[Charge]
+    """What is proven against it."""
+
+
+class DeviceRemoveRequest(Request[RemovedDevice], kw_only=True):
+    """Let a device belong to the volume no longer."""
+
+    command: ClassVar = "device remove"
+
+    name: Text | None = None
+    device: Text
+    """Its name, or the beginning of its id."""
+    with_admitted: bool = False
+    """And all that it has let in."""
+    passphrase: Text | None = None
+    """Of a recovery kit, which votes instead of this device."""
+
+
+class KeptDevice(Record):
+    """What became of a veto."""
+
+    name: str
+    """Of the volume."""
+    id: str
+    """Of the device or recovery kit, in hex."""
+    device: str
+    """Its name."""
+    kept: bool
+    """It belongs to the volume now."""
+
+
+class DeviceKeepRequest(Request[KeptDevice], kw_only=True):
+    """Veto the removal of a device."""
+
+    command: ClassVar = "device keep"
+
+    name: Text | None = None
+    device: Text
+    """Its name, or the beginning of its id."""
+    passphrase: Text | None = None
+    """Of a recovery kit, which vetoes instead of this device."""
+
+
+class Proof(Record, kw_only=True):
+    """What a file proves."""
+
+    name: str
+    """Of the volume that was asked."""
+    proof: str | UnsetType = UNSET
+    """The file, in hex."""
+    kind: str
+    what: str
+    at: float
+    """As in `Charge`."""
+    id: str
+    """Of the device, in hex."""
+    device: str | None
+    """Its name; None when it is of another volume."""
+    this_volume: bool
+    """It is of the volume that was asked."""
+
+
+class DeviceProofRequest(Request[Proof], kw_only=True):
+    """What is proven against a device, as a file, too."""
+
+    command: ClassVar = "device proof"
+
+    name: Text | None = None
+    device: Text
+    """Its name, or the beginning of its id."""
+
+
+class DeviceCheckProofRequest(Request[Proof], kw_only=True):
+    """What a file proves."""
+
+    command: ClassVar = "device check-proof"
+
+    name: Text | None = None
+    proof: Text
+    """The file, in hex."""

@@ -1,0 +1,271 @@
+"""How the daemon and its volumes are: the command `status`, and those after which it is asked again."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from hybrisfs.api.clouds import CloudStatus
+from hybrisfs.api.devices import Accused, Device
+from hybrisfs.api.mirrors import Mirror
+from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, Seconds, Text
+from hybrisfs.api.transfers import Transfers
+
+__all__ = [
+    "AnyVolume",
+    "Cache",
+    "Checkpoint",
+    "DaemonStatus",
+    "LogStatus",
+    "MachinesOnly",
+    "MissingMount",
+    "Owing",
+    "PinnedContent",
+    "Status",
+    "StatusRequest",
+    "SyncRequest",
+    "Synced",
+    "UnusableVolume",
+    "Values",
+    "VersionRoom",
+    "VolumeStatus",
+]
+
+
+class MachinesOnly(Record):
+    """What other devices wrote and no cloud is known to have."""
+
+    files: int
+    bytes: int
+    """Of these files."""
+    devices: list[str]
+    """The names of those that have yet to bring it to the clouds."""
+
+
+class PinnedContent(Record):
+    """What is kept on this device, as of the last look."""
+
+    files: int
+    bytes: int
+    missing_bytes: int
+    """What of that is not here yet."""
+    problem: str | None
+    """Why not."""
+
+
+class LogStatus(Record):
+    """What became of the log."""
+
+    dropped: int
+    """How many updates a checkpoint has made superfluous here."""
+    freed_bytes: int
+    """What they took on this disk."""
+    kept: int
+    """How many updates are left."""
+
+
+class Checkpoint(Record):
+    """The newest checkpoint of the log."""
+
+    current: bool
+    """The one on the clouds has it all."""
+    waits_for: list[str]
+    """The names of the devices that a new one waits for."""
+    log: LogStatus
+
+
+class VersionRoom(Record):
+    """The earlier versions of files, as of the last look."""
+
+    keep: str
+    """The rule: see `hybrisfs volume set --help`."""
+    count: int
+    bytes: int
+
+
+class Owing(Record):
+    """A cloud on which values are yet to be deleted."""
+
+    cloud: str
+    since: int
+    """In seconds since the epoch."""
+
+
+class Values(Record):
+    """The key-value store."""
+
+    unreadable: int
+    """How many values cannot be read now."""
+    owing: list[Owing]
+
+
+class Cache(Record):
+    """What of the content is on this device."""
+
+    bytes: int
+    budget: int
+    """The most bytes that it may be."""
+
+
+class MissingMount(Record):
+    """A volume that should be mounted and is not."""
+
+    directory: str
+    """Where it should be."""
+    reason: str
+    """Why it is not."""
+
+
+class VolumeStatus(Record, kw_only=True):
+    """How a volume is."""
+
+    name: str
+    mountpoint: str | None
+    f: int
+    """How many clouds may fail or lie."""
+    k: int
+    """How many clouds are needed to read."""
+    files: int
+    bytes: int
+    """Of all files."""
+    pending_files: int
+    """How many files and folders have changes that the clouds lack."""
+    pending_bytes: int
+    """How many bytes the clouds lack."""
+    machines_only: MachinesOnly
+    removed: bool
+    """This device belongs to the volume no longer."""
+    reader: bool
+    """This device may only read."""
+    folders: list[str] | None
+    """To what this device is limited, as paths in the volume; None when it is not."""
+    conflicts: int
+    """How many wait for a person."""
+    clouds: list[CloudStatus]
+    devices: list[Device]
+    accused: list[Accused]
+    stale_reads: str
+    """What is done while a device is silent for too long: warn or block."""
+    notifications: bool
+    """The desktop shows what needs a person."""
+    jobs: list[str]
+    """What goes on in the background, in sentences."""
+    pinned: PinnedContent
+    checkpoint: Checkpoint
+    versions: VersionRoom
+    values: Values
+    cache: Cache
+    transfers: Transfers
+    mirrors: list[Mirror]
+    undeletable: int
+    """How many objects on clouds wait for a device that may delete them."""
+    warnings: list[str]
+    """What a person should look after, in sentences."""
+    notices: list[str]
+    """What a person should have heard of, but need do nothing about, in sentences."""
+    last_error: str | None
+    missing_mount: MissingMount | None = None
+    """None when it is mounted, or need not be."""
+
+
+class UnusableVolume(Record, kw_only=True):
+    """A volume that cannot be opened. It has the fields that there always were, for scripts that do not look
+    for `unusable` first; new facts need none."""
+
+    name: str
+    mountpoint: None = None
+    files: None = None
+    bytes: None = None
+    pending_files: None = None
+    pending_bytes: None = None
+    machines_only: None = None
+    removed: Literal[False] = False
+    reader: Literal[False] = False
+    folders: None = None
+    conflicts: None = None
+    clouds: list[CloudStatus] = msgspec.field(default_factory=list)
+    devices: list[Device] = msgspec.field(default_factory=list)
+    accused: list[Accused] = msgspec.field(default_factory=list)
+    transfers: None = None
+    checkpoint: None = None
+    mirrors: list[Mirror] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    notices: list[str] = msgspec.field(default_factory=list)
+    last_error: str
+    """Why it cannot be opened."""
+    missing_mount: MissingMount | None
+    unusable: Literal[True] = True
+
+
+AnyVolume: TypeAlias = VolumeStatus | UnusableVolume
+
+
+class DaemonStatus(Record):
+    """The process that answers."""
+
+    version: str
+    pid: int
+    uptime: float
+    """In seconds."""
+
+
+class Status(Record):
+    """What the daemon and its volumes are like."""
+
+    daemon: DaemonStatus
+    volumes: list[AnyVolume]
+
+
+class _Undecided(Record):
+    """A status whose volumes are yet to be told apart."""
+
+    daemon: DaemonStatus
+    volumes: list[Message]
+
+
+class StatusRequest(Request[Status]):
+    """How a volume is, or each of them."""
+
+    command: ClassVar = "status"
+
+    name: Text | None = None
+    """All volumes when it is None."""
+    without_look: bool = False
+    """Do not ask the clouds."""
+
+    @classmethod
+    def answer_from(cls, message: Message) -> Status:
+        """See `Question.answer_from`. What tells both kinds of volumes apart is no tag as msgspec has it."""
+        found = msgspec.convert(message, _Undecided)
+        return Status(found.daemon, [_volume_from(one) for one in found.volumes])
+
+
+def _volume_from(message: Message) -> AnyVolume:
+    if message.get("unusable"):
+        return msgspec.convert(message, UnusableVolume)
+    return msgspec.convert(message, VolumeStatus)
+
+
+class Synced(Record):
+    """What is left to be brought to the clouds."""
+
+    name: str
+    done: bool
+    """Everything is on the clouds."""
+    pending_files: int
+    pending_bytes: int
+    machines_only: MachinesOnly
+    clouds: list[CloudStatus]
+
+
+class SyncRequest(LongRequest[Synced, Moved]):
+    """Bring everything to the clouds."""
+
+    command: ClassVar = "sync"
+
+    name: Text | None = None
+    wait: bool = False
+    """Answer when it is done."""
+    timeout: Seconds | None = None
+    """Wait no longer than that."""

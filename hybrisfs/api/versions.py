@@ -1,0 +1,204 @@
+"""What files and folders were before. Paths are absolute, below where a volume is mounted, or relative to the
+root of a volume. All times are in seconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hybrisfs.api.request import Count, Folder, LongRequest, Moved, Record, Request, Text
+
+__all__ = [
+    "Change",
+    "Changes",
+    "LogRequest",
+    "Moments",
+    "Removed",
+    "RemovedFiles",
+    "Restored",
+    "Version",
+    "VersionRead",
+    "Versions",
+    "VersionsListRequest",
+    "VersionsMomentsRequest",
+    "VersionsReadRequest",
+    "VersionsRemovedRequest",
+    "VersionsRestoreRequest",
+]
+
+
+class Version(Record):
+    """A version of a file."""
+
+    version: int
+    """Its number: 0 is the latest."""
+    since: float
+    until: float | None
+    """None when it is what is there now."""
+    at: str
+    """The moment at which it began, as it names folders below .hybrisfs/at."""
+    signed: float
+    """When its writer says that it wrote it."""
+    device: str
+    """The name of the writer."""
+    size: int
+    """In bytes."""
+    path: str
+    """Where the file was."""
+    kept_until: float | None
+    """None when it is what is there now."""
+    readable: bool
+    """False while only another device has its bytes."""
+
+
+class Versions(Record):
+    """The versions of a file, the latest first."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    versions: list[Version]
+    known_since: float | None
+    """What was before, this device does not know; None when it knows all."""
+
+
+class VersionsListRequest(Request[Versions], kw_only=True):
+    """Which versions of a file are kept."""
+
+    command: ClassVar = "versions list"
+
+    name: Text | None = None
+    path: Text
+
+
+class Change(Record):
+    """What a device did to a file or folder."""
+
+    time: float
+    signed: float
+    """When it says that it did so."""
+    device: str
+    """Its name."""
+    what: list[str]
+    """In sentences."""
+
+
+class Changes(Record):
+    """What was done to a file or folder, the latest first."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    changes: list[Change]
+    more: bool
+    """There are earlier ones."""
+    known_since: float | None
+    """As in `Versions`."""
+
+
+class LogRequest(Request[Changes], kw_only=True):
+    """Who changed a file or folder, and when."""
+
+    command: ClassVar = "log"
+
+    name: Text | None = None
+    path: Text
+    limit: int | None = None
+    """How many changes; None: as many as there may be in an answer."""
+
+
+class Removed(Record):
+    """A file or folder that was removed, or a file that was emptied."""
+
+    path: str
+    kind: str
+    """file, folder, emptied or the like."""
+    size: int
+    """In bytes."""
+    removed: float
+    device: str
+    """The name of the device that did so."""
+    kept_until: float
+
+
+class RemovedFiles(Record):
+    """What was removed from a folder, the last first."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    removed: list[Removed]
+
+
+class VersionsRemovedRequest(Request[RemovedFiles], kw_only=True):
+    """What was removed from a folder and is kept."""
+
+    command: ClassVar = "versions removed"
+
+    name: Text | None = None
+    path: Text
+
+
+class Moments(Record):
+    """Of which moments the whole tree is kept."""
+
+    name: str
+    """Of the volume."""
+    moments: list[str]
+    """The latest first."""
+    keep: str
+    """The rule, as in `VolumeSettings`."""
+
+
+class VersionsMomentsRequest(Request[Moments]):
+    """Of which moments the whole tree is kept."""
+
+    command: ClassVar = "versions moments"
+
+    name: Text | None = None
+
+
+class VersionRead(Record):
+    """A version that was written to a file."""
+
+    name: str
+    """Of the volume."""
+    size: int
+    """In bytes."""
+
+
+class VersionsReadRequest(LongRequest[VersionRead, Moved], kw_only=True):
+    """Write a version to a file: unless *at* or *version* says which, the latest before what is there now."""
+
+    command: ClassVar = "versions read"
+
+    name: Text | None = None
+    path: Text
+    at: Text | None = None
+    """As it was at that moment."""
+    version: int | None = None
+    """The one with this number."""
+    to: Folder
+    """The file, which must be there."""
+
+
+class Restored(Record):
+    """What was put back."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    """Where it is, relative to the root of the volume."""
+    files: Count
+
+
+class VersionsRestoreRequest(Request[Restored], kw_only=True):
+    """Put a version back, or with *at* a folder with all that was in it."""
+
+    command: ClassVar = "versions restore"
+
+    name: Text | None = None
+    path: Text
+    at: Text | None = None
+    version: int | None = None
+    target: Text | None = None
+    """Where to put it; None: where it was."""
