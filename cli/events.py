@@ -6,12 +6,14 @@ import json
 import re
 import time
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from cli.output import json_option, shown
 from cli.volume_name import complete_volumes
+from hybrisfs.api.events import EventsRequest, VolumeEvent
+from hybrisfs.api.request import message_of
 from hybrisfs.client import Client
 
 _WAIT: Final = 30.0  # seconds
@@ -41,25 +43,25 @@ def events(name: str | None, since: str | None, limit: int, follow: bool, as_jso
     earliest = _moment(since) if since is not None else 0.0
     limit = _MOST if since is not None else limit
     with Client.connect() as client:
-        found = client.exchange("events", {"name": name, "limit": limit})
-        past = [one for one in found["events"] if one["time"] >= earliest]
+        found = client.call(EventsRequest(name, limit=limit))
+        past = [one for one in found.events if one.time >= earliest]
         _show(past, as_json)
         if not past and not follow and not as_json:
             click.echo("No events.")
         while follow:
-            found = client.exchange("events", {"name": name, "after": found["after"], "wait": _WAIT})
-            _show(found["events"], as_json)
+            found = client.call(EventsRequest(name, after=found.after, wait=_WAIT))
+            _show(found.events, as_json)
 
 
-def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+def _show(found: list[VolumeEvent], as_json: bool) -> None:
     for event in found:
-        click.echo(json.dumps(event) if as_json else _line(event))
+        click.echo(json.dumps(message_of(event)) if as_json else _line(event))
 
 
-def _line(event: dict[str, Any]) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
-    kind = click.style(f"{event['kind']:7}", fg=_COLOURS.get(event["kind"]))
-    return f"{when}  {kind}  {shown(event['volume'])}: {shown(event['text'])}"
+def _line(event: VolumeEvent) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    kind = click.style(f"{event.kind:7}", fg=_COLOURS.get(event.kind))
+    return f"{when}  {kind}  {shown(event.volume)}: {shown(event.text)}"
 
 
 def _moment(text: str) -> float:

@@ -9,12 +9,28 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown, size
+from cli.output import columns, count, json_option, print_json, show, shown, size
 from cli.volume_name import complete_volumes
+from hybrisfs.api.key_value import (
+    Cleaned,
+    KeyFacts,
+    KvCleanRequest,
+    KvContainersRequest,
+    KvCreateRequest,
+    KvDeleteRequest,
+    KvDropRequest,
+    KvGetRequest,
+    KvListRequest,
+    KvPutRequest,
+    KvRebuildRequest,
+    KvTputRequest,
+    Write,
+)
+from hybrisfs.api.request import message_of
 from hybrisfs.client import Client, UsageError, scratch_folder
 
 _SCRATCH: Final = ".hybrisfs-kv-"
@@ -34,11 +50,11 @@ def kv() -> None:
     """
 
 
-def _split(address: str) -> dict[str, str]:
+def _split(address: str) -> tuple[str, str]:
     container, slash, key = address.partition("/")
     if not (container and slash and key):
         raise click.UsageError(f"{shown(address)} is no CONTAINER/KEY")
-    return {"container": container, "key": key}
+    return container, key
 
 
 @contextlib.contextmanager
@@ -95,17 +111,14 @@ Examples:
 @json_option
 def put(name: str, address: str, source: str, as_json: bool) -> None:
     """Store the content of FILE, or of standard input, under a key. Returns when f+k clouds have it."""
-    key = _split(address)
+    container, key = _split(address)
     with Client.connect() as client:
         try:
             with _as_file(source) as path:
-                facts = client.exchange("kv put", {"name": name, **key, "path": path})
+                facts = client.call(KvPutRequest(name, container, key, path))
         except OSError as error:
             raise _unreadable(error) from error
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Stored {shown(address)}, {size(facts['size'])}.")
+    show(facts, as_json, lambda stored: [f"Stored {shown(address)}, {size(stored.size)}."])
 
 
 @kv.command(
@@ -131,12 +144,12 @@ Examples:
 )
 def get(name: str, address: str, target: str, max_age: float | None, max_versions: int | None) -> None:
     """Write the value of a key, the newest one, to FILE or to standard output."""
-    asked = {"name": name, **_split(address), "max_age": max_age, "max_versions": max_versions}
+    container, key = _split(address)
     folder = scratch_folder() if target == "-" else Path(target).absolute().parent
     with Client.connect() as client:
         try:
             with _scratch(folder) as file:
-                client.exchange("kv get", {**asked, "path": file.name})
+                client.call(KvGetRequest(name, container, key, file.name, max_age, max_versions))
                 _deliver(file, target)
         except OSError as error:
             raise _unreadable(error) from error
@@ -181,8 +194,8 @@ def _show(value: bytes) -> None:
 def delete(name: str, address: str) -> int:
     """Delete a key. The clouds are told in the background to delete its value."""
     with Client.connect() as client:
-        facts = client.exchange("kv delete", {"name": name, **_split(address)})
-    if facts["existed"]:
+        facts = client.call(KvDeleteRequest(name, *_split(address)))
+    if facts.existed:
         click.echo(f"Deleted {shown(address)}.")
         return 0
     click.echo(f"hybrisfs: there is no key {shown(address)}", err=True)
@@ -202,21 +215,20 @@ Examples:
 def list_(name: str, address: str, as_json: bool) -> None:
     """List the keys of a container, those that begin with PREFIX. Asks no cloud."""
     container, _, prefix = address.partition("/")
-    found: list[dict[str, Any]] = []
+    found: list[KeyFacts] = []
     with Client.connect() as client:
         more = True
         while more:
-            after = found[-1]["key"] if found else None
-            asked = {"name": name, "container": container, "prefix": prefix, "after": after}
-            page = client.exchange("kv list", asked)
-            found += page["keys"]
-            more = page["more"]
+            after = found[-1].key if found else None
+            page = client.call(KvListRequest(name, container, prefix, after))
+            found += page.keys
+            more = page.more
     if as_json:
         print_json({"name": name, "container": container, "keys": found})
     elif not found:
         click.echo("There are no such keys.")
     else:
-        rows = [["KEY", "SIZE"], *([shown(one["key"]), size(one["size"])] for one in found)]
+        rows = [["KEY", "SIZE"], *([shown(one.key), size(one.size)] for one in found)]
         click.echo("\n".join(columns(rows, indent="")))
 
 
@@ -246,17 +258,14 @@ def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...],
         raise click.UsageError("standard input can be one value only")
     with Client.connect() as client, contextlib.ExitStack() as files:
         try:
-            writes: list[dict[str, str]] = [
-                {**_split(address), "path": files.enter_context(_as_file(source))} for address, source in puts
+            writes = [
+                Write(*_split(address), files.enter_context(_as_file(source))) for address, source in puts
             ]
-            writes += [_split(address) for address in deletes]
-            facts = client.exchange("kv tput", {"name": name, "writes": writes})
+            writes += [Write(*_split(address)) for address in deletes]
+            facts = client.call(KvTputRequest(name, writes))
         except OSError as error:
             raise _unreadable(error) from error
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Wrote {count(len(writes), 'key')}.")
+    show(facts, as_json, lambda written: [f"Wrote {count(len(written.versions), 'key')}."])
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv create home notes")
@@ -265,7 +274,7 @@ def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...],
 def create(name: str, container: str) -> None:
     """Make a container: keys live in containers."""
     with Client.connect() as client:
-        client.exchange("kv create", {"name": name, "container": container})
+        client.call(KvCreateRequest(name, container))
     click.echo(f"Made the container {shown(container)}.")
 
 
@@ -275,7 +284,7 @@ def create(name: str, container: str) -> None:
 def drop(name: str, container: str) -> None:
     """Remove a container that holds no keys any more."""
     with Client.connect() as client:
-        client.exchange("kv drop", {"name": name, "container": container})
+        client.call(KvDropRequest(name, container))
     click.echo(f"Removed the container {shown(container)}.")
 
 
@@ -285,11 +294,11 @@ def drop(name: str, container: str) -> None:
 def containers(name: str, as_json: bool) -> None:
     """List the containers."""
     with Client.connect() as client:
-        facts = client.exchange("kv containers", {"name": name})
+        facts = client.call(KvContainersRequest(name))
     if as_json:
-        print_json({"name": name, **facts})
+        print_json({"name": name, **message_of(facts)})
     else:
-        click.echo("\n".join(map(shown, facts["containers"])) or "There are no containers.")
+        click.echo("\n".join(map(shown, facts.containers)) or "There are no containers.")
 
 
 @kv.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
@@ -309,21 +318,21 @@ def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
     cloud could not be cleaned.
     """
     with Client.connect() as client:
-        facts = client.exchange("kv clean", {"name": name, "dry_run": dry_run, "former": former})
+        facts = client.call(KvCleanRequest(name, dry_run, former))
     if as_json:
-        print_json({"name": name, **facts})
+        print_json({"name": name, **message_of(facts)})
     else:
         _explain_cleaning(facts, dry_run=dry_run)
-    return 1 if facts["failed"] else 0
+    return 1 if facts.failed else 0
 
 
-def _explain_cleaning(facts: dict[str, Any], *, dry_run: bool) -> None:
-    click.echo("Nothing was changed." if dry_run else f"Deleted {count(facts['deleted'], 'object')}.")
-    click.echo(f"  that no key names: {facts['unnamed']:,}")
-    click.echo(f"  of stores that this machine had before: {facts['former']:,}")
-    click.echo(f"  of other machines, or of unknown ones (left alone): {facts['of_others']:,}")
-    for one in facts["failed"]:
-        click.echo(f"  not on {shown(one['cloud'])}: {shown(one['why'])}")
+def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
+    click.echo("Nothing was changed." if dry_run else f"Deleted {count(facts.deleted, 'object')}.")
+    click.echo(f"  that no key names: {facts.unnamed:,}")
+    click.echo(f"  of stores that this machine had before: {facts.former:,}")
+    click.echo(f"  of other machines, or of unknown ones (left alone): {facts.of_others:,}")
+    for one in facts.failed:
+        click.echo(f"  not on {shown(one.cloud)}: {shown(one.why)}")
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
@@ -336,13 +345,13 @@ def rebuild(name: str, as_json: bool) -> int:
     the clouds until kv clean. The exit code is 1 when something was lost.
     """
     with Client.connect() as client:
-        facts = client.exchange("kv rebuild", {"name": name})
+        facts = client.call(KvRebuildRequest(name))
     if as_json:
-        print_json({"name": name, **facts})
+        print_json({"name": name, **message_of(facts)})
     else:
-        click.echo(f"Set aside: {shown(facts['set_aside'])}. Remove it when all is well.")
-        if facts["same_store"]:
-            click.echo(f"Taken over: {count(facts['keys'], 'key')}; damaged: {facts['damaged']:,}.")
+        click.echo(f"Set aside: {shown(facts.set_aside)}. Remove it when all is well.")
+        if facts.same_store:
+            click.echo(f"Taken over: {count(facts.keys, 'key')}; damaged: {facts.damaged:,}.")
         else:
             click.echo("Nothing of it can be read: the store is empty.")
-    return 1 if facts["damaged"] or not facts["same_store"] else 0
+    return 1 if facts.damaged or not facts.same_store else 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from hybrisfs.api.request import Request
+from hybrisfs.api.request import LongRequest, Request
 from hybrisfs.api.status import StatusRequest
 from hybrisfs.client import Client, HybrisError, Message, UsageError
 
@@ -44,7 +44,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
 }
 
 
-def ask(request: Request[_Answer]) -> _Answer:
+def ask(request: Request[_Answer] | LongRequest[_Answer, Any]) -> _Answer:
     """Have the daemon carry out a request. It is not started: somebody may have stopped it. Raises
     HybrisError."""
     with Client.connect(start=False) as client:

@@ -36,8 +36,12 @@ from starlette.routing import BaseRoute, Route
 from dashboard.actions import ask, ask_plainly, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
+from hybrisfs.api.clouds import CloudListRequest
+from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
+from hybrisfs.api.events import EventsRequest
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import AnyVolume, StatusRequest, UnusableVolume
+from hybrisfs.api.versions import VersionsListRequest, VersionsRemovedRequest, VersionsRestoreRequest
 from hybrisfs.client import DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
 
 __all__ = ["Api"]
@@ -47,7 +51,7 @@ _PAGE: Final = 100  # names or conflicts in one answer
 _EVENTS: Final = 200  # the latest
 _PAST: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
-_PLAIN: Final = {"clouds": "cloud list", "traffic": "traffic", "cost": "cost", "deletions": "deletions list"}
+_PLAIN: Final = {"traffic": "traffic", "cost": "cost"}
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
 
 
@@ -100,15 +104,19 @@ class Api:
         name, what = request.path_params["name"], request.path_params["what"]
         if what in _PLAIN:
             return ask_plainly(_PLAIN[what], {"name": name})
+        if what == "clouds":
+            return message_of(ask(CloudListRequest(name)))
+        if what == "deletions":
+            return message_of(ask(DeletionsListRequest(name)))
         if what == "history":
             return ask_plainly("history", {"name": name, "span": request.query_params.get("span", "hour")})
         if what == "events":
-            return {"events": ask_plainly("events", {"name": name, "limit": _EVENTS})["events"]}
+            return {"events": message_of(ask(EventsRequest(name, limit=_EVENTS)).events)}
         if what == "conflicts":
             first = request.query_params.get("first", "0")
             if not first.isdecimal() or len(first) > 9:
                 raise UsageError("first must be a number")
-            return ask_plainly("conflicts list", {"name": name, "first": int(first), "limit": _PAGE})
+            return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
         if what == "recovery":
             return {"kits": [_kit(one) for one in ask_plainly("recovery show", {"name": name})["kits"]]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
@@ -124,28 +132,24 @@ class Api:
         return {"size": part["size"], "text": _text(data), "whole": part["size"] <= len(data)}
 
     def _versions(self, request: Request, body: Message) -> Message:
-        return {"versions": self._past(request, body, "versions list")["versions"][:_PAST]}
+        found = ask(VersionsListRequest(name=request.path_params["name"], path=_inside(body)))
+        return {"versions": message_of(found.versions[:_PAST])}
 
     def _removed(self, request: Request, body: Message) -> Message:
-        return {"removed": self._past(request, body, "versions removed")["removed"][:_PAST]}
+        found = ask(VersionsRemovedRequest(name=request.path_params["name"], path=_inside(body)))
+        return {"removed": message_of(found.removed[:_PAST])}
 
     def _restore(self, request: Request, body: Message) -> Message:
-        chosen: Message = {"at": body.get("at")}
-        if "since" in body:
-            # Numbers change when there is a new version; when a version was begun does not.
-            found = self._past(request, body, "versions list")["versions"]
-            number = next((one["version"] for one in found if one["since"] == body["since"]), None)
-            if number is None:
-                raise UsageError("this version is not kept any more")
-            chosen = {"version": number}
-        return self._past(request, body, "versions restore", chosen)
-
-    @staticmethod
-    def _past(request: Request, body: Message, command: str, more: Message | None = None) -> Message:
-        path = body.get("path")
-        if not isinstance(path, str) or path.startswith("/"):
-            raise UsageError("path must be one inside the volume")
-        return ask_plainly(command, {"name": request.path_params["name"], "path": path, **(more or {})})
+        name, path = request.path_params["name"], _inside(body)
+        if "since" not in body:
+            asked = VersionsRestoreRequest.read({"name": name, "path": path, "at": body.get("at")})
+            return message_of(ask(asked))
+        # Numbers change when there is a new version; when a version was begun does not.
+        found = ask(VersionsListRequest(name=name, path=path)).versions
+        number = next((one.version for one in found if one.since == body["since"]), None)
+        if number is None:
+            raise UsageError("this version is not kept any more")
+        return message_of(ask(VersionsRestoreRequest(name=name, path=path, version=number)))
 
     # -- doing -----------------------------------------------------------------------------------
 
@@ -237,6 +241,14 @@ def _judged(volume: AnyVolume) -> Message:
             "pending": verdict.pending,
         },
     }
+
+
+def _inside(body: Message) -> str:
+    """The path that was sent. Raises UsageError."""
+    path = body.get("path")
+    if not isinstance(path, str) or path.startswith("/"):
+        raise UsageError("path must be one inside the volume")
+    return path
 
 
 def _kit(kit: Message) -> Message:

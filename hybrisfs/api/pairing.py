@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from hybrisfs.api.devices import Role
-from hybrisfs.api.request import LongRequest, Record, Request, Text, Texts
+from hybrisfs.api.request import Done, LongRequest, Record, Request, Text, Texts
 from hybrisfs.api.volumes import MadeVolume
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "DeviceInviteRequest",
     "DeviceJoinRequest",
     "Invitation",
-    "Noted",
     "PairingNews",
     "VolumeAdmission",
 ]
@@ -97,11 +96,7 @@ class DeviceJoinRequest(LongRequest[MadeVolume, PairingNews]):
     """What this device is to be called."""
 
 
-class Noted(Record):
-    """An answer without content."""
-
-
-class DeviceConfirmRequest(Request[Noted]):
+class DeviceConfirmRequest(Request[Done]):
     """A person's answer to the question whether both devices show the same."""
 
     command: ClassVar = "device confirm"

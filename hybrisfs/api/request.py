@@ -37,6 +37,7 @@ from hybrisfs.errors import UsageError
 
 __all__ = [
     "Count",
+    "Done",
     "Folder",
     "Handler",
     "LongRequest",
@@ -101,6 +102,10 @@ class Step(Moved):
 
     stage: str
     """What is being done."""
+
+
+class Done(Record):
+    """An answer without content."""
 
 
 class Waiting(Record):

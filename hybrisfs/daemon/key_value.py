@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.api import key_value as api
 from hybrisfs.api import maintenance
-from hybrisfs.api.request import message_of
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
+from hybrisfs.api.request import Done, Handler, extended
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.orphans import UnnamedValues
 from hybrisfs.kv.record import MAX_VALUE
-from hybrisfs.kv.store import Key, KeyFacts, KeyValueStore
-from hybrisfs.wire import Message
+from hybrisfs.kv.store import Key, KeyValueStore
 
 __all__ = ["KeyValueCommands", "unnamed_values"]
 
 _PAGE: Final = 500  # keys; that many of the longest fit into one message
-_MOST_WRITES: Final = 256  # of a transaction
 _MOST_BYTES: Final = 4 * MAX_VALUE  # of a transaction
 
 
@@ -34,115 +30,94 @@ class KeyValueCommands:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "kv create": self._create,
-            "kv drop": self._drop,
-            "kv containers": self._containers,
-            "kv put": self._put,
-            "kv get": self._get,
-            "kv delete": self._delete,
-            "kv list": self._list,
-            "kv tput": self._tput,
-            "kv clean": self._clean,
-            "kv rebuild": self._rebuild,
-        }
-
-    def _store(self, arguments: Message) -> KeyValueStore:
-        return self._slots.get(read.text(arguments, "name")).open().key_values.open()
-
-    def _create(self, arguments: Message, _: Progress) -> Message:
-        self._store(arguments).create_container(read.text(arguments, "container"))
-        return {}
-
-    def _drop(self, arguments: Message, _: Progress) -> Message:
-        self._store(arguments).delete_container(read.text(arguments, "container"))
-        return {}
-
-    def _containers(self, arguments: Message, _: Progress) -> Message:
-        return {"containers": list(self._store(arguments).containers())}
-
-    def _put(self, arguments: Message, _: Progress) -> Message:
-        value = _read_value(read.folder(arguments, "path"))
-        timestamp = self._store(arguments).put(*_key(arguments), value)
-        return {"size": len(value), "version": list(timestamp)}
-
-    def _get(self, arguments: Message, _: Progress) -> Message:
-        found = self._store(arguments).get(
-            *_key(arguments),
-            max_age=read.seconds(arguments, "max_age"),
-            max_versions=read.number(arguments, "max_versions"),
+        self.commands: dict[str, Handler] = dict(
+            [
+                api.KvCreateRequest.answered_by(self._create),
+                api.KvDropRequest.answered_by(self._drop),
+                api.KvContainersRequest.answered_by(self._containers),
+                api.KvPutRequest.answered_by(self._put),
+                api.KvGetRequest.answered_by(self._get),
+                api.KvDeleteRequest.answered_by(self._delete),
+                api.KvListRequest.answered_by(self._list),
+                api.KvTputRequest.answered_by(self._tput),
+                api.KvCleanRequest.answered_by(self._clean),
+                api.KvRebuildRequest.answered_by(self._rebuild),
+            ]
         )
-        _write_value(read.folder(arguments, "path"), found.value)
-        return {"size": len(found.value), "version": list(found.timestamp)}
 
-    def _delete(self, arguments: Message, _: Progress) -> Message:
-        return {"existed": self._store(arguments).delete(*_key(arguments)) is not None}
+    def _store(self, name: str) -> KeyValueStore:
+        return self._slots.get(name).open().key_values.open()
 
-    def _list(self, arguments: Message, _: Progress) -> Message:
-        found = self._store(arguments).list(
-            read.text(arguments, "container"),
-            read.optional_text(arguments, "prefix") or "",
-            after=read.optional_text(arguments, "after"),
-            limit=_PAGE,
+    def _create(self, asked: api.KvCreateRequest) -> Done:
+        self._store(asked.name).create_container(asked.container)
+        return Done()
+
+    def _drop(self, asked: api.KvDropRequest) -> Done:
+        self._store(asked.name).delete_container(asked.container)
+        return Done()
+
+    def _containers(self, asked: api.KvContainersRequest) -> api.Containers:
+        return api.Containers(list(self._store(asked.name).containers()))
+
+    def _put(self, asked: api.KvPutRequest) -> api.Value:
+        value = _read_value(Path(asked.path))
+        timestamp = self._store(asked.name).put(asked.container, asked.key, value)
+        return api.Value(len(value), list(timestamp))
+
+    def _get(self, asked: api.KvGetRequest) -> api.Value:
+        found = self._store(asked.name).get(
+            asked.container, asked.key, max_age=asked.max_age, max_versions=asked.max_versions
         )
-        return {"keys": [_described(one) for one in found], "more": len(found) == _PAGE}
+        _write_value(Path(asked.path), found.value)
+        return api.Value(len(found.value), list(found.timestamp))
 
-    def _tput(self, arguments: Message, _: Progress) -> Message:
-        store = self._store(arguments)
+    def _delete(self, asked: api.KvDeleteRequest) -> api.Deleted:
+        return api.Deleted(self._store(asked.name).delete(asked.container, asked.key) is not None)
+
+    def _list(self, asked: api.KvListRequest) -> api.Keys:
+        found = self._store(asked.name).list(
+            asked.container, asked.prefix or "", after=asked.after, limit=_PAGE
+        )
+        keys = [api.KeyFacts(one.key, one.size, list(one.timestamp)) for one in found]
+        return api.Keys(keys, len(found) == _PAGE)
+
+    def _tput(self, asked: api.KvTputRequest) -> api.Versions:
+        store = self._store(asked.name)
         values: dict[Key, bytes | None] = {}
         total = 0
-        for one in _records(arguments, "writes"):
-            key = _key(one)
+        for one in asked.writes:
+            key = Key(one.container, one.key)
             if key in values:
                 raise UsageError(f"{key.container}/{key.key} is named twice")
-            path = read.optional_folder(one, "path")
-            value = None if path is None else _read_value(path)
+            value = None if one.path is None else _read_value(Path(one.path))
             total += len(value or b"")
             if total > _MOST_BYTES:
                 raise UsageError(
                     "the transaction is too large", f"its values may have {_MOST_BYTES:,} bytes together"
                 )
             values[key] = value
-        written = store.tput(values)
-        return {"versions": [list(timestamp) for timestamp in written]}
+        return api.Versions([list(timestamp) for timestamp in store.tput(values)])
 
-    def _clean(self, arguments: Message, _: Progress) -> Message:
-        volume = self._slots.get(read.text(arguments, "name")).open()
+    def _clean(self, asked: api.KvCleanRequest) -> api.Cleaned:
+        volume = self._slots.get(asked.name).open()
         orphans = volume.key_values.orphans(volume.maintenance.trusted)
-        if read.flag(arguments, "dry_run"):
+        if asked.dry_run:
             found, deleted = orphans.look(), 0
             failed = orphans.by_name(found.unlisted)
         else:
-            found, deleted, failed = orphans.delete(former=read.flag(arguments, "former"))
-        failures = [{"cloud": cloud, "why": why} for cloud, why in failed.items()]
-        return {**message_of(unnamed_values(found)), "deleted": deleted, "failed": failures}
+            found, deleted, failed = orphans.delete(former=asked.former)
+        failures = [api.Failure(cloud, why) for cloud, why in failed.items()]
+        return extended(api.Cleaned, unnamed_values(found), deleted=deleted, failed=failures)
 
-    def _rebuild(self, arguments: Message, _: Progress) -> Message:
-        aside, salvaged = self._slots.get(read.text(arguments, "name")).open().key_values.rebuild()
-        return {"set_aside": str(aside), **salvaged._asdict()}
+    def _rebuild(self, asked: api.KvRebuildRequest) -> api.RebuiltKeys:
+        aside, salvaged = self._slots.get(asked.name).open().key_values.rebuild()
+        return api.RebuiltKeys(str(aside), salvaged.same_store, salvaged.keys, salvaged.damaged)
 
 
 def unnamed_values(found: UnnamedValues) -> maintenance.UnnamedValues:
     """How many objects of values nothing names, for people."""
     unnamed, former = found.counts
     return maintenance.UnnamedValues(unnamed, former, found.of_others)
-
-
-def _key(arguments: Message) -> Key:
-    return Key(read.text(arguments, "container"), read.text(arguments, "key"))
-
-
-def _records(arguments: Message, key: str) -> list[Message]:
-    records = arguments.get(key)
-    if not isinstance(records, list) or not 0 < len(records) <= _MOST_WRITES:
-        raise UsageError(f"a transaction has 1 to {_MOST_WRITES} writes")
-    if not all(isinstance(one, dict) for one in records):
-        raise UsageError(f"{key} must be a list of records")
-    return records
-
-
-def _described(one: KeyFacts) -> Message:
-    return {"key": one.key, "size": one.size, "version": list(one.timestamp)}
 
 
 def _read_value(path: Path) -> bytes:

@@ -14,14 +14,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from hybrisfs.api.events import Events, EventsRequest, VolumeEvent
+from hybrisfs.api.request import Handler, Waiting
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.page_opener import PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
-from hybrisfs.errors import UsageError
 from hybrisfs.events.changes import Happening, Observer
 from hybrisfs.events.conditions import Facts
 from hybrisfs.events.event import Event
@@ -30,7 +29,6 @@ from hybrisfs.events.record import EventRecord
 from hybrisfs.events.summary import summary
 from hybrisfs.home import Home
 from hybrisfs.store.files import replace_file
-from hybrisfs.wire import Message
 
 __all__ = ["Observing"]
 
@@ -73,7 +71,7 @@ class Observing:
         self._stopping = False
         self._shown = b""
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {"events": self._events}
+        self.commands: dict[str, Handler] = dict([EventsRequest.answered_by(self._events)])
 
     def note_death(self, last: Life, now: float) -> None:
         """Keep with every volume that the *last* daemon died; before all else, for this one may die, too."""
@@ -167,22 +165,16 @@ class Observing:
             return
         self._shown = told
 
-    def _events(self, arguments: Message, progress: Progress) -> Message:
-        """Those after the numbers in `after` (by volume), or the last ones; waits for some when told to."""
-        chosen = read.optional_text(arguments, "name")
-        names = (
-            [self._slots.get(chosen).name]
-            if chosen is not None
-            else [slot.name for slot in self._slots.all()]
-        )
-        after = _numbers(arguments)
-        limit = read.number(arguments, "limit")
-        limit = _MOST if limit is None else max(0, min(limit, _MOST))
-        deadline = time.monotonic() + min(read.seconds(arguments, "wait") or 0.0, _LONGEST)
-        while not self._wait(names, after, deadline):
-            progress({})  # raises when nobody listens any more
+    def _events(self, asked: EventsRequest, tell: Callable[[Waiting], None]) -> Events:
+        """Those after some numbers, or the last ones; waits for some when told to."""
+        slots = self._slots.all() if asked.name is None else [self._slots.get(asked.name)]
+        names = [slot.name for slot in slots]
+        limit = _MOST if asked.limit is None else max(0, min(asked.limit, _MOST))
+        deadline = time.monotonic() + min(asked.wait or 0.0, _LONGEST)
+        while not self._wait(names, asked.after, deadline):
+            tell(Waiting())  # raises when nobody listens any more
         with self._condition:
-            return self._answer(names, after, limit)
+            return self._answer(names, asked.after, limit)
 
     def _wait(self, names: list[str], after: dict[str, int] | None, deadline: float) -> bool:
         """Wait a little; whether there is no more to wait for."""
@@ -194,7 +186,7 @@ class Observing:
     def _any(self, names: list[str], after: dict[str, int] | None) -> bool:
         return any(self._of(name).record.last > (after or {}).get(name, 0) for name in names)
 
-    def _answer(self, names: list[str], after: dict[str, int] | None, limit: int) -> Message:
+    def _answer(self, names: list[str], after: dict[str, int] | None, limit: int) -> Events:
         records = {name: self._of(name).record for name in names}
         seen = {name: (after or {}).get(name, 0) for name in names}
         found = [(event, name) for name in names for event in records[name].after(seen[name])]
@@ -204,15 +196,4 @@ class Observing:
             seen[name] = max(seen[name], event.number)
         if after is None:
             seen = {name: record.last for name, record in records.items()}
-        return {"events": [{"volume": name, **event.as_dict()} for event, name in kept], "after": seen}
-
-
-def _numbers(arguments: Message) -> dict[str, int] | None:
-    after = arguments.get("after")
-    if after is None:
-        return None
-    if not isinstance(after, dict) or not all(
-        isinstance(number, int) and not isinstance(number, bool) for number in after.values()
-    ):
-        raise UsageError("after must be numbers by volume")
-    return after
+        return Events([VolumeEvent(volume=name, **event.as_dict()) for event, name in kept], seen)

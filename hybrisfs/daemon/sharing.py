@@ -14,11 +14,10 @@ from hybrisfs.api.pairing import (
     DeviceConfirmRequest,
     DeviceInviteRequest,
     DeviceJoinRequest,
-    Noted,
     PairingNews,
     VolumeAdmission,
 )
-from hybrisfs.api.request import Handler, Named, extended
+from hybrisfs.api.request import Done, Handler, Named, extended
 from hybrisfs.api.volumes import MadeVolume
 from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind, describe
 from hybrisfs.daemon.pairing import Pairing, Pairings
@@ -86,9 +85,9 @@ class SharingCommands:
         self._slots.get(made.volume.name).open()
         return made
 
-    def _confirm(self, asked: DeviceConfirmRequest) -> Noted:
+    def _confirm(self, asked: DeviceConfirmRequest) -> Done:
         self._pairings.answer(asked.pairing, asked.accept)
-        return Noted()
+        return Done()
 
     def _list(self, asked: api.DeviceListRequest) -> api.Devices:
         volume = self._volume(asked.name)

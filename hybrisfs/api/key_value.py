@@ -1,0 +1,227 @@
+"""The key-value store of a volume. Values do not travel over the control socket: the client names a file that
+the value is in, or is written to."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, TypeAlias
+
+from msgspec import Meta
+
+from hybrisfs.api.maintenance import UnnamedValues
+from hybrisfs.api.request import Done, Folder, Record, Request, Seconds, Text
+
+__all__ = [
+    "Cleaned",
+    "Containers",
+    "Deleted",
+    "Failure",
+    "KeyFacts",
+    "Keys",
+    "KvCleanRequest",
+    "KvContainersRequest",
+    "KvCreateRequest",
+    "KvDeleteRequest",
+    "KvDropRequest",
+    "KvGetRequest",
+    "KvListRequest",
+    "KvPutRequest",
+    "KvRebuildRequest",
+    "KvTputRequest",
+    "RebuiltKeys",
+    "Timestamp",
+    "Value",
+    "Versions",
+    "Write",
+]
+
+Timestamp: TypeAlias = list[int]
+"""When a value was written, in the order of all writes to its key: two numbers."""
+_MOST_WRITES: Final = 256
+
+
+class KvCreateRequest(Request[Done]):
+    """Make a container."""
+
+    command: ClassVar = "kv create"
+
+    name: Text
+    container: Text
+
+
+class KvDropRequest(Request[Done]):
+    """Remove a container that holds no keys."""
+
+    command: ClassVar = "kv drop"
+
+    name: Text
+    container: Text
+
+
+class Containers(Record):
+    """The names of all containers."""
+
+    containers: list[str]
+
+
+class KvContainersRequest(Request[Containers]):
+    """Which containers there are."""
+
+    command: ClassVar = "kv containers"
+
+    name: Text
+
+
+class Value(Record):
+    """A value that was stored or read."""
+
+    size: int
+    """In bytes."""
+    version: Timestamp
+
+
+class KvPutRequest(Request[Value]):
+    """Store the content of a file."""
+
+    command: ClassVar = "kv put"
+
+    name: Text
+    container: Text
+    key: Text
+    path: Folder
+    """The file."""
+
+
+class KvGetRequest(Request[Value]):
+    """Write a value to a file."""
+
+    command: ClassVar = "kv get"
+
+    name: Text
+    container: Text
+    key: Text
+    path: Folder
+    """The file, which must be there."""
+    max_age: Seconds | None = None
+    """A cached value will do that was the newest so long ago."""
+    max_versions: int | None = None
+    """A cached value will do that at most so many newer ones follow."""
+
+
+class Deleted(Record):
+    """What became of a key."""
+
+    existed: bool
+
+
+class KvDeleteRequest(Request[Deleted]):
+    """Delete a key."""
+
+    command: ClassVar = "kv delete"
+
+    name: Text
+    container: Text
+    key: Text
+
+
+class KeyFacts(Record):
+    """A key."""
+
+    key: str
+    size: int
+    """Of its value, in bytes."""
+    version: Timestamp
+
+
+class Keys(Record):
+    """A page of keys."""
+
+    keys: list[KeyFacts]
+    more: bool
+    """Others may follow the last one."""
+
+
+class KvListRequest(Request[Keys]):
+    """Which keys a container has."""
+
+    command: ClassVar = "kv list"
+
+    name: Text
+    container: Text
+    prefix: Text | None = None
+    """Those that begin with it."""
+    after: Text | None = None
+    """Those that sort behind it."""
+
+
+class Write(Record, forbid_unknown_fields=True):
+    """A write of a transaction."""
+
+    container: Text
+    key: Text
+    path: Folder | None = None
+    """The file with the value; None deletes the key."""
+
+
+class Versions(Record):
+    """Which writes came out of a transaction, in its order."""
+
+    versions: list[Timestamp]
+
+
+class KvTputRequest(Request[Versions]):
+    """Write several keys in one transaction."""
+
+    command: ClassVar = "kv tput"
+
+    name: Text
+    writes: Annotated[
+        list[Write],
+        Meta(min_length=1, max_length=_MOST_WRITES, description=f"a list of 1 to {_MOST_WRITES} writes"),
+    ]
+
+
+class Failure(Record):
+    """A cloud that could not be cleaned."""
+
+    cloud: str
+    why: str
+
+
+class Cleaned(UnnamedValues):
+    """Values that no key names, and what became of them."""
+
+    deleted: int
+    """How many objects."""
+    failed: list[Failure]
+
+
+class KvCleanRequest(Request[Cleaned]):
+    """Delete from the clouds values that no key names."""
+
+    command: ClassVar = "kv clean"
+
+    name: Text
+    dry_run: bool = False
+    former: bool = False
+    """And those of stores that this device had before."""
+
+
+class RebuiltKeys(Record):
+    """What became of damaged metadata."""
+
+    set_aside: str
+    """The damaged file."""
+    same_store: bool
+    """It is the same store; otherwise nothing could be taken over."""
+    keys: int
+    """How many were taken over."""
+    damaged: int
+    """How many could not be read."""
+
+
+class KvRebuildRequest(Request[RebuiltKeys]):
+    """Make the list of keys again."""
+
+    command: ClassVar = "kv rebuild"
+
+    name: Text
