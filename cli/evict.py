@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
-from cli.output import json_option, print_json, shown, size
+from cli.output import json_option, show, shown, size
 from cli.paths import absolute, complete_files
+from hybrisfs.api.content import EvictedPath, EvictedPaths, EvictRequest
 from hybrisfs.client import Client
 
 
@@ -21,18 +22,19 @@ def evict(paths: tuple[str, ...], as_json: bool) -> None:
     yet is kept.
     """
     with Client.connect() as client:
-        facts = client.exchange("evict", {"paths": absolute(paths)})
-    if as_json:
-        print_json(facts)
-        return
-    for one in facts["paths"]:
-        click.echo(f"{shown(one['path'])}: freed {size(one['freed_bytes'])}.{_kept(one)}")
+        facts = client.call(EvictRequest(absolute(paths)))
+    show(facts, as_json, _describe)
 
 
-def _kept(one: dict[str, Any]) -> str:
+def _describe(facts: EvictedPaths) -> Iterator[str]:
+    for one in facts.paths:
+        yield f"{shown(one.path)}: freed {size(one.freed_bytes)}.{_kept(one)}"
+
+
+def _kept(one: EvictedPath) -> str:
     parts = []
-    if one["pinned_bytes"]:
-        parts.append(f"{size(one['pinned_bytes'])} that are pinned")
-    if one["pending_bytes"]:
-        parts.append(f"{size(one['pending_bytes'])} that are not on the clouds yet")
+    if one.pinned_bytes:
+        parts.append(f"{size(one.pinned_bytes)} that are pinned")
+    if one.pending_bytes:
+        parts.append(f"{size(one.pending_bytes)} that are not on the clouds yet")
     return f" Kept {' and '.join(parts)}." if parts else ""

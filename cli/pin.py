@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import click
 
-from cli.output import columns, count, json_option, print_json, shown, size
+from cli.output import columns, count, json_option, show, shown, size
 from cli.paths import absolute, complete_files
 from cli.progress import progress_bar
+from hybrisfs.api.content import PinListRequest, PinnedPath, PinnedPaths, PinRequest, Pins
 from hybrisfs.client import Client
 
 _TIMED_OUT: Final = 3
@@ -35,42 +37,39 @@ def pin(paths: tuple[str, ...], wait: bool, timeout: float | None, as_json: bool
     if not paths:
         _list(as_json)
         return 0
-    asked = {"paths": absolute(paths), "wait": wait, "timeout": timeout}
-    with Client.connect() as client, progress_bar("bytes") as show:
-        facts = client.exchange("pin", asked, lambda step: show("fetching", step["done"], step["total"]))
-    if as_json:
-        print_json(facts)
-    else:
-        _explain(facts, wait)
-    return _TIMED_OUT if wait and not facts["done"] else 0
-
-
-def _explain(facts: dict[str, Any], wait: bool) -> None:
-    for one in facts["paths"]:
-        what = f"{count(one['files'], 'file')}, {size(one['bytes'])}"
-        click.echo(f"{shown(one['path'])} is pinned: {what}{_missing(one, facts['done'])}.")
-    if wait and not facts["done"]:
-        why = f": {shown(facts['problem'])}" if facts["problem"] else ""
+    asked = PinRequest(absolute(paths), wait, timeout)
+    with Client.connect() as client, progress_bar("bytes") as bar:
+        facts = client.call(asked, lambda step: bar("fetching", step.done, step.total))
+    show(facts, as_json, _describe)
+    if wait and not facts.done and not as_json:
+        why = f": {shown(facts.problem)}" if facts.problem else ""
         click.echo(f"Not all of it is here yet{why}; it still comes in the background.", err=True)
+    return _TIMED_OUT if wait and not facts.done else 0
 
 
-def _missing(one: dict[str, Any], done: bool) -> str:
-    if done or not one["missing_bytes"]:
+def _describe(facts: PinnedPaths) -> Iterator[str]:
+    for one in facts.paths:
+        what = f"{count(one.files, 'file')}, {size(one.bytes)}"
+        yield f"{shown(one.path)} is pinned: {what}{_missing(one, facts.done)}."
+
+
+def _missing(one: PinnedPath, done: bool) -> str:
+    if done or not one.missing_bytes:
         return ""
-    return f", of which {size(one['missing_bytes'])} are being fetched"
+    return f", of which {size(one.missing_bytes)} are being fetched"
 
 
 def _list(as_json: bool) -> None:
     with Client.connect() as client:
-        facts = client.exchange("pin list")
-    if as_json:
-        print_json(facts)
-        return
-    if not facts["pins"]:
-        click.echo("Nothing is pinned.")
-        return
+        facts = client.call(PinListRequest())
+    show(facts, as_json, _table)
+
+
+def _table(facts: Pins) -> list[str]:
+    if not facts.pins:
+        return ["Nothing is pinned."]
     rows = [["PATH", "FILES", "SIZE", "MISSING"]]
-    for one in facts["pins"]:
-        where = one["path"] or f"{one['inside']} in {one['volume']}"
-        rows.append([shown(where), f"{one['files']:,}", size(one["bytes"]), size(one["missing_bytes"])])
-    click.echo("\n".join(columns(rows, indent="")))
+    for one in facts.pins:
+        where = one.path or f"{one.inside} in {one.volume}"
+        rows.append([shown(where), f"{one.files:,}", size(one.bytes), size(one.missing_bytes)])
+    return columns(rows, indent="")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from cli.output import json_option, print_json, shown
+from cli.output import json_option, show, shown
 from cli.paths import absolute, complete_files
+from hybrisfs.api.content import UnpinRequest
 from hybrisfs.client import Client
 
 
@@ -18,9 +19,5 @@ def unpin(paths: tuple[str, ...], as_json: bool) -> None:
     Nothing is evicted by that: see hybrisfs evict.
     """
     with Client.connect() as client:
-        facts = client.exchange("unpin", {"paths": absolute(paths)})
-    if as_json:
-        print_json(facts)
-        return
-    for one in facts["paths"]:
-        click.echo(f"{shown(one['path'])} is not pinned any more.")
+        facts = client.call(UnpinRequest(absolute(paths)))
+    show(facts, as_json, lambda done: [f"{shown(one.path)} is not pinned any more." for one in done.paths])

@@ -20,7 +20,6 @@ as on the control socket; that is why paths travel in bodies. A GET answers 304 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -37,6 +36,7 @@ from dashboard.actions import ask, ask_plainly, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from hybrisfs.api.clouds import CloudListRequest
+from hybrisfs.api.content import FileReadRequest, FolderListRequest
 from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
 from hybrisfs.api.events import EventsRequest
 from hybrisfs.api.request import message_of
@@ -123,13 +123,12 @@ class Api:
 
     def _folder(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "after": body.get("after", ""), "limit": _PAGE}
-        return ask_plainly("folder list", {"name": request.path_params["name"], **wanted})
+        return message_of(ask(FolderListRequest.read({"name": request.path_params["name"], **wanted})))
 
     def _preview(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "offset": 0, "length": _PREVIEW}
-        part = ask_plainly("file read", {"name": request.path_params["name"], **wanted})
-        data = base64.b64decode(part["base64"])
-        return {"size": part["size"], "text": _text(data), "whole": part["size"] <= len(data)}
+        part = ask(FileReadRequest.read({"name": request.path_params["name"], **wanted}))
+        return {"size": part.size, "text": _text(part.base64), "whole": part.size <= len(part.base64)}
 
     def _versions(self, request: Request, body: Message) -> Message:
         found = ask(VersionsListRequest(name=request.path_params["name"], path=_inside(body)))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final
 
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.api.content import FilePart, FileReadRequest, FolderListRequest, FolderPage
+from hybrisfs.api.request import Handler
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
-from hybrisfs.wire import Message
 
 __all__ = ["BrowsingCommands"]
 
@@ -25,31 +21,25 @@ class BrowsingCommands:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "folder list": self._list,
-            "file read": self._read,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [FolderListRequest.answered_by(self._list), FileReadRequest.answered_by(self._read)]
+        )
 
-    def _volume(self, arguments: Message) -> OpenVolume:
-        return self._slots.get(read.optional_text(arguments, "name")).open()
-
-    def _list(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        limit = read.number(arguments, "limit") or _MAX_ENTRIES
+    def _list(self, asked: FolderListRequest) -> FolderPage:
+        volume, limit = self._slots.get(asked.name).open(), asked.limit or _MAX_ENTRIES
         if not 0 < limit <= _MAX_ENTRIES:
             raise UsageError(f"limit is a number from 1 to {_MAX_ENTRIES}")
-        after = read.optional_text(arguments, "after") or ""
-        path = _inside(read.text(arguments, "path"))
-        return {"name": volume.name, "path": str(path), **volume.browsing.folder(path, after, limit)}
+        path = _inside(asked.path)
+        entries, more = volume.browsing.folder(path, asked.after or "", limit)
+        return FolderPage(volume.name, str(path), entries, more)
 
-    def _read(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
-        offset, length = read.number(arguments, "offset") or 0, read.number(arguments, "length") or 0
+    def _read(self, asked: FileReadRequest) -> FilePart:
+        volume = self._slots.get(asked.name).open()
+        offset, length = asked.offset or 0, asked.length or 0
         if offset < 0 or not 0 < length <= _MAX_PART:
             raise UsageError(f"length is a number of bytes from 1 to {_MAX_PART}, offset is not negative")
-        part = volume.browsing.read(_inside(read.text(arguments, "path")), offset, length)
-        data = base64.b64encode(part.pop("data")).decode("ascii")
-        return {"name": volume.name, **part, "base64": data}
+        size, data = volume.browsing.read(_inside(asked.path), offset, length)
+        return FilePart(volume.name, size, offset, data)
 
 
 def _inside(path: str) -> PurePath:

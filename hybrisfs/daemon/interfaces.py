@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from hybrisfs.api import clouds as api
-from hybrisfs.api import versions
+from hybrisfs.api import content, versions
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.api.maintenance import Check, Dropped, Repair, Scrub
@@ -90,20 +90,16 @@ class PairingWork(Protocol):
 class ContentControl(Protocol):
     """What of a volume's content is on this device. Paths are relative to its root."""
 
-    def pin(self, path: PurePath) -> dict[str, Any]:
-        """ "files", "bytes" and "missing_bytes"."""
-
+    def pin(self, path: PurePath) -> content.Measured: ...
     def wait(
         self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
     ) -> bool: ...
     @property
     def trouble(self) -> str | None: ...
-    def unpin(self, path: PurePath) -> dict[str, Any]: ...
-    def evict(self, path: PurePath) -> dict[str, Any]:
-        """ "freed_bytes", "pending_bytes" and "pinned_bytes"."""
-
-    def pins(self) -> list[dict[str, Any]]:
-        """Each with "path", "files", "bytes" and "missing_bytes"."""
+    def unpin(self, path: PurePath) -> None: ...
+    def evict(self, path: PurePath) -> content.Freed: ...
+    def pins(self) -> list[content.Pin]:
+        """With paths in the volume."""
 
 
 class SettingsControl(Protocol):
@@ -169,11 +165,11 @@ class CloudControl(Protocol):
 class Browsing(Protocol):
     """Looking at the volume without a mount. Paths are relative to its root."""
 
-    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, Any]:
-        """A page of what is in a folder: "entries", and "more" when others follow the last one's name."""
+    def folder(self, path: PurePath, after: str, limit: int) -> tuple[list[content.Entry], bool]:
+        """A page of what is in a folder, and whether others follow the last one's name."""
 
-    def read(self, path: PurePath, offset: int, length: int) -> dict[str, Any]:
-        """ "size", "offset" and "data" (bytes) of a part of a file."""
+    def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:
+        """The size of a file, and a part of it."""
 
 
 class MaintenanceControl(Protocol):

@@ -8,6 +8,7 @@ import stat
 from pathlib import PurePath
 from typing import Final
 
+from hybrisfs.api.content import Entry
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -30,13 +31,9 @@ class Browsing:
         self._fetcher = fetcher
         self._residency = residency
 
-    def folder(self, path: PurePath, after: str, limit: int) -> dict[str, object]:
-        """The first *limit* names in a folder that sort behind *after*, by their bytes.
-
-        "entries", each with "name", "kind" ("file", "folder", "link" or "other"), "size", "modified" (seconds
-        since the epoch), "state" (of files, see `filesystem.residency`), "pinned", and "conflict": the name
-        that it would have, if it stands under a conflict name. "more": whether others follow.
-        """
+    def folder(self, path: PurePath, after: str, limit: int) -> tuple[list[Entry], bool]:
+        """The first *limit* names in a folder that sort behind *after*, by their bytes, and whether others
+        follow."""
         with self._fs.lock:
             inode = self._locate(path)
             if not inode.is_directory:
@@ -47,22 +44,22 @@ class Browsing:
                 (inode.ino, os.fsencode(after), limit + 1),
             ).fetchall()
             entries = [self._described(*row) for row in rows[:limit]]
-        return {"entries": entries, "more": len(rows) > limit}
+        return entries, len(rows) > limit
 
-    def _described(self, name: bytes, ino: int, wanted: bytes | None) -> dict[str, object]:
+    def _described(self, name: bytes, ino: int, wanted: bytes | None) -> Entry:
         inode = self._fs.inodes.get(ino)
-        return {
-            "name": os.fsdecode(name),
-            "kind": _KINDS.get(stat.S_IFMT(inode.mode), "other"),
-            "size": inode.size,
-            "modified": inode.mtime / 1e9,
-            "state": self._residency.state(inode).value if inode.is_file else None,
-            "pinned": self._fs.hoard.standing(inode).value,
-            "conflict": None if wanted is None else os.fsdecode(wanted),
-        }
+        return Entry(
+            name=os.fsdecode(name),
+            kind=_KINDS.get(stat.S_IFMT(inode.mode), "other"),
+            size=inode.size,
+            modified=inode.mtime / 1e9,
+            state=self._residency.state(inode).value if inode.is_file else None,
+            pinned=self._fs.hoard.standing(inode).value,
+            conflict=None if wanted is None else os.fsdecode(wanted),
+        )
 
-    def read(self, path: PurePath, offset: int, length: int) -> dict[str, object]:
-        """A part of a file, fetched from the clouds if need be: "size" (of the file), "offset" and "data"."""
+    def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:
+        """The size of a file, and a part of it, fetched from the clouds if need be."""
         with self._fs.lock:
             ino = self._file(path).ino
         while True:
@@ -74,7 +71,7 @@ class Browsing:
                 data = self._fs.read(inode, offset, length) if lacking is None else lacking
                 size = inode.size
             if not isinstance(data, Missing):
-                return {"size": size, "offset": offset, "data": data}
+                return size, data
             self._fetcher.fetch(data.chunks)
 
     def _file(self, path: PurePath) -> Inode:

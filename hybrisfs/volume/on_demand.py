@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from hybrisfs.api import content as api
+from hybrisfs.api.request import extended
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -56,8 +58,8 @@ class OnDemand:
     def _shown(self, path: PurePath) -> str:
         return shown(str(self._place(path)))
 
-    def pin(self, path: PurePath) -> dict[str, object]:
-        """Keep a file, or a folder and all that is and comes below it: "files", "bytes" and "missing_bytes".
+    def pin(self, path: PurePath) -> api.Measured:
+        """Keep a file, or a folder and all that is and comes below it; how much that is.
 
         Returns at once; what is missing comes in the background. Refused when there is no room for it.
         """
@@ -130,7 +132,7 @@ class OnDemand:
         """Why not everything comes that is pinned and missing; None when all is well."""
         return self._hoarder.trouble
 
-    def unpin(self, path: PurePath) -> dict[str, object]:
+    def unpin(self, path: PurePath) -> None:
         """Let a pinned file or folder be evicted again when room is needed."""
         with self._fs.lock:
             inode = self._locate(path)
@@ -142,7 +144,6 @@ class OnDemand:
             self._fs.hoard.remove(inode)
         self._committer.commit_now()
         self._signals.content_wanted()  # what is known of the hoard is to be counted again
-        return {}
 
     def _why_kept(self, inode: Inode, standing: Pinned) -> tuple[str, str]:
         keeper = self._fs.hoard.keeper(inode) if standing is Pinned.INHERITED else None
@@ -150,12 +151,8 @@ class OnDemand:
             return "", "hybrisfs pin without a path lists what is."
         return f"it is kept because {self._shown(self._path_of(keeper.ino))} is pinned", "Unpin that folder."
 
-    def evict(self, path: PurePath) -> dict[str, object]:
-        """Drop the local bytes of a file, or of all files in a folder, that the clouds hold.
-
-        "freed_bytes", and what had to stay: "pending_bytes", which the clouds do not hold yet, and
-        "pinned_bytes".
-        """
+    def evict(self, path: PurePath) -> api.Freed:
+        """Drop the local bytes of a file, or of all files in a folder, that the clouds hold."""
         with self._fs.lock:
             inode = self._locate(path)
             kept = self._fs.hoard.roots()
@@ -164,16 +161,17 @@ class OnDemand:
             tree, hoard = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
             numbers, pending, pinned = tree.evictable(hoard), tree.staged(), tree.shared_with(hoard)
         freed = self._room.evict_chunks(numbers)
-        return {"freed_bytes": freed, "pending_bytes": pending, "pinned_bytes": pinned}
+        return api.Freed(freed, pending, pinned)
 
-    def pins(self) -> list[dict[str, object]]:
-        """What is pinned: each with its "path", "files", "bytes" and "missing_bytes"."""
+    def pins(self) -> list[api.Pin]:
+        """What is pinned itself."""
         with self._fs.lock:
             self._fs.hoard.follow()
             named = {ino: self._path_of(ino) for ino in self._fs.hoard.roots()}
         self._committer.commit_now()
         return [
-            {"path": str(path), **_described(self._hoarder.measure([ino]))} for ino, path in named.items()
+            extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))
+            for ino, path in named.items()
         ]
 
     def summary(self) -> PinnedContent:
@@ -206,5 +204,5 @@ class OnDemand:
         return HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
 
 
-def _described(measure: Measure) -> dict[str, object]:
-    return {"files": measure.files, "bytes": measure.bytes, "missing_bytes": measure.missing}
+def _described(measure: Measure) -> api.Measured:
+    return api.Measured(measure.files, measure.bytes, measure.missing)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import PurePath
-from typing import Any
 
 import pytest
 
+from hybrisfs.api.content import Entry
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.schema import ROOT_INO
 from tests.volume.device import Device
@@ -16,8 +16,8 @@ from tests.volume.device import Device
 ROOT = PurePath()
 
 
-def names(page: dict[str, Any]) -> list[str]:
-    return [one["name"] for one in page["entries"]]
+def names(page: tuple[list[Entry], bool]) -> list[str]:
+    return [one.name for one in page[0]]
 
 
 def test_a_folder_page_by_page(device: Device) -> None:
@@ -25,9 +25,9 @@ def test_a_folder_page_by_page(device: Device) -> None:
         device.write(f"file-{number}", b"x")
     browsing = device.volume.browsing
     first = browsing.folder(ROOT, "", 2)
-    assert (names(first), first["more"]) == (["file-0", "file-1"], True)
+    assert (names(first), first[1]) == (["file-0", "file-1"], True)
     second = browsing.folder(ROOT, "file-1", 3)
-    assert (names(second), second["more"]) == (["file-2", "file-3", "file-4"], False)
+    assert (names(second), second[1]) == (["file-2", "file-3", "file-4"], False)
     assert names(browsing.folder(ROOT, "file-4", 3)) == []
 
 
@@ -41,17 +41,16 @@ def test_what_is_said_of_each_name(device: Device) -> None:
     device.write("song", b"la" * 1000)
     device.sync()
     device.volume.content.pin(PurePath("music"))
-    root: dict[str, Any] = device.volume.browsing.folder(ROOT, "", 10)
-    entries = {one["name"]: one for one in root["entries"]}
-    assert {name: (one["kind"], one["state"], one["pinned"]) for name, one in entries.items()} == {
+    root, _ = device.volume.browsing.folder(ROOT, "", 10)
+    entries = {one.name: one for one in root}
+    assert {name: (one.kind, one.state, one.pinned) for name, one in entries.items()} == {
         "link": ("link", None, "no"),
         "music": ("folder", None, "yes"),
         "song": ("file", "durable", "no"),
     }
-    assert entries["song"]["size"] == 2000
-    music: dict[str, Any] = device.volume.browsing.folder(PurePath("music"), "", 10)
-    [inside] = music["entries"]
-    assert (inside["name"], inside["pinned"], inside["conflict"]) == (odd, "inherited", None)
+    assert entries["song"].size == 2000
+    [inside], _ = device.volume.browsing.folder(PurePath("music"), "", 10)
+    assert (inside.name, inside.pinned, inside.conflict) == (odd, "inherited", None)
 
 
 def test_a_part_of_a_file_that_only_the_clouds_have(device: Device) -> None:
@@ -60,8 +59,8 @@ def test_a_part_of_a_file_that_only_the_clouds_have(device: Device) -> None:
     device.sync()
     device.volume.drop_cache()
     part = device.volume.browsing.read(PurePath("song"), (1 << 20) - 5, 10)
-    assert part == {"size": len(data), "offset": (1 << 20) - 5, "data": data[(1 << 20) - 5 :][:10]}
-    assert device.volume.browsing.read(PurePath("song"), len(data), 10)["data"] == b""
+    assert part == (len(data), data[(1 << 20) - 5 :][:10])
+    assert device.volume.browsing.read(PurePath("song"), len(data), 10) == (len(data), b"")
 
 
 @pytest.mark.parametrize("path", ["missing", "song/inside"])

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import pytest
 
+from hybrisfs.api.content import Freed, Pin
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.store.schema import ROOT_INO
@@ -50,7 +51,7 @@ def song(device: Device) -> int:
 def test_pinning_fetches_and_keeps(album: Device) -> None:
     content = album.volume.content
     pinned = content.pin(PurePath("music"))
-    assert (pinned["files"], pinned["bytes"]) == (1, 3 * MIB)
+    assert (pinned.files, pinned.bytes) == (1, 3 * MIB)
     assert content.wait([PurePath("music")], PATIENCE, ignore)
     assert song(album) == 3 * MIB
     album.volume.drop_cache()
@@ -58,26 +59,16 @@ def test_pinning_fetches_and_keeps(album: Device) -> None:
     album.reopen()
     album.volume.drop_cache()
     assert song(album) == 3 * MIB
-    assert album.volume.content.pins() == [
-        {"path": "music", "files": 1, "bytes": 3 * MIB, "missing_bytes": 0}
-    ]
+    assert album.volume.content.pins() == [Pin(1, 3 * MIB, 0, "music")]
 
 
 def test_evicting_what_is_pinned_and_what_is_not(album: Device) -> None:
     content = album.volume.content
     content.pin(PurePath("music"))
     assert content.wait([PurePath("music")], PATIENCE, ignore)
-    assert content.evict(PurePath("music/song")) == {
-        "freed_bytes": 0,
-        "pending_bytes": 0,
-        "pinned_bytes": 3 * MIB,
-    }
+    assert content.evict(PurePath("music/song")) == Freed(0, 0, 3 * MIB)
     content.unpin(PurePath("music"))
-    assert content.evict(PurePath("music")) == {
-        "freed_bytes": 3 * MIB,
-        "pending_bytes": 0,
-        "pinned_bytes": 0,
-    }
+    assert content.evict(PurePath("music")) == Freed(3 * MIB, 0, 0)
     assert song(album) == 0
 
 
@@ -85,7 +76,7 @@ def test_what_no_cloud_has_is_not_evicted(device: Device) -> None:
     away = [cloud.rename(cloud.with_name(f"{cloud.name} away")) for cloud in device.clouds]
     device.write("new", b"new" * 1000)
     found = device.volume.content.evict(PurePath("new"))
-    assert found == {"freed_bytes": 0, "pending_bytes": 3000, "pinned_bytes": 0}
+    assert found == Freed(0, 3000, 0)
     assert device.read("new") == b"new" * 1000
     for cloud, folder in zip(device.clouds, away, strict=True):
         folder.rename(cloud)
@@ -112,7 +103,7 @@ def test_more_than_there_is_room_for_is_refused(album: Device) -> None:
         content.pin(PurePath("music"))
     assert "6,000 are pinned already and at most 2,516,582 may be" in str(caught.value)
     assert "cache_bytes" in str(caught.value)
-    assert [one["path"] for one in content.pins()] == ["beside"]
+    assert [one.path for one in content.pins()] == ["beside"]
     content.pin(PurePath("beside"))  # it is already
 
 

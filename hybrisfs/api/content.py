@@ -1,0 +1,233 @@
+"""What of the content of a volume is on this device, and looking at it without a mount."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, TypeAlias
+
+from msgspec import Meta
+
+from hybrisfs.api.request import Folder, LongRequest, Moved, Record, Request, Seconds, Text
+
+__all__ = [
+    "Entry",
+    "EvictRequest",
+    "EvictedPath",
+    "EvictedPaths",
+    "FilePart",
+    "FileReadRequest",
+    "FolderListRequest",
+    "FolderPage",
+    "Freed",
+    "ListedPin",
+    "Measured",
+    "Paths",
+    "Pin",
+    "PinListRequest",
+    "PinRequest",
+    "PinnedPath",
+    "PinnedPaths",
+    "Pins",
+    "UnpinRequest",
+    "VolumePath",
+]
+
+
+Folders: TypeAlias = Annotated[list[Folder], Meta(max_length=256, description="a list of absolute paths")]
+
+
+# -- pins. Paths of requests are absolute, below where a volume is mounted. ------------------------------
+
+
+class VolumePath(Record):
+    """A file or folder that a command is about."""
+
+    path: str
+    """As it was given."""
+    volume: str
+    """The volume that it is in."""
+
+
+class Measured(Record):
+    """How much is below a file or folder."""
+
+    files: int
+    bytes: int
+    missing_bytes: int
+    """What of that is not on this device."""
+
+
+class PinnedPath(Measured):
+    """A file or folder that is kept on this device."""
+
+    path: str
+    """As it was given."""
+    volume: str
+    """The volume that it is in."""
+
+
+class PinnedPaths(Record):
+    """What was pinned."""
+
+    paths: list[PinnedPath]
+    done: bool
+    """All of it is on this device."""
+    problem: str | None
+    """Why not, if that was waited for."""
+
+
+class PinRequest(LongRequest[PinnedPaths, Moved]):
+    """Keep files and folders on this device."""
+
+    command: ClassVar = "pin"
+
+    paths: Folders
+    wait: bool = False
+    """Answer when all of it is here."""
+    timeout: Seconds | None = None
+    """Wait no longer than that."""
+
+
+class Paths(Record):
+    """Files and folders that a command was about."""
+
+    paths: list[VolumePath]
+
+
+class UnpinRequest(Request[Paths]):
+    """Let files and folders be evicted again."""
+
+    command: ClassVar = "unpin"
+
+    paths: Folders
+
+
+class Pin(Measured):
+    """A file or folder that is pinned itself."""
+
+    path: str
+    """Relative to the root of the volume."""
+
+
+class ListedPin(Measured):
+    """One of the pins of all volumes."""
+
+    path: str | None
+    """Where it is on this device; None while its volume is not mounted."""
+    volume: str
+    inside: str
+    """Where it is in the volume."""
+
+
+class Pins(Record):
+    """What is pinned in all volumes."""
+
+    pins: list[ListedPin]
+
+
+class PinListRequest(Request[Pins]):
+    """What is pinned."""
+
+    command: ClassVar = "pin list"
+
+
+class Freed(Record):
+    """What became of the local copy of a file or folder."""
+
+    freed_bytes: int
+    pending_bytes: int
+    """Kept, as the clouds do not have it yet."""
+    pinned_bytes: int
+    """Kept, as it is pinned."""
+
+
+class EvictedPath(Freed):
+    """The same with its name."""
+
+    path: str
+    """As it was given."""
+    volume: str
+    """The volume that it is in."""
+
+
+class EvictedPaths(Record):
+    """Files and folders whose local copies were given up."""
+
+    paths: list[EvictedPath]
+
+
+class EvictRequest(Request[EvictedPaths]):
+    """Give up the local copies of files and folders."""
+
+    command: ClassVar = "evict"
+
+    paths: Folders
+
+
+# -- looking. Paths are relative to the root of the volume. ----------------------------------------------
+
+
+class Entry(Record):
+    """What a folder holds."""
+
+    name: str
+    kind: str
+    """file, folder, link or other."""
+    size: int
+    """In bytes."""
+    modified: float
+    """In seconds since the epoch."""
+    state: str | None
+    """Where the content of a file is: see `filesystem.residency`."""
+    pinned: str
+    """Whether it is pinned, and why: see `filesystem.hoard`."""
+    conflict: str | None
+    """What it would be called, if it has a conflict name."""
+
+
+class FolderPage(Record):
+    """A page of what is in a folder."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    entries: list[Entry]
+    more: bool
+    """Others follow the last one."""
+
+
+class FolderListRequest(Request[FolderPage], kw_only=True):
+    """What is in a folder, sorted by the bytes of the names."""
+
+    command: ClassVar = "folder list"
+
+    name: Text | None = None
+    path: Text
+    after: Text | None = None
+    """Only what sorts behind that name."""
+    limit: int | None = None
+    """How many."""
+
+
+class FilePart(Record):
+    """A part of a file."""
+
+    name: str
+    """Of the volume."""
+    size: int
+    """Of the whole file, in bytes."""
+    offset: int
+    base64: bytes
+    """The part; as base64 in the message."""
+
+
+class FileReadRequest(Request[FilePart], kw_only=True):
+    """Read a part of a file."""
+
+    command: ClassVar = "file read"
+
+    name: Text | None = None
+    path: Text
+    offset: int | None = None
+    """Where it begins, in bytes; None: at the beginning."""
+    length: int | None = None
+    """How many bytes."""
