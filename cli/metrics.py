@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from hybrisfs.api.figures import MetricsRequest
 from hybrisfs.client import CONTENT_TYPE, Client, HybrisError
 
 _PATIENCE: Final = 10.0  # seconds that a client may take to ask
@@ -29,7 +30,7 @@ def metrics(port: int | None) -> None:
     """
     if port is None:
         with Client.connect() as client:
-            click.echo(client.exchange("metrics")["text"], nl=False)
+            click.echo(client.call(MetricsRequest()).text, nl=False)
         return
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
@@ -44,7 +45,7 @@ def scrape(connect: Callable[[], Client] = lambda: Client.connect(start=False)) 
     """The status, type and body of an answer: 503 while the daemon does not run."""
     try:
         with connect() as client:
-            return 200, CONTENT_TYPE, str(client.exchange("metrics")["text"])
+            return 200, CONTENT_TYPE, client.call(MetricsRequest()).text
     except HybrisError as error:
         return 503, "text/plain; charset=utf-8", f"{error}\n"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TextIO
 
 import click
 
-from cli.output import json_option, print_json, shown
+from cli.output import json_option, show, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
 from cli.progress import progress_bar
+from hybrisfs.api.recovery import Recovered, RecoverRequest
 from hybrisfs.client import Client
 
 
@@ -43,24 +45,25 @@ def recover(
     One cloud is enough to find the others; name all that you know. Their secrets must be on this machine. It
     becomes a machine of the volume like any other; nothing is deleted anywhere.
     """
-    arguments = {
-        "clouds": list(clouds),
-        "passphrase": read_passphrase(file),
-        "own_name": own_name,
-        "as_name": as_name,
-        "incomplete": incomplete,
-    }
-    with Client.connect() as client, progress_bar("steps") as show:
-        facts = client.exchange("recover", arguments, lambda said: show(said["doing"], 0, 0))
-    if as_json:
-        print_json(facts)
-        return
-    name = shown(facts["volume"]["name"])
-    click.echo(f"This machine belongs to the volume {name} now.")
-    for url in facts["missing"]:
-        click.echo(f"Not reached: {shown(url)}")
-    if not facts["agreed"]:
-        click.echo("Too few clouds have the same recovery kit: compare what you find with what you expect.")
-    click.echo(f"Next: hybrisfs mount {name} DIR")
-    click.echo("Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show).")
-    click.echo("Machines that are lost for good: hybrisfs device list, hybrisfs device remove NAME.")
+    asked = RecoverRequest(
+        clouds=list(clouds),
+        passphrase=read_passphrase(file),
+        own_name=own_name,
+        as_name=as_name,
+        incomplete=incomplete,
+    )
+    with Client.connect() as client, progress_bar("steps") as bar:
+        facts = client.call(asked, lambda said: bar(said.doing, 0, 0))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: Recovered) -> Iterator[str]:
+    name = shown(facts.volume.name)
+    yield f"This machine belongs to the volume {name} now."
+    for url in facts.missing:
+        yield f"Not reached: {shown(url)}"
+    if not facts.agreed:
+        yield "Too few clouds have the same recovery kit: compare what you find with what you expect."
+    yield f"Next: hybrisfs mount {name} DIR"
+    yield "Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show)."
+    yield "Machines that are lost for good: hybrisfs device list, hybrisfs device remove NAME."

@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import click
+from msgspec import UNSET
 
-from cli.output import columns, json_option, print_json, shown
+from cli import output
+from cli.output import columns, json_option, shown
 from cli.passphrase import passphrase_file_option, read_passphrase
 from cli.volume_name import complete_volumes, volume_option
-from hybrisfs.client import Client, Message
+from hybrisfs.api.recovery import (
+    Kit,
+    Kits,
+    MadeKit,
+    RecoveryMakeRequest,
+    RecoveryRemoveRequest,
+    RecoveryShowRequest,
+    RemovedKit,
+)
+from hybrisfs.client import Client
 
 _HTML: Final = (".html", ".htm")
 
@@ -49,31 +61,29 @@ def make(name: str | None, ask: bool, file: TextIO | None, page: Path | None, as
     Clouds that cannot be reached now get the kit later.
     """
     passphrase = read_passphrase(file, twice=True) if ask or file is not None else None
-    facts, pages = make_kit(name, passphrase)
-    if as_json:
-        print_json(facts)
-    else:
-        explain_kit(facts)
+    kit, pages = make_kit(name, passphrase)
+    output.show(kit, as_json, describe_kit)
     if page is not None:
         write_page(page, pages)
         click.echo(f"Print {shown(str(page))} and write the passphrase on it.", err=True)
 
 
-def make_kit(name: str | None, passphrase: str | None) -> tuple[Message, dict[str, str]]:
-    """A new kit, with a drawn passphrase if none is given: the facts, and pages to be printed by format."""
+def make_kit(name: str | None, passphrase: str | None) -> tuple[MadeKit, dict[str, str]]:
+    """A new kit, with a drawn passphrase if none is given, and pages to be printed by format."""
     with Client.connect() as client:
-        facts = client.exchange("recovery make", {"name": name, "passphrase": passphrase})
-    return facts, facts.pop("pages")
+        kit = client.call(RecoveryMakeRequest(name, passphrase))
+    pages, kit.pages = kit.pages or {}, UNSET
+    return kit, pages
 
 
-def explain_kit(facts: Message) -> None:
-    """Show a new kit's passphrase, and which clouds have the kit."""
-    click.echo(f"Recovery kit {facts['kit'][:8]} of the volume {shown(facts['name'])}.")
-    if "passphrase" in facts:
-        click.echo("\nIts passphrase, which is shown this once:\n")
-        click.echo(f"  {click.style(facts['passphrase'], bold=True)}\n")
-        click.echo(f"It is as hard to guess as a random number of {facts['bits']} bits.")
-    _say_where(facts)
+def describe_kit(kit: MadeKit) -> Iterator[str]:
+    """A new kit's passphrase, and which clouds have the kit."""
+    yield f"Recovery kit {kit.kit[:8]} of the volume {shown(kit.name)}."
+    if kit.passphrase is not UNSET:
+        yield "\nIts passphrase, which is shown this once:\n"
+        yield f"  {click.style(kit.passphrase, bold=True)}\n"
+        yield f"It is as hard to guess as a random number of {kit.bits} bits."
+    yield from _where(kit)
 
 
 def write_page(page: Path, pages: dict[str, str]) -> None:
@@ -89,14 +99,14 @@ def _write(path: Path, text: str) -> None:
         raise click.ClickException(f"The page was not written, the kit was made: {error}") from error
 
 
-def _say_where(kit: dict[str, Any]) -> None:
-    lacking = [one for one in kit["clouds"] if one["state"] != "complete"]
+def _where(kit: Kit) -> Iterator[str]:
+    lacking = [one for one in kit.clouds if one.state != "complete"]
     if not lacking:
-        click.echo("All clouds have the kit.")
+        yield "All clouds have the kit."
         return
-    names = ", ".join(f"{shown(one['name'])} ({one['state']})" for one in lacking)
-    click.echo(f"These clouds do not have the kit yet, and get it when they can be reached: {names}.")
-    click.echo("hybrisfs recovery show tells when they have.")
+    names = ", ".join(f"{shown(one.name)} ({one.state})" for one in lacking)
+    yield f"These clouds do not have the kit yet, and get it when they can be reached: {names}."
+    yield "hybrisfs recovery show tells when they have."
 
 
 @recovery.command(epilog="\b\nExample:\n  hybrisfs recovery show --json")
@@ -108,34 +118,33 @@ def show(name: str | None, as_json: bool) -> int:
     Exit code 1 when there is none, or a cloud lacks one.
     """
     with Client.connect() as client:
-        facts = client.exchange("recovery show", {"name": name})
-    kits = facts["kits"]
-    code = 0 if kits and all(kit["complete"] for kit in kits) else 1
-    if as_json:
-        print_json(facts)
-        return code
-    if not kits:
-        click.echo("There is no recovery kit: if all machines are lost, so is the volume.")
-        click.echo("Next: hybrisfs recovery make --page kit.html")
-        return code
+        facts = client.call(RecoveryShowRequest(name))
+    output.show(facts, as_json, _describe_kits)
+    return 0 if facts.kits and all(kit.complete for kit in facts.kits) else 1
+
+
+def _describe_kits(facts: Kits) -> Iterator[str]:
+    if not facts.kits:
+        yield "There is no recovery kit: if all machines are lost, so is the volume."
+        yield "Next: hybrisfs recovery make --page kit.html"
+        return
     rows = [["KIT", "MADE", "USED", "CLOUD", "STATE"]]
-    for kit in kits:
-        cells = [kit["kit"][:8], _when(kit["created"]), "yes" if kit["used"] else "no"]
-        for cloud in kit["clouds"]:
-            rows.append([*cells, shown(cloud["name"]), cloud["state"]])
+    for kit in facts.kits:
+        cells = [kit.kit[:8], _when(kit.created), "yes" if kit.used else "no"]
+        for cloud in kit.clouds:
+            rows.append([*cells, shown(cloud.name), cloud.state])
             cells = ["", "", ""]
-    click.echo("\n".join(columns(rows, indent="")))
-    for kit in kits:
-        if kit.get("made_by"):
-            click.echo(f"{kit['kit'][:8]} was made by {shown(kit['made_by'])}.")
-        if kit["used"]:
-            click.echo(f"A machine was recovered by {kit['kit'][:8]}: make a new kit, then remove this one.")
-        elif kit.get("unsigned"):
-            click.echo(
-                f"{kit['kit'][:8]} is of an earlier version, and any machine could overwrite it: "
+    yield from columns(rows, indent="")
+    for kit in facts.kits:
+        if kit.made_by:
+            yield f"{kit.kit[:8]} was made by {shown(kit.made_by)}."
+        if kit.used:
+            yield f"A machine was recovered by {kit.kit[:8]}: make a new kit, then remove this one."
+        elif kit.unsigned:
+            yield (
+                f"{kit.kit[:8]} is of an earlier version, and any machine could overwrite it: "
                 "make a new kit, then remove this one."
             )
-    return code
 
 
 def _when(seconds: int) -> str:
@@ -156,11 +165,12 @@ def remove(kit: str, name: str | None, yes: bool, as_json: bool) -> None:
     if sys.stdin.isatty() and not yes:
         click.confirm(f"Remove the recovery kit {shown(kit)} for good?", abort=True, err=True)
     with Client.connect() as client:
-        facts = client.exchange("recovery remove", {"name": name, "kit": kit})
-    if as_json:
-        print_json(facts)
-        return
-    click.echo(f"The recovery kit {facts['kit'][:8]} opens nothing any more that is written from now on.")
-    if facts["left"]:
-        names = ", ".join(shown(one) for one in facts["left"])
-        click.echo(f"These clouds may keep it, since they could not be reached: {names}.")
+        facts = client.call(RecoveryRemoveRequest(name=name, kit=kit))
+    output.show(facts, as_json, _describe_removed)
+
+
+def _describe_removed(facts: RemovedKit) -> Iterator[str]:
+    yield f"The recovery kit {facts.kit[:8]} opens nothing any more that is written from now on."
+    if facts.left:
+        names = ", ".join(shown(one) for one in facts.left)
+        yield f"These clouds may keep it, since they could not be reached: {names}."

@@ -11,7 +11,7 @@ import click
 from cli.device import invite as invite_device
 from cli.output import columns, count, json_option, print_json, quoted, shown
 from cli.paths import complete_directories
-from cli.recovery import explain_kit, make_kit, write_page
+from cli.recovery import describe_kit, make_kit, write_page
 from cli.secrets import ask_secrets
 from hybrisfs.api.mounts import MountRequest
 from hybrisfs.api.places import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest
@@ -259,14 +259,13 @@ def _free_file(name: str) -> str:
 
 
 def _make_kit(name: str, page: Path, as_json: bool) -> Message:
-    facts, pages = make_kit(name, None)
+    made, pages = make_kit(name, None)
     if not as_json:
-        click.echo("")
-        explain_kit(facts)
+        click.echo("\n".join(["", *describe_kit(made)]))
     write_page(page, pages)
     if not as_json:
         click.echo(f"Print {shown(str(page))}, and write the passphrase on it by hand, now.")
-    return {**facts, "page": str(page)}
+    return {**message_of(made), "page": str(page)}
 
 
 def _install_service(as_json: bool) -> Message:

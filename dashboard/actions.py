@@ -8,39 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from hybrisfs.api.request import LongRequest, Request
+from hybrisfs.api.content import EvictRequest, PinRequest, UnpinRequest
+from hybrisfs.api.decisions import (
+    ConflictsKeepAllRequest,
+    ConflictsKeepRequest,
+    DeletionsAcceptRequest,
+    DeletionsUndoRequest,
+)
+from hybrisfs.api.request import LongRequest, Request, message_of
 from hybrisfs.api.status import StatusRequest
+from hybrisfs.api.transfers import LimitRequest, PauseRequest, ResumeRequest
+from hybrisfs.api.volumes import VolumeSetRequest
 from hybrisfs.client import Client, HybrisError, Message, UsageError
 
-__all__ = ["ACTIONS", "Action", "ask", "ask_plainly", "perform"]
+__all__ = ["ACTIONS", "Action", "AnyRequest", "ask", "perform"]
 
 _Answer = TypeVar("_Answer")
 
 
+AnyRequest: TypeAlias = Request[Any] | LongRequest[Any, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A command of the daemon, the arguments that the page may give it, and whether it is about a path that
+    """A request to the daemon, the arguments that the page may give it, and whether it is about a path that
     the daemon wants to know below the mount."""
 
-    command: str
+    request: type[Request[Any]] | type[LongRequest[Any, Any]]
     arguments: tuple[str, ...] = ()
     mounted_path: bool = False
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
-    "pause": Action("pause", ("seconds",)),
-    "resume": Action("resume"),
-    "limit": Action("limit", ("up", "down", "on_metered")),
-    "keep": Action("conflicts keep", ("path",)),
-    "keep-all": Action("conflicts keep-all", ("path",)),
-    "accept-deletion": Action("deletions accept", ("id",)),
-    "undo-deletion": Action("deletions undo", ("id",)),
-    "pin": Action("pin", mounted_path=True),
-    "unpin": Action("unpin", mounted_path=True),
-    "evict": Action("evict", mounted_path=True),
-    "stale-reads": Action("volume set", ("stale_reads",)),
+    "pause": Action(PauseRequest, ("seconds",)),
+    "resume": Action(ResumeRequest),
+    "limit": Action(LimitRequest, ("up", "down", "on_metered")),
+    "keep": Action(ConflictsKeepRequest, ("path",)),
+    "keep-all": Action(ConflictsKeepAllRequest, ("path",)),
+    "accept-deletion": Action(DeletionsAcceptRequest, ("id",)),
+    "undo-deletion": Action(DeletionsUndoRequest, ("id",)),
+    "pin": Action(PinRequest, mounted_path=True),
+    "unpin": Action(UnpinRequest, mounted_path=True),
+    "evict": Action(EvictRequest, mounted_path=True),
+    "stale-reads": Action(VolumeSetRequest, ("stale_reads",)),
 }
 
 
@@ -49,12 +61,6 @@ def ask(request: Request[_Answer] | LongRequest[_Answer, Any]) -> _Answer:
     HybrisError."""
     with Client.connect(start=False) as client:
         return client.call(request)
-
-
-def ask_plainly(command: str, arguments: Message | None = None) -> Message:
-    """The same with messages instead of records."""
-    with Client.connect(start=False) as client:
-        return client.exchange(command, arguments)
 
 
 def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
@@ -67,8 +73,10 @@ def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
     if unknown:
         raise UsageError(f"{unknown[0][:80]!r} means nothing here")
     if action.mounted_path:
-        return ask_plainly(action.command, {"paths": [_below_mount(volume, given.get("path"))]})
-    return ask_plainly(action.command, {"name": volume, **given})
+        arguments: Message = {"paths": [_below_mount(volume, given.get("path"))]}
+    else:
+        arguments = {"name": volume, **given}
+    return message_of(ask(action.request.read(arguments)))
 
 
 def _below_mount(volume: str, path: object) -> str:

@@ -32,13 +32,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from dashboard.actions import ask, ask_plainly, perform
+from dashboard.actions import AnyRequest, ask, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from hybrisfs.api.clouds import CloudListRequest
 from hybrisfs.api.content import FileReadRequest, FolderListRequest
 from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
 from hybrisfs.api.events import EventsRequest
+from hybrisfs.api.figures import CostRequest, HistoryRequest, TrafficRequest
+from hybrisfs.api.recovery import Kit, RecoveryShowRequest
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import AnyVolume, StatusRequest, UnusableVolume
 from hybrisfs.api.versions import VersionsListRequest, VersionsRemovedRequest, VersionsRestoreRequest
@@ -51,7 +53,12 @@ _PAGE: Final = 100  # names or conflicts in one answer
 _EVENTS: Final = 200  # the latest
 _PAST: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
-_PLAIN: Final = {"traffic": "traffic", "cost": "cost"}
+_PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
+    "clouds": CloudListRequest,
+    "traffic": TrafficRequest,
+    "cost": CostRequest,
+    "deletions": DeletionsListRequest,
+}
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
 
 
@@ -103,13 +110,10 @@ class Api:
     def _facts(self, request: Request) -> Message:
         name, what = request.path_params["name"], request.path_params["what"]
         if what in _PLAIN:
-            return ask_plainly(_PLAIN[what], {"name": name})
-        if what == "clouds":
-            return message_of(ask(CloudListRequest(name)))
-        if what == "deletions":
-            return message_of(ask(DeletionsListRequest(name)))
+            return message_of(ask(_PLAIN[what](name)))
         if what == "history":
-            return ask_plainly("history", {"name": name, "span": request.query_params.get("span", "hour")})
+            span = request.query_params.get("span", "hour")
+            return message_of(ask(HistoryRequest(name=name, span=span)))
         if what == "events":
             return {"events": message_of(ask(EventsRequest(name, limit=_EVENTS)).events)}
         if what == "conflicts":
@@ -118,7 +122,7 @@ class Api:
                 raise UsageError("first must be a number")
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
         if what == "recovery":
-            return {"kits": [_kit(one) for one in ask_plainly("recovery show", {"name": name})["kits"]]}
+            return {"kits": [_kit(one) for one in ask(RecoveryShowRequest(name)).kits]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
 
     def _folder(self, request: Request, body: Message) -> Message:
@@ -250,15 +254,14 @@ def _inside(body: Message) -> str:
     return path
 
 
-def _kit(kit: Message) -> Message:
+def _kit(kit: Kit) -> Message:
     """What the page shows of a recovery kit."""
-    clouds = [{"name": one["name"], "state": one["state"]} for one in kit["clouds"]]
     return {
-        "kit": kit["kit"][:8],
-        "created": kit["created"],
-        "used": kit["used"],
-        "clouds": clouds,
-        "complete": kit["complete"],
+        "kit": kit.kit[:8],
+        "created": kit.created,
+        "used": kit.used,
+        "clouds": [{"name": one.name, "state": one.state} for one in kit.clouds],
+        "complete": kit.complete,
     }
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from hybrisfs.api.maintenance import RepairRequest, ScrubRequest
+from hybrisfs.api.request import LongRequest, Moved, Step, message_of
+from hybrisfs.api.status import SyncRequest
 from hybrisfs.client import Client, HybrisError, Message, UsageError
 
 __all__ = ["Jobs"]
 
-_KINDS: Final = {"scrub": ("sample",), "repair": (), "sync": ()}
+_Request: TypeAlias = LongRequest[Any, Step] | LongRequest[Any, Moved]
+_KINDS: Final[Mapping[str, tuple[str, ...]]] = {"scrub": ("sample",), "repair": (), "sync": ()}
 _RUNNING_AT_ONCE: Final = 4
 _REMEMBERED: Final = 20
 _MAX_PROBLEMS: Final = 100
@@ -43,6 +48,7 @@ class Jobs:
         """Begin a job and return its number. Raises HybrisError."""
         if kind not in _KINDS or any(one not in _KINDS[kind] for one in arguments):
             raise UsageError(f"the page cannot begin {kind[:80]!r}")
+        request = _request(kind, {"name": volume, **arguments})
         client = Client.connect(start=False)
         with self._lock:
             running = [one for one in self._jobs.values() if one.state == "running"]
@@ -54,8 +60,6 @@ class Jobs:
             job = _Job(next(self._numbers), kind, volume, client)
             self._jobs[job.number] = job
             self._forget_old()
-        wait = {"wait": True} if kind == "sync" else {}
-        request = {"name": volume, **wait, **arguments}
         threading.Thread(target=self._run, args=(job, request), name=f"job {job.number}", daemon=True).start()
         return job.number
 
@@ -64,15 +68,15 @@ class Jobs:
         for number in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
             del self._jobs[number]
 
-    def _run(self, job: _Job, request: Message) -> None:
-        def progress(step: Message) -> None:
+    def _run(self, job: _Job, request: _Request) -> None:
+        def progress(step: Moved) -> None:
             with self._lock:
-                job.stage = str(step.get("stage", ""))
-                job.done, job.total = int(step.get("done", 0)), int(step.get("total", 0))
+                job.stage = step.stage if isinstance(step, Step) else ""
+                job.done, job.total = step.done, step.total
 
         try:
             with job.client:
-                result = job.client.exchange(job.kind, request, progress)
+                result = message_of(job.client.call(request, progress))
         except HybrisError as error:
             with self._lock:
                 if job.state == "running":
@@ -120,6 +124,15 @@ class Jobs:
                 }
                 for one in sorted(self._jobs.values(), key=lambda one: -one.number)
             ]
+
+
+def _request(kind: str, arguments: Message) -> _Request:
+    """Raises UsageError."""
+    if kind == "scrub":
+        return ScrubRequest.read(arguments)
+    return (
+        RepairRequest.read(arguments) if kind == "repair" else SyncRequest.read({"wait": True, **arguments})
+    )
 
 
 def _bounded(result: Message) -> dict[str, Any]:

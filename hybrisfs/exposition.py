@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from hybrisfs.api.status import AnyVolume, Status, UnusableVolume, VolumeStatus
+from hybrisfs.dispersal.traffic import CloudTraffic
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
@@ -67,7 +68,7 @@ class _Metrics:
         return "".join(f"{line}\n" for metric in self._metrics.values() for line in metric.lines())
 
 
-def exposition(facts: Status, traffic: Mapping[str, Sequence[Mapping[str, Any]]], now: float) -> str:
+def exposition(facts: Status, traffic: Mapping[str, Sequence[CloudTraffic]], now: float) -> str:
     """The metrics of all volumes: *facts* is what `status` answers, *traffic* the clouds of each open volume
     by its name, *now* in seconds since the epoch."""
     metrics = _Metrics()
@@ -113,15 +114,23 @@ def _describe_volume(metrics: _Metrics, volume: AnyVolume, now: float) -> None:
             metrics.gauge("device_silent_seconds", max(0.0, now - device.seen), text, **labels)
 
 
-def _describe_traffic(metrics: _Metrics, volume: str, cloud: Mapping[str, Any]) -> None:
-    labels = {"volume": volume, "cloud": str(cloud["name"])}
-    for kind in ("put", "get", "list", "delete"):
-        metrics.counter("cloud_requests_total", cloud[kind], "Requests, as billed.", **labels, kind=kind)
-    metrics.counter("cloud_failures_total", cloud["failed"], "Requests that failed.", **labels)
-    for direction, key in (("sent", "up"), ("received", "down")):
-        metrics.counter("cloud_bytes_total", cloud[key], "Bytes moved.", **labels, direction=direction)
-    for operation, count, seconds in (("get", "reads", "read_seconds"), ("put", "writes", "write_seconds")):
+def _describe_traffic(metrics: _Metrics, volume: str, cloud: CloudTraffic) -> None:
+    labels, counted = {"volume": volume, "cloud": cloud.name}, cloud.counters
+    for kind, number in (
+        ("put", counted.put),
+        ("get", counted.get),
+        ("list", counted.list),
+        ("delete", counted.delete),
+    ):
+        metrics.counter("cloud_requests_total", number, "Requests, as billed.", **labels, kind=kind)
+    metrics.counter("cloud_failures_total", counted.failed, "Requests that failed.", **labels)
+    for direction, number in (("sent", counted.up), ("received", counted.down)):
+        metrics.counter("cloud_bytes_total", number, "Bytes moved.", **labels, direction=direction)
+    for operation, count, seconds in (
+        ("get", counted.reads, counted.read_seconds),
+        ("put", counted.writes, counted.write_seconds),
+    ):
         text = "Small requests that were answered; divide their seconds by it."
-        metrics.counter("cloud_small_requests_total", cloud[count], text, **labels, kind=operation)
+        metrics.counter("cloud_small_requests_total", count, text, **labels, kind=operation)
         text = "What the small requests that were answered took."
-        metrics.counter("cloud_small_request_seconds_total", cloud[seconds], text, **labels, kind=operation)
+        metrics.counter("cloud_small_request_seconds_total", seconds, text, **labels, kind=operation)

@@ -123,6 +123,17 @@ def test_the_environment_is_read_in_one_place() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("package", ["cli", "dashboard"])
+def test_the_daemon_is_asked_by_records_only(package: str) -> None:
+    wrong = [
+        f"{name_of(module)}: {ast.unparse(node)}"
+        for module in modules(package)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("client.exchange")
+    ]
+    assert wrong == []
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hybrisfs.api.status import DaemonStatus, Status, UnusableVolume
+from hybrisfs.dispersal.traffic import CloudTraffic, Counters
 from hybrisfs.exposition import exposition
 from tests.facts import status_of
 
@@ -28,16 +29,12 @@ VOLUME = status_of(
     ],
 )
 BROKEN = UnusableVolume(name="broken", last_error="", missing_mount=None)
-TRAFFIC = {
-    'na"me\n\\': [
-        {
-            "name": "amber",
-            **dict.fromkeys(("put", "get", "list", "delete", "failed", "up", "down", "reads", "writes"), 7),
-            "read_seconds": 0.5,
-            "write_seconds": 1.5,
-        }
-    ]
-}
+COUNTERS = Counters(
+    **dict.fromkeys(("put", "get", "list", "delete", "failed", "up", "down", "reads", "writes"), 7),
+    read_seconds=0.5,
+    write_seconds=1.5,
+)
+TRAFFIC = {'na"me\n\\': [CloudTraffic(0, "amber", "ok", COUNTERS, [])]}
 
 
 def lines() -> list[str]:

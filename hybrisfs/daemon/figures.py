@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
+from hybrisfs.api import figures as api
 from hybrisfs.api.clouds import Cloud
+from hybrisfs.api.request import Handler, extended
 from hybrisfs.api.status import Status
-from hybrisfs.daemon import arguments as read
-from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.recorder import Recorder
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.dispersal.counting import Use
@@ -19,7 +17,6 @@ from hybrisfs.errors import UsageError
 from hybrisfs.exposition import exposition
 from hybrisfs.history.cloud import SPANS, Month
 from hybrisfs.prices import Prices, bill, load_prices, looked_up, provider_of
-from hybrisfs.wire import Message
 
 __all__ = ["FigureCommands"]
 
@@ -32,70 +29,72 @@ class FigureCommands:
         self._slots = slots
         self._recorder = recorder
         self._status = status
-        self.commands: dict[str, Callable[[Message, Progress], Message]] = {
-            "traffic": self._traffic,
-            "history": self._history,
-            "cost": self._cost,
-            "metrics": self._metrics,
-        }
+        self.commands: dict[str, Handler] = dict(
+            [
+                api.TrafficRequest.answered_by(self._traffic),
+                api.HistoryRequest.answered_by(self._history),
+                api.CostRequest.answered_by(self._cost),
+                api.MetricsRequest.answered_by(self._metrics),
+            ]
+        )
 
-    def _volume(self, arguments: Message) -> OpenVolume:
-        return self._slots.get(read.optional_text(arguments, "name")).open()
-
-    def _traffic(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
+    def _traffic(self, asked: api.TrafficRequest) -> api.Traffic:
+        volume = self._slots.get(asked.name).open()
         clouds = [
-            {
-                "name": one.name,
-                "state": one.state,
-                "up": one.counters.up,
-                "down": one.counters.down,
-                "transfers": [asdict(transfer) for transfer in one.transfers],
-            }
+            api.CloudTraffic(
+                name=one.name,
+                state=one.state,
+                up=one.counters.up,
+                down=one.counters.down,
+                transfers=[api.Transfer(**asdict(transfer)) for transfer in one.transfers],
+            )
             for one in volume.clouds.traffic()
         ]
-        return {"name": volume.name, "now": time.monotonic(), "clouds": clouds}
+        return api.Traffic(volume.name, time.monotonic(), clouds)
 
-    def _history(self, arguments: Message, _: Progress) -> Message:
-        volume, span = self._volume(arguments), read.text(arguments, "span")
-        if span not in SPANS:
+    def _history(self, asked: api.HistoryRequest) -> api.VolumeSeries:
+        name = self._slots.get(asked.name).open().name
+        if asked.span not in SPANS:
             raise UsageError(f"span is one of {' and '.join(SPANS)}")
-        return {"name": volume.name, "span": span, **self._recorder.series(volume.name, span)}
+        series = self._recorder.series(name, asked.span)
+        return extended(api.VolumeSeries, series, name=name, span=asked.span)
 
-    def _metrics(self, _: Message, __: Progress) -> Message:
+    def _metrics(self, _: api.MetricsRequest) -> api.Metrics:
         traffic = {
-            slot.name: [{"name": one.name, **asdict(one.counters)} for one in slot.volume.clouds.traffic()]
+            slot.name: slot.volume.clouds.traffic()
             for slot in self._slots.opened()
             if slot.volume is not None
         }
-        return {"text": exposition(self._status(), traffic, time.time())}
+        return api.Metrics(exposition(self._status(), traffic, time.time()))
 
-    def _cost(self, arguments: Message, _: Progress) -> Message:
-        volume = self._volume(arguments)
+    def _cost(self, asked: api.CostRequest) -> api.Cost:
+        volume = self._slots.get(asked.name).open()
         months, prices = self._recorder.months(volume.name), load_prices()
         clouds = [_charged(one, months.get(one.number, []), prices) for one in volume.clouds.all()]
-        return {
-            "name": volume.name,
-            "month": time.strftime("%Y-%m"),
-            "currency": "USD",
-            "looked_up": looked_up(),
-            "clouds": clouds,
-            "total": sum(one["bill"]["total"] for one in clouds if one["bill"] is not None),
-        }
+        return api.Cost(
+            name=volume.name,
+            month=time.strftime("%Y-%m"),
+            currency="USD",
+            looked_up=looked_up(),
+            clouds=clouds,
+            total=sum(one.bill.total for one in clouds if one.bill is not None),
+        )
 
 
-def _charged(cloud: Cloud, months: list[Month], prices: Mapping[str, Prices]) -> dict[str, Any]:
-    """What one cloud costs. Storage is that of the whole volume for a whole month, as it is now; requests and
-    bytes are those of this device so far."""
+def _charged(cloud: Cloud, months: list[Month], prices: Mapping[str, Prices]) -> api.CloudCost:
     now = time.strftime("%Y-%m")
     use = next((one.use for one in months if one.name == now), Use())
     provider = provider_of(cloud.url)
     charged = None if provider is None else bill(use, cloud.bytes, prices[provider])
-    return {
-        "name": cloud.name,
-        "provider": provider,
-        "stored": cloud.bytes,
-        "use": asdict(use),
-        "bill": None if charged is None else {**asdict(charged), "total": charged.total},
-        "before": [{"month": one.name, "use": asdict(one.use)} for one in months if one.name != now],
-    }
+    return api.CloudCost(
+        name=cloud.name,
+        provider=provider,
+        stored=cloud.bytes,
+        use=_told(use),
+        bill=None if charged is None else api.Bill(**asdict(charged), total=charged.total),
+        before=[api.Month(one.name, _told(one.use)) for one in months if one.name != now],
+    )
+
+
+def _told(use: Use) -> api.Use:
+    return api.Use(**asdict(use))

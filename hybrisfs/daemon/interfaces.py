@@ -15,6 +15,7 @@ from hybrisfs.api.maintenance import Check, Dropped, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.api.pairing import Admission, Invitation
 from hybrisfs.api.places import SecretsOfPlace, TriedPlace
+from hybrisfs.api.recovery import Kit, MadeKit, RemovedKit
 from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.transfers import Transfers
@@ -208,15 +209,13 @@ class TransferControl(Protocol):
 
 
 class RecoveryControl(Protocol):
-    """The recovery kits of a volume; each has "kit", "created", "used", "clouds" (with "state") and
-    "complete"."""
+    """The recovery kits of a volume."""
 
-    def make(self, passphrase: str | None) -> dict[str, Any]:
-        """With "pages" ("html" and "text") and, when *passphrase* is None, "passphrase" and its "bits"."""
+    def make(self, passphrase: str | None) -> MadeKit:
+        """With a passphrase that is drawn when it is None."""
 
-    def all(self) -> list[dict[str, Any]]: ...
-    def remove(self, which: str) -> dict[str, Any]:
-        """Its id ("kit"), and the names of clouds that may have it still ("left")."""
+    def all(self) -> list[Kit]: ...
+    def remove(self, which: str) -> RemovedKit: ...
 
 
 class Recovered(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.api.figures import Series
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.history.cloud import SPANS, Month
 from hybrisfs.history.volume import FILE, VolumeHistory
@@ -78,20 +79,14 @@ class Recorder:
                 except OSError as error:
                     log.warning("cannot keep the history of %s: %s", name, error)
 
-    def series(self, name: str, span: str) -> dict[str, object]:
-        """What plots of a volume's clouds show: "step" (seconds of an interval), "end" (of the last one) and
-        "clouds", each with its "number", "name" and the `CloudHistory.series`."""
+    def series(self, name: str, span: str) -> Series:
+        """What plots of a volume's clouds show."""
         now, step = self._clock(), SPANS[span][0]
         with self._lock:
             clouds = self._history(name).clouds
-            return {
-                "step": step,
-                "end": now // step * step,
-                "clouds": [
-                    {"number": number, "name": one.name, **one.series(span, now)}
-                    for number, one in sorted(clouds.items())
-                ],
-            }
+            return Series(
+                step, now // step * step, [one.series(span, now, n) for n, one in sorted(clouds.items())]
+            )
 
     def months(self, name: str) -> dict[int, list[Month]]:
         """What was counted in this month and the one before, by the clouds' numbers."""

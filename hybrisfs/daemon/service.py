@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -158,6 +158,11 @@ class Daemon:
     def mountpoints(self) -> list[Path]:
         """Where volumes are mounted now."""
         return [place for slot in self._slots.opened() if (place := slot.mountpoint()) is not None]
+
+    @property
+    def commands(self) -> Collection[str]:
+        """What it can be asked for."""
+        return self._commands.keys()
 
     def handle(self, command: str, arguments: Message, progress: Progress) -> Message:
         """Carry out a command. Raises `HybrisError`; anything else is a bug."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from hybrisfs.api.figures import CloudSeries
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
 from hybrisfs.history.ring import COLUMNS, Ring, Row
@@ -64,19 +65,20 @@ class CloudHistory:
         sums = {one.name: getattr(before, one.name) + getattr(use, one.name) for one in fields(Use)}
         self.months[-1] = Month(name, Use(**sums))
 
-    def series(self, span: str, now: float) -> dict[str, list[float | None]]:
-        """What plots show, oldest first, None where nothing is known: "up" and "down" in bytes/s, "read" and
-        "write" in seconds per small request, "failed" requests, "state" as an index into `STATES`."""
+    def series(self, span: str, now: float, number: int) -> CloudSeries:
+        """What plots show of the cloud with this number, oldest first."""
         ring = self._rings[span]
         rows = list(ring.rows(now))
-        return {
-            "up": [None if row is None else round(row.up / ring.step) for row in rows],
-            "down": [None if row is None else round(row.down / ring.step) for row in rows],
-            "read": [_mean(row.read_seconds, row.reads) if row else None for row in rows],
-            "write": [_mean(row.write_seconds, row.writes) if row else None for row in rows],
-            "failed": [None if row is None else row.failed for row in rows],
-            "state": [None if row is None else row.state for row in rows],
-        }
+        return CloudSeries(
+            number=number,
+            name=self.name,
+            up=[None if row is None else round(row.up / ring.step) for row in rows],
+            down=[None if row is None else round(row.down / ring.step) for row in rows],
+            read=[_mean(row.read_seconds, row.reads) if row else None for row in rows],
+            write=[_mean(row.write_seconds, row.writes) if row else None for row in rows],
+            failed=[None if row is None else row.failed for row in rows],
+            state=[None if row is None else row.state for row in rows],
+        )
 
     # -- on the disk -----------------------------------------------------------------------------
 

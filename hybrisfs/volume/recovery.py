@@ -14,8 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from msgspec import UNSET
+
+from hybrisfs.api.recovery import Kit, KitCloud, MadeKit, RemovedKit
+from hybrisfs.api.request import extended
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
@@ -98,10 +102,8 @@ class Kits:
 
     # -- what people ask -------------------------------------------------------------------------
 
-    def make(self, passphrase: str | None) -> dict[str, Any]:
-        """Make a kit, under a passphrase that is drawn when there is none; see `all` for the facts of it,
-        which here tell the passphrase that was drawn and a page to be printed. Raises UsageError,
-        HybrisError."""
+    def make(self, passphrase: str | None) -> MadeKit:
+        """Make a kit, under a passphrase that is drawn when there is none. Raises UsageError, HybrisError."""
         bits = None
         self._sharing.require_writer()
         if passphrase is None:
@@ -119,28 +121,27 @@ class Kits:
         if not self._ground.signals.held:
             self._uploads.wait(_SHIP_SECONDS, lambda done, total: None)
             self.refresh()
-        facts = next(one for one in self.all() if one["kit"] == secret.kit.hex())
+        kit = next(one for one in self.all() if one.kit == secret.kit.hex())
         urls, created = [cloud.url for cloud in self._ground.config.clouds], time.localtime(record.created)
         pages = {
             form: page(self._ground.name, secret.kit.hex(), urls, created)
             for form, page in (("html", html_page), ("text", text_page))
         }
-        return {**facts, "pages": pages, **({} if bits is None else {"passphrase": chosen, "bits": bits})}
+        made = extended(MadeKit, kit, name=self._ground.name, pages=pages)
+        if bits is not None:
+            made.passphrase, made.bits = chosen, bits
+        return made
 
-    def all(self) -> list[dict[str, Any]]:
-        """The kits, the oldest first: "kit" (its id), "created" (seconds since the epoch), "used" (whether a
-        machine was recovered by it), "unsigned" (True of one that an earlier version made, and any device can
-        take away), "made_by" (the name of the device, if it was another one than this), "clouds" (each with
-        "name", "url" and "state": complete, old, missing, damaged or unknown) and "complete": whether all
-        clouds have it as it should be."""
+    def all(self) -> list[Kit]:
+        """The kits, the oldest first."""
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
-    def _described(self, kit: _Kit) -> dict[str, Any]:
+    def _described(self, kit: _Kit) -> Kit:
         sources, answers = self._sources(kit), self._look(kit)
         wanted = sources.rank(kit.record.voucher)
         names = {one.number: one for one in self._ground.config.clouds}
         clouds = [
-            {"name": names[n].name, "url": names[n].url, "state": self._state(kit, answer, wanted)}
+            KitCloud(names[n].name, names[n].url, self._state(kit, answer, wanted))
             for n, answer in sorted(answers.items())
             if n in names
         ]
@@ -148,15 +149,15 @@ class Kits:
             used = any(branch.device == kit.id for branch in self._sharing.updates.state.branches)
             maker = self._sharing.members.inviter_of(kit.id)
             made_by = self._sharing.members.shown_name(maker) if maker is not None else ""
-        return {
-            "kit": kit.id.hex(),
-            "created": kit.record.created,
-            "used": used,
-            **({} if kit.signed else {"unsigned": True}),
-            **({"made_by": made_by} if made_by and maker != self._sharing.updates.device else {}),
-            "clouds": clouds,
-            "complete": all(one["state"] == "complete" for one in clouds),
-        }
+        return Kit(
+            kit=kit.id.hex(),
+            created=kit.record.created,
+            used=used,
+            unsigned=UNSET if kit.signed else True,
+            made_by=made_by if made_by and maker != self._sharing.updates.device else UNSET,
+            clouds=clouds,
+            complete=all(one.state == "complete" for one in clouds),
+        )
 
     def _state(self, kit: _Kit, answer: Polled, wanted: tuple[int, bytes]) -> str:
         match answer:
@@ -169,9 +170,8 @@ class Kits:
                 return "damaged"
         return "unknown"
 
-    def remove(self, which: str) -> dict[str, Any]:
-        """Make a kit worthless: it opens nothing that is written from now on. "kit", and "left": the names of
-        clouds that may still have the object. Raises UsageError, OSError."""
+    def remove(self, which: str) -> RemovedKit:
+        """Make a kit worthless: it opens nothing that is written from now on. Raises UsageError, OSError."""
         reserve = self._sharing.membership.remove_reserve(which, self._erased)
         self._ground.committer.commit_now()
         self._settled.pop(reserve.device, None)
@@ -179,7 +179,7 @@ class Kits:
         left = [
             one.name for one in self._ground.config.clouds if upkeep.delete(one.number, [name]) is not None
         ]
-        return {"kit": reserve.device.hex(), "left": left}
+        return RemovedKit(self._ground.name, reserve.device.hex(), left)
 
     def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
         """Vote about devices in the name of the kit that opens with the passphrase, see `sign`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,7 +17,6 @@ from hybrisfs.api.request import (
     Moved,
     Question,
     Record,
-    Request,
     Seconds,
     Text,
     Texts,
@@ -24,7 +24,10 @@ from hybrisfs.api.request import (
     message_of,
 )
 from hybrisfs.api.status import StatusRequest, UnusableVolume, VolumeStatus
+from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
+from hybrisfs.home import Home
+from tests.daemon.fake import FakeVolumes
 from tests.facts import status_of
 
 
@@ -126,13 +129,18 @@ def test_both_kinds_of_volumes_are_told_apart() -> None:
     assert [type(one) for one in found.volumes] == [VolumeStatus, UnusableVolume]
 
 
-def requests(kind: type[Question[Any]]) -> list[type[Question[Any]]]:
-    return [one for each in kind.__subclasses__() for one in (each, *requests(each))]
+def requests(kind: type[Question[Any]] = Question) -> list[type[Question[Any]]]:
+    found = [one for each in kind.__subclasses__() for one in (each, *requests(each))]
+    return [one for one in found if hasattr(one, "command") and one.__module__.startswith("hybrisfs.")]
 
 
-@pytest.mark.parametrize("kind", [Request, LongRequest])
+def test_the_daemon_answers_each_request_and_nothing_else(tmp_path: Path) -> None:
+    daemon = Daemon(Home.below(tmp_path), FakeVolumes("photos"))
+    commands = [one.command for one in requests()]
+    assert sorted(commands) == sorted(daemon.commands)
+
+
+@pytest.mark.parametrize("kind", requests(), ids=lambda kind: kind.command)
 def test_each_request_says_what_its_answer_is(kind: type[Question[Any]]) -> None:
-    for one in requests(kind):
-        if hasattr(one, "command"):
-            with pytest.raises(msgspec.ValidationError):
-                one.answer_from([])  # type: ignore[arg-type]
+    with pytest.raises(msgspec.ValidationError):
+        kind.answer_from([])  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from cli import passphrase as passphrase_module
 from cli.main import program
+from hybrisfs.api.request import message_of
 from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run
 from tests.daemon.fake import DRAWN, EXPIRES, KIT, FakeVolume, FakeVolumes
@@ -58,7 +59,7 @@ def test_facts_for_scripts(photos: FakeVolume, run: Run) -> None:
     facts = json.loads(run("recovery", "make", "photos", "--json").stdout)
     assert facts == {
         "name": "photos",
-        **photos.recovery.all()[0],
+        **message_of(photos.recovery.all()[0]),
         "passphrase": DRAWN,
         "bits": 103,
     }

@@ -19,6 +19,8 @@ from hybrisfs.api.clouds import (
     TestedCloud,
 )
 from hybrisfs.api.maintenance import Repair, Scrub
+from hybrisfs.api.recovery import Kit, KitCloud, MadeKit, RemovedKit
+from hybrisfs.api.request import extended
 from hybrisfs.api.transfers import Direction, Transfers
 from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
 from hybrisfs.errors import UsageError
@@ -168,26 +170,35 @@ class FakeRecovery:
     used: bool = False
     unsigned: bool = False
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[Kit]:
         clouds = [
-            {"name": f"cloud-{number}", "url": f"file:///{number}", "state": state}
+            KitCloud(f"cloud-{number}", f"file:///{number}", state)
             for number, state in enumerate(self.states)
         ]
-        complete = all(state == "complete" for state in self.states)
-        kit = {"kit": KIT, "created": EXPIRES, "used": self.used, "clouds": clouds, "complete": complete}
+        kit = Kit(
+            kit=KIT,
+            created=EXPIRES,
+            used=self.used,
+            clouds=clouds,
+            complete=all(state == "complete" for state in self.states),
+        )
         if self.unsigned:
-            kit["unsigned"] = True
+            kit.unsigned = True
         return [kit] if self.states else []
 
-    def make(self, passphrase: str | None) -> dict[str, Any]:
+    def make(self, passphrase: str | None) -> MadeKit:
         self.given.append(passphrase)
         if passphrase == "short":
             raise UsageError("the passphrase has fewer than 12 characters")
         self.states = self.states or ["complete", "complete"]
-        drawn = {"passphrase": DRAWN, "bits": 103} if passphrase is None else {}
-        return {**self.all()[0], "pages": {"html": "<html>page</html>", "text": "page"}, **drawn}
+        pages = {"html": "<html>page</html>", "text": "page"}
+        made = extended(MadeKit, self.all()[0], name="photos", pages=pages)
+        if passphrase is None:
+            made.passphrase, made.bits = DRAWN, 103
+        return made
 
-    def remove(self, which: str) -> dict[str, Any]:
+    def remove(self, which: str) -> RemovedKit:
         if not KIT.startswith(which):
             raise UsageError(f"{which!r} is no recovery kit of this volume", "", "There are: none.")
-        return {"kit": KIT, "left": [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]}
+        left = [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]
+        return RemovedKit("photos", KIT, left)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,10 +49,10 @@ def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> Non
     recorder.save()
     now[0] += 10
     for one in (recorder, Recorder(home, slots, lambda: now[0])):
-        series: dict[str, Any] = one.series("photos", "hour")
-        assert (series["step"], series["end"]) == (10, now[0] // 10 * 10)
-        [cloud] = series["clouds"]
-        assert (cloud["name"], cloud["up"][-2:]) == ("amber", [0, 5000])
+        series = one.series("photos", "hour")
+        assert (series.step, series.end) == (10, now[0] // 10 * 10)
+        [cloud] = series.clouds
+        assert (cloud.name, cloud.up[-2:]) == ("amber", [0, 5000])
 
 
 def test_a_damaged_history_begins_anew(home: Home, volumes: FakeVolumes) -> None:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from hybrisfs.api.recovery import Kit, MadeKit
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
@@ -35,7 +35,7 @@ class First(Device):
         super().reopen()
         self.volume.recovery.cost = Cost(1, 8)
 
-    def make_kit(self) -> dict[str, Any]:
+    def make_kit(self) -> MadeKit:
         return self.volume.recovery.make(PASSPHRASE)
 
 
@@ -78,7 +78,7 @@ def recover(
     return recover_volume(home, urls, passphrase, None, own_name, incomplete=incomplete)
 
 
-def kit_of(device: Device) -> dict[str, Any]:
+def kit_of(device: Device) -> Kit:
     """What the device tells of the only kit."""
     [kit] = device.volume.recovery.all()
     return kit

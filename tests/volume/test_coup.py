@@ -247,7 +247,7 @@ def test_no_member_alone_takes_a_kit_away(
     first: First, second: Second, mallory: Second, tmp_path: Path, *, ended: bool
 ) -> None:
     """It suspends the kit, as any member; and it changes nothing of what opens it."""
-    kit = bytes.fromhex(first.make_kit()["kit"])
+    kit = bytes.fromhex(first.make_kit().kit)
     meet(first, second, mallory)
     [reserve] = mallory.volume.sharing.members.reserves()
     removal = [(vote_key(kit, id_of(mallory)), encode_vote(Stance.REMOVE))]
@@ -268,7 +268,7 @@ def test_no_member_alone_takes_a_kit_away(
         assert kit_in(device) == kit.hex() and kit in device.volume.sharing.key_holders()
     first.write("by the owner", b"of all")
     first.sync()
-    waits(first, lambda: first.volume.recovery.refresh() and bool(kit_facts(first)["complete"]))
+    waits(first, lambda: first.volume.recovery.refresh() and bool(kit_facts(first).complete))
     home = Home.below(tmp_path / "new")
     recover(home, first.clouds)
     new = New(home, first.clouds)
@@ -284,4 +284,4 @@ def forged_record(kit: bytes, by: Device) -> bytes:
 
 
 def kit_in(device: Device) -> str:
-    return str(kit_facts(device)["kit"])
+    return str(kit_facts(device).kit)

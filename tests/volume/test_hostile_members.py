@@ -214,7 +214,7 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
         shown[id_of(mallory).hex()] == shown[id_of(third).hex()] == honest.volume.sharing.membership.own_name
     )
     assert shown[id_of(honest).hex()] is None, "it made the volume"
-    assert [one["kit"] for one in honest.volume.recovery.all()] == [kit.device_id.hex()]
+    assert [one.kit for one in honest.volume.recovery.all()] == [kit.device_id.hex()]
     removed = honest.volume.remove_device("second", with_admitted=True)
     gone = {bytes.fromhex(one.id) for one in removed.removed}
     assert gone == {puppet.device_id, of_puppet.device_id, kit.device_id}

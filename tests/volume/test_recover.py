@@ -84,8 +84,8 @@ def test_clouds_and_passphrase_bring_everything_back(first: First, home: Home, o
     new.write("more", CONTENT[::-1])
     new.sync()
     assert names(new) == {"new", old_name}
-    assert kit_of(new)["used"]
-    waits(new, lambda: kit_of(new)["complete"])  # it tells of the new device, too
+    assert kit_of(new).used
+    waits(new, lambda: kit_of(new).complete)  # it tells of the new device, too
     assert new.fsck(clouds=True).problems == []
     assert "suspect" not in str([one for one in new.volume.devices() if one.suspect])
 
@@ -152,7 +152,7 @@ def test_an_old_kit_on_some_clouds_is_good_enough(
     second.close()
     first.write("after", CONTENT[::-1])
     first.sync()
-    waits(first, lambda: kit_of(first)["complete"])
+    waits(first, lambda: kit_of(first).complete)
     lose(first)
     for cloud in first.clouds:
         (cloud / "recovery" / kit).write_bytes(old)  # rolled back on all, which nobody can notice
@@ -220,7 +220,7 @@ def test_a_device_that_was_not_lost_after_all_goes_on_with_the_new_one(
     waits(first, lambda: has(first, "of the new one"))
     waits(new, lambda: has(new, "not yet there"))
     assert names(first) == names(new)
-    assert kit_of(first)["used"]
+    assert kit_of(first).used
 
 
 def test_after_one_recovery_comes_the_next(first: First, tmp_path: Path, opens: Opens) -> None:
@@ -231,12 +231,12 @@ def test_after_one_recovery_comes_the_next(first: First, tmp_path: Path, opens: 
     one = opens(homes[0])
     waits(one, lambda: has(one, "file"))
     one.volume.recovery.cost = Cost(1, 8)
-    assert one.volume.recovery.make("another passphrase")["complete"]
+    assert one.volume.recovery.make("another passphrase").complete
     one.volume.recovery.remove(kit)
     one.volume.remove_device(lost)
     one.write("with new keys", CONTENT)
     one.sync()
-    waits(one, lambda: kit_of(one)["complete"])
+    waits(one, lambda: kit_of(one).complete)
     lose(one)
     with pytest.raises(RecoveryError, match="the passphrase is wrong"):
         recover(homes[1], first.clouds)

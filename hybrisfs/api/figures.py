@@ -1,0 +1,197 @@
+"""How the clouds do: what moves now, what was in the last day, what it costs."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hybrisfs.api.request import Record, Request, Text
+
+__all__ = [
+    "Bill",
+    "CloudCost",
+    "CloudSeries",
+    "CloudTraffic",
+    "Cost",
+    "CostRequest",
+    "HistoryRequest",
+    "Metrics",
+    "MetricsRequest",
+    "Month",
+    "Series",
+    "Traffic",
+    "TrafficRequest",
+    "Transfer",
+    "Use",
+    "VolumeSeries",
+]
+
+
+class Transfer(Record):
+    """A call to a cloud that is under way."""
+
+    operation: str
+    """put or get."""
+    size: int
+    """How many bytes it is about."""
+    moved: int
+    """How many of these have moved."""
+    seconds: float
+    """For how long it has run."""
+
+
+class CloudTraffic(Record):
+    """What goes on between this device and a cloud."""
+
+    name: str
+    state: str
+    """As in `CloudStatus`."""
+    up: int
+    """Bytes that were sent since the volume was opened."""
+    down: int
+    """Bytes that were received since."""
+    transfers: list[Transfer]
+
+
+class Traffic(Record):
+    """What moves now."""
+
+    name: str
+    """Of the volume."""
+    now: float
+    """In seconds, of a clock that only goes on: rates come of two answers."""
+    clouds: list[CloudTraffic]
+
+
+class TrafficRequest(Request[Traffic]):
+    """What moves now."""
+
+    command: ClassVar = "traffic"
+
+    name: Text | None = None
+
+
+class CloudSeries(Record):
+    """What plots show of a cloud: one number for each interval, None where nothing is known."""
+
+    number: int
+    name: str
+    up: list[int | None]
+    """Bytes/s."""
+    down: list[int | None]
+    """Bytes/s."""
+    read: list[float | None]
+    """Seconds that a small request took."""
+    write: list[float | None]
+    """Seconds that a small request took."""
+    failed: list[int | float | None]
+    """Requests."""
+    state: list[int | float | None]
+    """An index into `hybrisfs.history.cloud.STATES`."""
+
+
+class Series(Record):
+    """What plots show of all clouds."""
+
+    step: int
+    """Seconds of an interval."""
+    end: float
+    """Of the last interval, in seconds since the epoch."""
+    clouds: list[CloudSeries]
+
+
+class VolumeSeries(Series):
+    """The same of a volume."""
+
+    name: str
+    span: str
+    """hour or day."""
+
+
+class HistoryRequest(Request[VolumeSeries], kw_only=True):
+    """How the clouds did."""
+
+    command: ClassVar = "history"
+
+    name: Text | None = None
+    span: Text
+    """The last hour or day."""
+
+
+class Use(Record):
+    """What a cloud was asked for: requests as they are billed, and bytes."""
+
+    put: int
+    get: int
+    list: int
+    delete: int
+    up: int
+    """Bytes sent."""
+    down: int
+    """Bytes received."""
+
+
+class Bill(Record):
+    """What a month costs, in the currency of the answer."""
+
+    put: float
+    get: float
+    """With what leaving the cloud costs."""
+    storage: float
+    total: float
+
+
+class Month(Record):
+    """What a cloud was asked for in a month."""
+
+    month: str
+    """2026-11"""
+    use: Use
+
+
+class CloudCost(Record):
+    """What a cloud costs: storage is that of the whole volume for a whole month, as it is now; requests and
+    bytes are those of this device so far."""
+
+    name: str
+    provider: str | None
+    """None when nobody is paid."""
+    stored: int
+    """Bytes."""
+    use: Use
+    bill: Bill | None
+    before: list[Month]
+
+
+class Cost(Record):
+    """What the clouds of a volume cost."""
+
+    name: str
+    """Of the volume."""
+    month: str
+    """2026-11"""
+    currency: str
+    looked_up: str
+    """When the prices were looked up."""
+    clouds: list[CloudCost]
+    total: float
+
+
+class CostRequest(Request[Cost]):
+    """What the clouds cost this month."""
+
+    command: ClassVar = "cost"
+
+    name: Text | None = None
+
+
+class Metrics(Record):
+    """Figures of all volumes."""
+
+    text: str
+    """See `hybrisfs.exposition`."""
+
+
+class MetricsRequest(Request[Metrics]):
+    """Figures for a monitoring system."""
+
+    command: ClassVar = "metrics"
