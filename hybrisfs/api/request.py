@@ -36,7 +36,6 @@ import msgspec
 from hybrisfs.errors import UsageError
 
 __all__ = [
-    "Count",
     "Done",
     "Folder",
     "Handler",
@@ -72,7 +71,6 @@ Folder: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=8192, pattern=r"\A/[^\0]*\Z", description="an absolute path")
 ]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1e9, description="a number of seconds")]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, description="a whole number that is not negative")]
 
 _PLAIN: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _PLACE: Final = re.compile(r"- at `\$\.(\w+)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hybrisfs.api.request import Count, Folder, LongRequest, Moved, Record, Request, Text
+from hybrisfs.api.request import Folder, LongRequest, Moved, Record, Request, Text
 
 __all__ = [
     "Change",
@@ -188,7 +188,7 @@ class Restored(Record):
     """Of the volume."""
     path: str
     """Where it is, relative to the root of the volume."""
-    files: Count
+    files: int
 
 
 class VersionsRestoreRequest(Request[Restored], kw_only=True):

@@ -15,11 +15,11 @@ from hybrisfs.api.maintenance import Check, Dropped, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.api.pairing import Admission, Invitation
 from hybrisfs.api.places import SecretsOfPlace, TriedPlace
-from hybrisfs.api.recovery import Kit, MadeKit, RemovedKit
+from hybrisfs.api.recovery import Kit, MadeKit, Recovered, RemovedKit
 from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.transfers import Transfers
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
+from hybrisfs.api.volumes import Rebuilt, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.orphans import Orphans
@@ -29,48 +29,22 @@ from hybrisfs.pairing.exchange import Dialogue
 
 __all__ = [
     "Browsing",
-    "Cloud",
     "CloudControl",
-    "Config",
     "ContentControl",
     "KeyValueControl",
     "MaintenanceControl",
     "MirrorControl",
     "OpenVolume",
     "PairingWork",
-    "Recovered",
     "RecoveryControl",
     "Report",
     "SettingsControl",
     "TransferControl",
     "VolumeKind",
-    "describe",
 ]
 
 
 _Facts = TypeVar("_Facts", covariant=True)
-
-
-class Cloud(Protocol):
-    """One cloud of a volume."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-
-
-class Config(Protocol):
-    """A volume as it was created."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def clouds(self) -> Sequence[Cloud]: ...
-    @property
-    def f(self) -> int: ...
-    @property
-    def k(self) -> int: ...
 
 
 class Report(Protocol[_Facts]):
@@ -218,18 +192,6 @@ class RecoveryControl(Protocol):
     def remove(self, which: str) -> RemovedKit: ...
 
 
-class Recovered(Protocol):
-    """A volume that was recovered: the URLs of clouds that are missing, and whether enough clouds agree on
-    the kit that it was recovered by."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def missing(self) -> Sequence[str]: ...
-    @property
-    def agreed(self) -> bool: ...
-
-
 class Discarded(Protocol):
     """What no file needs any more."""
 
@@ -348,10 +310,10 @@ class VolumeKind(Protocol):
 
     def create(
         self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None
-    ) -> Config: ...
+    ) -> Volume: ...
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
         """What has this device let in by *code*, and then makes the volume. Raises `HybrisError` for a bad
         code."""
 
@@ -380,10 +342,4 @@ class VolumeKind(Protocol):
         """Make the database of a closed volume anew. *step* is told stage, done and total. Raises
         `HybrisError`, `OSError`."""
 
-    def list(self, home: Home) -> Sequence[Config]: ...
-
-
-def describe(config: Config) -> Volume:
-    """A volume as answers show it."""
-    clouds = [CloudUrl(cloud.name, cloud.url) for cloud in config.clouds]
-    return Volume(config.name, clouds, config.f, config.k)
+    def list(self, home: Home) -> Sequence[Volume]: ...

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from backends.credentials import CredentialStore
 from hybrisfs.api.places import SecretsOfPlace, TriedPlace
-from hybrisfs.api.volumes import Rebuilt
-from hybrisfs.daemon.interfaces import Cloud, Config, OpenVolume, Recovered
+from hybrisfs.api.recovery import Recovered
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
+from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
@@ -21,31 +21,27 @@ from hybrisfs.volume.pairing import Joining
 from hybrisfs.volume.rebuild import rebuild_volume
 from hybrisfs.volume.recover import recover_volume
 from hybrisfs.volume.sharing import default_device_name
-from hybrisfs.volume.volume import Volume
+from hybrisfs.volume.volume import Volume as LocalVolume
 
 __all__ = ["LocalVolumes"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Damaged:
-    """Stands for a volume of which only the name is known."""
-
-    name: str
-    clouds: Sequence[Cloud] = ()
-    f: int = 0
-    k: int = 0
 
 
 class LocalVolumes:
     """A `hybrisfs.daemon.interfaces.VolumeKind`."""
 
-    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Config:
-        return create_volume(home, name, clouds, f, k)
+    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
+        return _described(create_volume(home, name, clouds, f, k))
 
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Callable[[], Config]]:
-        return Joining(home, code, name, own_name or default_device_name()).run
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
+        joining = Joining(home, code, name, own_name or default_device_name())
+
+        def join(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:
+            make = joining.run(dialogue, stop)
+            return lambda: _described(make())
+
+        return join
 
     def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         return describe_secrets(url, CredentialStore(home.credentials))
@@ -67,22 +63,28 @@ class LocalVolumes:
         tell: Callable[[str], None],
     ) -> Recovered:
         own_name = own_name or default_device_name()
-        return recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
+        found = recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
+        return Recovered(_described(found.config), list(found.missing), found.agreed)
 
     def open(self, home: Home, name: str) -> OpenVolume:
-        return Volume.open(home, name)
+        return LocalVolume.open(home, name)
 
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         return rebuild_volume(home, name, step)
 
-    def list(self, home: Home) -> Sequence[Config]:
+    def list(self, home: Home) -> Sequence[Volume]:
         """All volumes, with those whose configuration is damaged: opening them says what is wrong."""
-        configs: list[Config] = []
+        configs: list[Volume] = []
         for name in home.volume_names():
             try:
-                configs.append(VolumeConfig.load(home, name))
+                configs.append(_described(VolumeConfig.load(home, name)))
             except UnknownVolumeError:
                 continue  # one that was not created to the end
             except HybrisError:
-                configs.append(_Damaged(name))
+                configs.append(Volume(name, [], 0, 0))  # only its name is known
         return configs
+
+
+def _described(config: VolumeConfig) -> Volume:
+    clouds = [CloudUrl(cloud.name, cloud.url) for cloud in config.clouds]
+    return Volume(config.name, clouds, config.f, config.k)

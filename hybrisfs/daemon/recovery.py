@@ -15,7 +15,7 @@ from hybrisfs.api.recovery import (
     RecoveryShowRequest,
 )
 from hybrisfs.api.request import Handler
-from hybrisfs.daemon.interfaces import VolumeKind, describe
+from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.home import Home
 
@@ -59,5 +59,5 @@ class RecoveryCommands:
                 incomplete=asked.incomplete,
                 tell=lambda text: tell(Doing(text)),
             )
-        self._slots.get(recovered.config.name).open()
-        return Recovered(describe(recovered.config), list(recovered.missing), recovered.agreed)
+        self._slots.get(recovered.volume.name).open()
+        return recovered

@@ -50,7 +50,7 @@ from hybrisfs.daemon.clouds import CloudCommands
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.decisions import DecisionCommands
 from hybrisfs.daemon.figures import FigureCommands
-from hybrisfs.daemon.interfaces import VolumeKind, describe
+from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.maintenance import MaintenanceCommands
@@ -205,7 +205,7 @@ class Daemon:
         directory = chosen or slot.mountpoint() or self._home.default_mountpoint
         mounted = slot.mount(WantedMount(directory.resolve()), make=True)
         config = next(config for config in self._slots.configs() if config.name == _QUICKSTART_VOLUME)
-        return Started(describe(config), created, mounted, _shown(slot.mountpoint()))
+        return Started(config, created, mounted, _shown(slot.mountpoint()))
 
     def _volume_create(self, asked: VolumeCreateRequest) -> MadeVolume:
         with self._creating:
@@ -214,14 +214,12 @@ class Daemon:
         if asked.evict_liars:
             volume.settings.set_trials(None, evict_liars=True)
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
-        return MadeVolume(describe(config))
+        return MadeVolume(config)
 
     def _volume_list(self, _: VolumeListRequest) -> Volumes:
         configs = sorted(self._slots.configs(), key=lambda config: config.name)
         mounts = {slot.name: _shown(slot.mountpoint()) for slot in self._slots.all()}
-        return Volumes(
-            [extended(ListedVolume, describe(one), mountpoint=mounts[one.name]) for one in configs]
-        )
+        return Volumes([extended(ListedVolume, one, mountpoint=mounts[one.name]) for one in configs])
 
     def _volume_set(self, asked: VolumeSetRequest) -> VolumeSettings:
         volume = self._slots.get(asked.name).open()

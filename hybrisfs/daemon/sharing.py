@@ -19,7 +19,7 @@ from hybrisfs.api.pairing import (
 )
 from hybrisfs.api.request import Done, Handler, Named, extended
 from hybrisfs.api.volumes import MadeVolume
-from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind, describe
+from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.pairing import Pairing, Pairings
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
@@ -79,7 +79,7 @@ class SharingCommands:
         def work(dialogue: Dialogue, stop: threading.Event) -> MadeVolume:
             make = join(dialogue, stop)
             with self._creating:
-                return MadeVolume(describe(make()))
+                return MadeVolume(make())
 
         made = self._pairings.carry_through(Pairing(PairingNews(), work), tell)
         self._slots.get(made.volume.name).open()

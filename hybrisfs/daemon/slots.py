@@ -13,9 +13,9 @@ from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple
 
 from hybrisfs.api.status import MissingMount
-from hybrisfs.api.volumes import Rebuilt
+from hybrisfs.api.volumes import Rebuilt, Volume
 from hybrisfs.daemon import covered
-from hybrisfs.daemon.interfaces import Config, OpenVolume, VolumeKind
+from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
@@ -217,7 +217,7 @@ class Slots:
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
 
-    def configs(self) -> Sequence[Config]:
+    def configs(self) -> Sequence[Volume]:
         """The volumes of this device. Raises `HybrisError`."""
         return self._kind.list(self._home)
 

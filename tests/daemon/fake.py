@@ -16,9 +16,10 @@ from hybrisfs.api.devices import Charge, Device, DeviceRole
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped
 from hybrisfs.api.pairing import Admission, Invitation
 from hybrisfs.api.places import Secret, SecretsOfPlace, TriedPlace
+from hybrisfs.api.recovery import Recovered
 from hybrisfs.api.removal import Admitted, KeptDevice, NamedDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.api.volumes import Rebuilt
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
@@ -40,8 +41,6 @@ __all__ = [
     "COMPARISON",
     "DRAWN",
     "EXPIRES",
-    "FakeCloud",
-    "FakeConfig",
     "FakeContent",
     "FakePairing",
     "FakeReport",
@@ -62,33 +61,12 @@ _NOTHING_TO_DELETE: Final = {
 }
 
 
-@dataclass(frozen=True)
-class FakeCloud:
-    name: str
-    url: str
-
-
-@dataclass(frozen=True)
-class FakeConfig:
-    name: str
-    clouds: Sequence[FakeCloud]
-    f: int = 1
-    k: int = 1
-
-
 @dataclass
 class FakeReport:
     problems: list[dict[str, str]] = field(default_factory=list)
 
     def facts(self) -> Check:
         return Check([CheckProblem(**one) for one in self.problems], {"files": 12})
-
-
-@dataclass(frozen=True)
-class FakeRecovered:
-    config: FakeConfig
-    missing: Sequence[str]
-    agreed: bool
 
 
 @dataclass
@@ -177,7 +155,7 @@ class FakeSettings:
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
-    config: FakeConfig
+    config: Volume
     mountpoint: Path | None = None
     allow_other: bool = False
     closed: bool = False
@@ -388,7 +366,7 @@ class FakeVolumes:
     """A `hybrisfs.daemon.interfaces.VolumeKind` in memory; `opened` are the volumes that were opened."""
 
     def __init__(self, *names: str) -> None:
-        self.configs: dict[str, FakeConfig] = {}
+        self.configs: dict[str, Volume] = {}
         self.opened: dict[str, FakeVolume] = {}
         self.broken: dict[str, Exception] = {}
         self.joining = FakePairing()
@@ -400,21 +378,19 @@ class FakeVolumes:
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
-    def create(
-        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None
-    ) -> FakeConfig:
+    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
         if name in self.configs:
             raise HybrisError(f"there is a volume {name!r} already")
         return self._add(name, clouds, 1 if f is None else f, 1 if k is None else k)
 
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Callable[[], FakeConfig]]:
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
         if code != CODE:
             raise UsageError(f"{code!r} is no code")
         self.own_names.append(own_name)
 
-        def work(dialogue: Dialogue, stop: threading.Event) -> Callable[[], FakeConfig]:
+        def work(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:
             self.joining.run(dialogue, stop)
             return lambda: self._add(name or "shared", ["file:///clouds/shared"], 0, 1)
 
@@ -449,7 +425,7 @@ class FakeVolumes:
         *,
         incomplete: bool,
         tell: Callable[[str], None],
-    ) -> FakeRecovered:
+    ) -> Recovered:
         """DRAWN is the right passphrase; without *incomplete* none of the clouds may be `lost`."""
         tell("trying the passphrase")
         if passphrase != DRAWN:
@@ -457,7 +433,7 @@ class FakeVolumes:
         if self.lost and not incomplete:
             raise RecoveryError(f"{len(self.lost)} clouds are missing", self.lost[0], "Find them.")
         self.own_names.append(own_name)
-        return FakeRecovered(self._add(name or "lost", clouds, 1, 1), self.lost, not self.lost)
+        return Recovered(self._add(name or "lost", clouds, 1, 1), list(self.lost), not self.lost)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         if name in self.broken:
@@ -474,10 +450,10 @@ class FakeVolumes:
             raise self.broken[name]
         return Rebuilt(**self.rebuilt)
 
-    def list(self, home: Home) -> Sequence[FakeConfig]:
+    def list(self, home: Home) -> Sequence[Volume]:
         return list(self.configs.values())
 
-    def _add(self, name: str, urls: Sequence[str], f: int, k: int) -> FakeConfig:
-        clouds = [FakeCloud(f"cloud-{number}", url) for number, url in enumerate(urls)]
-        self.configs[name] = FakeConfig(name, clouds, f, k)
+    def _add(self, name: str, urls: Sequence[str], f: int, k: int) -> Volume:
+        clouds = [CloudUrl(f"cloud-{number}", url) for number, url in enumerate(urls)]
+        self.configs[name] = Volume(name, clouds, f, k)
         return self.configs[name]
