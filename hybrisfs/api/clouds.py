@@ -35,18 +35,18 @@ __all__ = [
 
 
 class Retention(Record):
-    """What was found out about a cloud that may keep what is deleted; None where it could not be."""
+    """Facts about a cloud that may keep deleted objects; None where a fact could not be found out."""
 
     keeps: bool | None
-    """What is deleted or overwritten can be read again."""
+    """Deleted and overwritten objects can be read again."""
     days: int | None
     """For how long, as the cloud says; None when it names no end."""
     destructible: bool | None
-    """The credentials of this device can destroy what is kept, or shorten for how long."""
+    """The credentials of this device can destroy these objects, or shorten their time."""
     deletes: bool
     """The credentials of this device may delete objects."""
     note: str
-    """What else to know of it, or ""."""
+    """A remark for people, or ""."""
     tried: int
     """When that was found out, in seconds since the epoch."""
 
@@ -68,14 +68,14 @@ class CloudStatus(Record):
 
 
 class Cloud(Record):
-    """A cloud of a volume, and what it holds."""
+    """A cloud of a volume, and its objects."""
 
     number: int
     name: str
     url: str
     """Without secrets."""
     use: str
-    """What is done with it: in use, draining, or the like."""
+    """Its part in the volume: in use, draining, or the like."""
     objects: int
     bytes: int
     """Of these objects."""
@@ -84,7 +84,7 @@ class Cloud(Record):
     reason: str
     """Why it is not ok, or ""."""
     trouble: str
-    """What keeps it from being emptied, or ""."""
+    """The reason why it cannot be emptied, or ""."""
     retention: Retention | None
 
 
@@ -114,15 +114,15 @@ class TestedCloud(NamedCloud):
 
 
 class KeptCloud(NamedCloud):
-    """A cloud that was told whether to keep what is deleted."""
+    """A cloud that was told whether to keep deleted objects."""
 
     retention: Retention | None
     note: str
-    """What to know of it, or ""."""
+    """A remark for people, or ""."""
 
 
 class AddedCloud(NamedCloud):
-    """A new cloud; with the facts of `KeptCloud` if it was told to keep what is deleted."""
+    """A new cloud; with the facts of `KeptCloud` if it was told to keep deleted objects."""
 
     note: str | UnsetType = UNSET
     retention: Retention | UnsetType | None = UNSET
@@ -136,13 +136,13 @@ class ReplacedCloud(NamedCloud):
 
 
 class Waited(Record):
-    """Whether what was waited for is done."""
+    """The end of a wait."""
 
     name: str
     """Of the volume."""
     done: bool
     trouble: str
-    """What keeps it, or ""."""
+    """The reason why it is not done, or ""."""
 
 
 class Redundancy(Record):
@@ -157,7 +157,7 @@ class Redundancy(Record):
 
 
 class CloudListRequest(Request[Clouds]):
-    """How the clouds are, and what they hold."""
+    """List the clouds, with their state and their objects."""
 
     command: ClassVar = "cloud list"
 
@@ -165,7 +165,7 @@ class CloudListRequest(Request[Clouds]):
 
 
 class _CloudRequest(Request[NamedCloud], kw_only=True):
-    """What is asked of one cloud."""
+    """A request about one cloud."""
 
     name: Text | None = None
     cloud: Text
@@ -192,11 +192,11 @@ class CloudAddRequest(Request[AddedCloud], kw_only=True):
     cloud_name: Text | None = None
     """The end of the URL when it is None."""
     days: int | None = None
-    """For how long it is to keep what is deleted."""
+    """For how long it is to keep deleted objects."""
 
 
 class CloudRetainRequest(Request[KeptCloud], kw_only=True):
-    """Have a cloud keep what is deleted."""
+    """Have a cloud keep deleted objects."""
 
     command: ClassVar = "cloud retain"
 
@@ -214,7 +214,7 @@ class CloudAdoptRequest(_CloudRequest):
 
 
 class CloudDrainRequest(_CloudRequest):
-    """Move what a cloud holds to the others, and use it no more."""
+    """Move the objects of a cloud to the others, and use it no more."""
 
     command: ClassVar = "cloud drain"
 
@@ -249,7 +249,7 @@ class CloudWaitRequest(LongRequest[Waited, Moved], kw_only=True):
 
 
 class RedundancyRequest(Request[Redundancy]):
-    """Change f or k; what is None stays."""
+    """Change f or k; None changes nothing."""
 
     command: ClassVar = "volume redundancy"
 

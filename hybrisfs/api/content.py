@@ -1,4 +1,4 @@
-"""What of the content of a volume is on this device, and looking at it without a mount."""
+"""Content on this device: pins and the cache. And files and folders without a mount."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Measured(Record):
     files: int
     bytes: int
     missing_bytes: int
-    """What of that is not on this device."""
+    """Of these, the ones that are not on this device."""
 
 
 class PinnedPath(Measured):
@@ -66,7 +66,7 @@ class PinnedPath(Measured):
 
 
 class PinnedPaths(Record):
-    """What was pinned."""
+    """Files and folders that were pinned."""
 
     paths: list[PinnedPath]
     done: bool
@@ -119,19 +119,19 @@ class ListedPin(Measured):
 
 
 class Pins(Record):
-    """What is pinned in all volumes."""
+    """The pins of all volumes."""
 
     pins: list[ListedPin]
 
 
 class PinListRequest(Request[Pins]):
-    """What is pinned."""
+    """List the pins."""
 
     command: ClassVar = "pin list"
 
 
 class Freed(Record):
-    """What became of the local copy of a file or folder."""
+    """How much of a file or folder was freed, and how much was kept."""
 
     freed_bytes: int
     pending_bytes: int
@@ -167,7 +167,7 @@ class EvictRequest(Request[EvictedPaths]):
 
 
 class Entry(Record):
-    """What a folder holds."""
+    """A name in a folder."""
 
     name: str
     kind: str
@@ -181,11 +181,11 @@ class Entry(Record):
     pinned: str
     """Whether it is pinned, and why: see `filesystem.hoard`."""
     conflict: str | None
-    """What it would be called, if it has a conflict name."""
+    """The name that it would have, if it has a conflict name."""
 
 
 class FolderPage(Record):
-    """A page of what is in a folder."""
+    """A page of the names in a folder."""
 
     name: str
     """Of the volume."""
@@ -196,14 +196,14 @@ class FolderPage(Record):
 
 
 class FolderListRequest(Request[FolderPage], kw_only=True):
-    """What is in a folder, sorted by the bytes of the names."""
+    """List the names in a folder, sorted by their bytes."""
 
     command: ClassVar = "folder list"
 
     name: Text | None = None
     path: Text
     after: Text | None = None
-    """Only what sorts behind that name."""
+    """Only names that sort behind this one."""
     limit: int | None = None
     """How many."""
 

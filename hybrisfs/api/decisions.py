@@ -1,4 +1,4 @@
-"""What waits for a person: conflicts, and deletions in mass."""
+"""Conflicts, and deletions in mass: both wait for a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Conflict(Record):
 
     path: str
     of: str
-    """What it would be called."""
+    """The name that it would have."""
     kind: str
     """version: another version of the same file; name: another file of the same name."""
     size: int
@@ -115,7 +115,7 @@ class DeletionsAcceptRequest(Request[Named], kw_only=True):
 
 
 class DeletionsUndoRequest(Request[Named], kw_only=True):
-    """Bring back on all devices what was deleted."""
+    """Bring the deleted files back on all devices."""
 
     command: ClassVar = "deletions undo"
 

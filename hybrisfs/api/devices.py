@@ -28,23 +28,23 @@ Role: TypeAlias = Annotated[
 
 
 class Proposal(Record):
-    """What a member wants a device to be, which has no effect until others say so, too."""
+    """The wish of a member to change the role of a device. It has no effect until others agree."""
 
     by: str
     """The name of the member."""
     role: str
     """full, contributor or reader."""
     folders: list[str] | UnsetType = UNSET
-    """To what a contributor is limited, as paths in the volume."""
+    """The folders of a contributor, as paths in the volume."""
 
 
 class Charge(Record):
-    """What is proven against a device."""
+    """A proven misdeed of a device."""
 
     kind: str
     """fork, or another kind of misdeed."""
     what: str
-    """What it did, as the rest of a sentence that begins with its name."""
+    """The deed, as the rest of a sentence that begins with the name of the device."""
     at: float
     """When it did so, by its own clock, in seconds since the epoch."""
 
@@ -63,7 +63,7 @@ class Device(Record, kw_only=True):
     forked_at: float | UnsetType = UNSET
     """When that was noticed, in seconds since the epoch."""
     vector: dict[str, int] | UnsetType = UNSET
-    """What it had accepted when it was last seen: the clock of each branch, by its id in hex."""
+    """Its vector when it was last seen: the clock of each branch, by its id in hex."""
     last_seen: float | UnsetType | None = UNSET
     """When it was alive for certain, in seconds since the epoch; None when never, `UNSET` for this one."""
     lag: int | UnsetType = UNSET
@@ -75,9 +75,9 @@ class Device(Record, kw_only=True):
     reader: bool
     """It may only read."""
     folders: list[str] | None
-    """To what it is limited, as paths in the volume; None when it is not."""
+    """The folders that it is limited to, as paths in the volume; None when it is not limited."""
     overstepped: bool
-    """It has signed what it may not."""
+    """It has signed changes that it may not make."""
     proposed: list[Proposal] | UnsetType = UNSET
     charges: list[Charge]
     let_in_by: str | UnsetType = UNSET
@@ -87,7 +87,7 @@ class Device(Record, kw_only=True):
     round_trip: float | UnsetType | None = UNSET
     """Of that link, in seconds; None until it is measured."""
     unanswered_since: float | UnsetType = UNSET
-    """Since when what is to be discarded waits for it, in seconds since the epoch."""
+    """Since when a discard waits for it, in seconds since the epoch."""
 
     @property
     def seen(self) -> float | None:
@@ -96,7 +96,7 @@ class Device(Record, kw_only=True):
 
 
 class Vote(Record):
-    """What a member says about one that is accused."""
+    """The vote of a member about an accused device."""
 
     by: str
     """The name of the member."""
@@ -153,7 +153,7 @@ class DeviceRenameRequest(Request[Named], kw_only=True):
 
 
 class DeviceRole(Record):
-    """What a device may do."""
+    """The role of a device."""
 
     name: str
     """Of the volume."""
@@ -164,12 +164,12 @@ class DeviceRole(Record):
     reader: bool
     """It may only read."""
     folders: list[str] | None
-    """To what it is limited, as paths in the volume; None when it is not."""
+    """The folders that it is limited to, as paths in the volume; None when it is not limited."""
     proposed: list[Proposal] | UnsetType = UNSET
 
 
 class DeviceRoleRequest(Request[DeviceRole], kw_only=True):
-    """Tell what a device may do; with *role*, after that is changed."""
+    """Tell the role of a device; with *role*, change it first."""
 
     command: ClassVar = "device role"
 
@@ -178,6 +178,6 @@ class DeviceRoleRequest(Request[DeviceRole], kw_only=True):
     """Its name, or the beginning of its id."""
     role: Role | None = None
     folders: Texts | None = None
-    """To what a contributor is to be limited, as paths in the volume."""
+    """The folders of a contributor, as paths in the volume."""
     passphrase: Text | None = None
     """Of a recovery kit, which says so instead of this device."""

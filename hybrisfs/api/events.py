@@ -1,4 +1,4 @@
-"""What has happened to volumes."""
+"""Events of volumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VolumeEvent(Record):
     kind: str
     """trouble, over or news."""
     topic: str
-    """What it is about: one topic has one trouble at a time."""
+    """Its topic: one topic has one trouble at a time."""
     text: str
 
 
@@ -35,7 +35,7 @@ class Events(Record):
 
 
 class EventsRequest(LongRequest[Events, Waiting]):
-    """What has happened."""
+    """List events."""
 
     command: ClassVar = "events"
 

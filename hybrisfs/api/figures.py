@@ -1,4 +1,4 @@
-"""How the clouds do: what moves now, what was in the last day, what it costs."""
+"""Figures of the clouds: traffic now, plots of the last hour and day, costs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transfer(Record):
 
 
 class CloudTraffic(Record):
-    """What goes on between this device and a cloud."""
+    """The traffic between this device and a cloud."""
 
     name: str
     state: str
@@ -53,7 +53,7 @@ class CloudTraffic(Record):
 
 
 class Traffic(Record):
-    """What moves now."""
+    """The traffic with all clouds."""
 
     name: str
     """Of the volume."""
@@ -63,7 +63,7 @@ class Traffic(Record):
 
 
 class TrafficRequest(Request[Traffic]):
-    """What moves now."""
+    """Tell the traffic."""
 
     command: ClassVar = "traffic"
 
@@ -71,7 +71,7 @@ class TrafficRequest(Request[Traffic]):
 
 
 class CloudSeries(Record):
-    """What plots show of a cloud: one number for each interval, None where nothing is known."""
+    """The plots of a cloud: one number for each interval, None where nothing is known."""
 
     number: int
     name: str
@@ -90,7 +90,7 @@ class CloudSeries(Record):
 
 
 class Series(Record):
-    """What plots show of all clouds."""
+    """The plots of all clouds."""
 
     step: int
     """Seconds of an interval."""
@@ -118,7 +118,7 @@ class HistoryRequest(Request[VolumeSeries], kw_only=True):
 
 
 class Use(Record):
-    """What a cloud was asked for: requests as they are billed, and bytes."""
+    """The use of a cloud: requests as they are billed, and bytes."""
 
     put: int
     get: int
@@ -131,17 +131,17 @@ class Use(Record):
 
 
 class Bill(Record):
-    """What a month costs, in the currency of the answer."""
+    """The cost of a month, in the currency of the answer."""
 
     put: float
     get: float
-    """With what leaving the cloud costs."""
+    """With the cost of the bytes that leave the cloud."""
     storage: float
     total: float
 
 
 class Month(Record):
-    """What a cloud was asked for in a month."""
+    """The use of a cloud in a month."""
 
     month: str
     """2026-11"""
@@ -149,7 +149,7 @@ class Month(Record):
 
 
 class CloudCost(Record):
-    """What a cloud costs: storage is that of the whole volume for a whole month, as it is now; requests and
+    """The cost of a cloud: storage is that of the whole volume for a whole month, as it is now; requests and
     bytes are those of this device so far."""
 
     name: str
@@ -163,7 +163,7 @@ class CloudCost(Record):
 
 
 class Cost(Record):
-    """What the clouds of a volume cost."""
+    """The cost of all clouds of a volume."""
 
     name: str
     """Of the volume."""
@@ -177,7 +177,7 @@ class Cost(Record):
 
 
 class CostRequest(Request[Cost]):
-    """What the clouds cost this month."""
+    """Tell the costs of this month."""
 
     command: ClassVar = "cost"
 

@@ -108,7 +108,7 @@ class KvGetRequest(Request[Value]):
 
 
 class Deleted(Record):
-    """What became of a key."""
+    """The end of a key."""
 
     existed: bool
 
@@ -188,7 +188,7 @@ class Failure(Record):
 
 
 class Cleaned(UnnamedValues):
-    """Values that no key names, and what became of them."""
+    """Values that no key names, and how many of them were deleted."""
 
     deleted: int
     """How many objects."""
@@ -207,7 +207,7 @@ class KvCleanRequest(Request[Cleaned]):
 
 
 class RebuiltKeys(Record):
-    """What became of damaged metadata."""
+    """The keys that could be taken over from damaged metadata."""
 
     set_aside: str
     """The damaged file."""

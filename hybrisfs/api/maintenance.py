@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Dropped(Record):
-    """What became of the cache."""
+    """How much of the cache was freed, and how much was kept."""
 
     name: str
     """Of the volume."""
@@ -46,7 +46,7 @@ class Dropped(Record):
 
 
 class CacheDropRequest(Request[Dropped]):
-    """Forget what of the content is on this device and on the clouds."""
+    """Forget cached content that the clouds hold."""
 
     command: ClassVar = "cache drop"
 
@@ -66,7 +66,7 @@ class CheckProblem(Record):
 
 
 class Check(Record):
-    """What `fsck` has found."""
+    """The findings of `fsck`."""
 
     problems: list[CheckProblem]
     """The first ones."""
@@ -129,7 +129,7 @@ class WrongObject(Record):
 
 
 class Scrub(Record):
-    """What the clouds hold."""
+    """The findings of `scrub`."""
 
     clouds: list[ScrubbedCloud]
     problems: list[WrongObject]
@@ -151,7 +151,7 @@ class ScrubbedVolume(Scrub):
 
 
 class ScrubRequest(LongRequest[ScrubbedVolume, Step]):
-    """Verify what the clouds hold."""
+    """Verify the objects on the clouds."""
 
     command: ClassVar = "scrub"
 
@@ -164,7 +164,7 @@ class ScrubRequest(LongRequest[ScrubbedVolume, Step]):
 
 
 class RepairedCloud(Record):
-    """What became of the wrong objects of a cloud."""
+    """How many wrong objects of a cloud were repaired, and how many were not."""
 
     name: str
     repaired: int
@@ -185,7 +185,7 @@ class Unrepaired(Record):
 
 
 class Repair(Record):
-    """What became of what was wrong on the clouds."""
+    """The results of `repair`."""
 
     clouds: list[RepairedCloud]
     problems: list[Unrepaired]
@@ -202,7 +202,7 @@ class RepairedVolume(Repair):
 
 
 class RepairRequest(LongRequest[RepairedVolume, Step]):
-    """Put right what is wrong on the clouds."""
+    """Repair wrong objects on the clouds."""
 
     command: ClassVar = "repair"
 
@@ -213,14 +213,14 @@ class RepairRequest(LongRequest[RepairedVolume, Step]):
 
 
 class Packs(Record):
-    """Some packs, and what they take in vain on all clouds together."""
+    """Some packs, and the bytes that they waste on all clouds together."""
 
     packs: int
     bytes: int
 
 
 class Fragments(Record):
-    """What nothing names on the clouds."""
+    """Objects on the clouds that nothing names."""
 
     orphans: int
     """Packs."""
@@ -244,7 +244,7 @@ class WaitingFor(Record):
 
 
 class Collected(Record):
-    """What no file needs any more, and what became of it."""
+    """Packs that no file needs any more, and how many of them were deleted."""
 
     name: str
     """Of the volume."""
@@ -275,7 +275,7 @@ class Collected(Record):
 
 
 class GcRequest(LongRequest[Collected, Step]):
-    """Delete from the clouds what no file needs any more."""
+    """Delete packs that no file needs any more."""
 
     command: ClassVar = "gc"
 

@@ -38,7 +38,7 @@ class Mirror(Record):
     at: str
     """The folder of the volume, as a path in it."""
     ignore: list[str]
-    """Patterns of what is left out."""
+    """Patterns of names that are left out."""
     state: str
     """starting, working, watching, waiting or paused."""
     reason: str | None
@@ -114,18 +114,18 @@ class MirrorDecideRequest(Request[VolumeMirror]):
 
     directory: Folder
     accept: bool = False
-    """Delete on the other side, too; otherwise put back what was deleted."""
+    """Delete on the other side, too; otherwise put the deleted files back."""
 
 
 class Copied(Moved):
     """How far an import is, in bytes."""
 
     what: str
-    """What is being done."""
+    """The work under way, in a word."""
 
 
 class Imported(Record):
-    """What was copied into a volume."""
+    """The results of an import."""
 
     name: str
     """Of the volume."""

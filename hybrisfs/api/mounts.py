@@ -34,7 +34,7 @@ class StillMounted(Record):
 
 
 class Unmounted(Record):
-    """What was unmounted."""
+    """A mount that was removed."""
 
     name: str | None
     """Of the volume; None for a mount that nobody knows of."""

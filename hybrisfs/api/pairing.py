@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Invitation(Record):
-    """What a person carries over to the other device."""
+    """The code that a person carries over to the other device."""
 
     code: str
     qr: list[str]
@@ -36,15 +36,15 @@ class PairingNews(Record):
     """Where a pairing stands; more and more of it is told."""
 
     pairing: str = ""
-    """What a person's answer names."""
+    """Its id, which the answer of a person names."""
     code: str | UnsetType = UNSET
     qr: list[str] | UnsetType = UNSET
     expires: int | UnsetType = UNSET
     """These three as in `Invitation`."""
     doing: str | UnsetType = UNSET
-    """What is being done, in a sentence."""
+    """The work under way, in a sentence."""
     comparison: str | UnsetType = UNSET
-    """What both devices show."""
+    """The text that both devices show."""
     device: str | UnsetType = UNSET
     """The name of the other one."""
     question: bool | UnsetType = UNSET
@@ -79,9 +79,9 @@ class DeviceInviteRequest(LongRequest[VolumeAdmission, PairingNews]):
     with_credentials: bool = False
     """Hand on the secrets of the clouds."""
     role: Role | None = None
-    """What it may do; None: everything."""
+    """Its role; None: full."""
     folders: Texts | None = None
-    """To what a contributor is limited, as paths in the volume."""
+    """The folders of a contributor, as paths in the volume."""
 
 
 class DeviceJoinRequest(LongRequest[MadeVolume, PairingNews]):
@@ -91,9 +91,9 @@ class DeviceJoinRequest(LongRequest[MadeVolume, PairingNews]):
 
     code: Text
     as_name: Text | None = None
-    """What the volume is to be called here."""
+    """The name of the volume on this device."""
     own_name: Text | None = None
-    """What this device is to be called."""
+    """The name of this device."""
 
 
 class DeviceConfirmRequest(Request[Done]):

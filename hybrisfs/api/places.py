@@ -28,17 +28,17 @@ Secrets: TypeAlias = Annotated[
 
 
 class Secret(Record):
-    """What a cloud can be given."""
+    """A secret that a cloud can be given."""
 
     name: str
     label: str
-    """What a person is asked for."""
+    """The question to a person."""
     hidden: bool
     """It is not shown while it is typed."""
 
 
 class SecretsOfPlace(Record):
-    """What a cloud can be given, and whether it was."""
+    """The secrets that a cloud can be given, and whether there are some."""
 
     cloud: str
     """Its URL, without secrets."""
@@ -57,7 +57,7 @@ class TriedPlace(Record):
 
 
 class Suggestions(Record):
-    """What a new volume may use."""
+    """Places for a new volume."""
 
     mountpoint: str
     clouds: list[str]

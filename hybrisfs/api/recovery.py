@@ -73,7 +73,7 @@ class MadeKit(Kit, kw_only=True):
     name: str
     """Of the volume."""
     pages: dict[str, str] | UnsetType = UNSET
-    """What is to be printed, by its format: html, text."""
+    """Pages to be printed, by their format: html, text."""
     passphrase: str | UnsetType = UNSET
     """The one that was drawn."""
     bits: int | UnsetType = UNSET
@@ -112,7 +112,7 @@ class RecoveryRemoveRequest(Request[RemovedKit], kw_only=True):
 
 
 class Doing(Record):
-    """What is being done."""
+    """News of a recovery."""
 
     doing: str
     """In a sentence."""
@@ -136,8 +136,8 @@ class RecoverRequest(LongRequest[Recovered, Doing], kw_only=True):
     """URLs of those that are known."""
     passphrase: Text
     as_name: Text | None = None
-    """What the volume is to be called here."""
+    """The name of the volume on this device."""
     own_name: Text | None = None
-    """What this device is to be called."""
+    """The name of this device."""
     incomplete: bool = False
     """Go on when more clouds are missing than the volume can do without."""

@@ -1,4 +1,4 @@
-"""Devices that are removed from a volume, or accused, and what is proven against them."""
+"""The removal of devices, vetoes against it, and proofs of misdeeds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NamedDevice(Record):
 
 
 class Admitted(Record):
-    """What a device has let in, and can be removed with it."""
+    """The devices that a device has let in. They can be removed with it."""
 
     name: str
     """Of the volume."""
@@ -47,7 +47,7 @@ class Admitted(Record):
 
 
 class DeviceAdmittedRequest(Request[Admitted], kw_only=True):
-    """What a device has let in."""
+    """List the devices that a device has let in."""
 
     command: ClassVar = "device admitted"
 
@@ -57,7 +57,7 @@ class DeviceAdmittedRequest(Request[Admitted], kw_only=True):
 
 
 class RemovedDevice(Record):
-    """What became of the wish to remove a device."""
+    """The effect of a removal."""
 
     name: str
     """Of the volume."""
@@ -70,13 +70,13 @@ class RemovedDevice(Record):
     counts: bool
     """It has an effect."""
     removed: list[NamedDevice]
-    """What it had let in, and was removed with it."""
+    """Devices that it had let in, and that were removed with it."""
     remain: list[NamedDevice]
-    """What it had let in, and belongs to the volume still."""
+    """Devices that it had let in, and that belong to the volume still."""
     clouds: list[str]
     """The URLs of clouds of which it may still have secrets."""
     charges: list[Charge]
-    """What is proven against it."""
+    """Its proven misdeeds."""
 
 
 class DeviceRemoveRequest(Request[RemovedDevice], kw_only=True):
@@ -94,7 +94,7 @@ class DeviceRemoveRequest(Request[RemovedDevice], kw_only=True):
 
 
 class KeptDevice(Record):
-    """What became of a veto."""
+    """The effect of a veto."""
 
     name: str
     """Of the volume."""
@@ -119,7 +119,7 @@ class DeviceKeepRequest(Request[KeptDevice], kw_only=True):
 
 
 class Proof(Record, kw_only=True):
-    """What a file proves."""
+    """The content of a proof."""
 
     name: str
     """Of the volume that was asked."""
@@ -138,7 +138,7 @@ class Proof(Record, kw_only=True):
 
 
 class DeviceProofRequest(Request[Proof], kw_only=True):
-    """What is proven against a device, as a file, too."""
+    """Tell a proven misdeed of a device, with a file that proves it."""
 
     command: ClassVar = "device proof"
 
@@ -148,7 +148,7 @@ class DeviceProofRequest(Request[Proof], kw_only=True):
 
 
 class DeviceCheckProofRequest(Request[Proof], kw_only=True):
-    """What a file proves."""
+    """Check a proof."""
 
     command: ClassVar = "device check-proof"
 

@@ -88,7 +88,7 @@ class Named(Record):
 
 
 class Moved(Record):
-    """How far something is that takes long, in bytes or what else the command counts."""
+    """The progress of long work, in bytes or in other units of the command."""
 
     done: int
     total: int
@@ -99,7 +99,7 @@ class Step(Moved):
     """The same of work that has several parts."""
 
     stage: str
-    """What is being done."""
+    """The work under way."""
 
 
 class Done(Record):
@@ -111,7 +111,7 @@ class Waiting(Record):
 
 
 class Question(msgspec.Struct, Generic[Answer], forbid_unknown_fields=True):
-    """What both kinds of requests have in common."""
+    """The common part of both kinds of requests."""
 
     command: ClassVar[str]
 
@@ -140,7 +140,7 @@ class Request(Question[Answer], Generic[Answer]):
 
     @classmethod
     def answered_by(cls, action: Callable[[Self], Answer]) -> tuple[str, Handler]:
-        """The command, and what answers its messages by *action*."""
+        """The command, and the handler that answers its messages by *action*."""
 
         def handle(arguments: Message, _: Callable[[Message], None]) -> Message:
             return message_of(action(cls.read(arguments)))
@@ -153,7 +153,8 @@ class LongRequest(Question[Answer], Generic[Answer, News]):
 
     @classmethod
     def answered_by(cls, action: Callable[[Self, Callable[[News], None]], Answer]) -> tuple[str, Handler]:
-        """The command, and what answers its messages by *action*, which is given what tells of news."""
+        """The command, and the handler that answers its messages by *action*, which tells news by its second
+        argument."""
 
         def handle(arguments: Message, tell: Callable[[Message], None]) -> Message:
             return message_of(action(cls.read(arguments), lambda news: tell(message_of(news))))
@@ -179,7 +180,7 @@ def message_of(record: object) -> Message:
 
 
 def _parameter(request: type[Question[Any]], number: int) -> Any:
-    """What was put for a type variable where the request was declared."""
+    """The type that stands for a type variable where the request was declared."""
     return get_args(request.__orig_bases__[0])[number]  # type: ignore[attr-defined]
 
 
@@ -195,7 +196,7 @@ def _explained(request: type[Question[Any]], error: str) -> str:
 
 
 def _wanted(hint: Any) -> str:
-    """What a value of this type is called."""
+    """A noun for the values of this type."""
     for one in getattr(hint, "__metadata__", ()):
         if isinstance(one, msgspec.Meta) and one.description:
             return one.description

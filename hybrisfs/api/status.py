@@ -34,7 +34,7 @@ __all__ = [
 
 
 class MachinesOnly(Record):
-    """What other devices wrote and no cloud is known to have."""
+    """Content that other devices wrote and no cloud is known to have."""
 
     files: int
     bytes: int
@@ -44,23 +44,23 @@ class MachinesOnly(Record):
 
 
 class PinnedContent(Record):
-    """What is kept on this device, as of the last look."""
+    """The pinned content, as of the last look."""
 
     files: int
     bytes: int
     missing_bytes: int
-    """What of that is not here yet."""
+    """Bytes of these files that are not on this device yet."""
     problem: str | None
     """Why not."""
 
 
 class LogStatus(Record):
-    """What became of the log."""
+    """The log on this device."""
 
     dropped: int
     """How many updates a checkpoint has made superfluous here."""
     freed_bytes: int
-    """What they took on this disk."""
+    """The bytes that they took on this disk."""
     kept: int
     """How many updates are left."""
 
@@ -101,7 +101,7 @@ class Values(Record):
 
 
 class Cache(Record):
-    """What of the content is on this device."""
+    """The cached content."""
 
     bytes: int
     budget: int
@@ -139,18 +139,18 @@ class VolumeStatus(Record, kw_only=True):
     reader: bool
     """This device may only read."""
     folders: list[str] | None
-    """To what this device is limited, as paths in the volume; None when it is not."""
+    """The folders that this device is limited to, as paths in the volume; None when it is not limited."""
     conflicts: int
     """How many wait for a person."""
     clouds: list[CloudStatus]
     devices: list[Device]
     accused: list[Accused]
     stale_reads: str
-    """What is done while a device is silent for too long: warn or block."""
+    """The reaction while a device is silent for too long: warn or block."""
     notifications: bool
-    """The desktop shows what needs a person."""
+    """The desktop shows trouble that needs a person."""
     jobs: list[str]
-    """What goes on in the background, in sentences."""
+    """Background work, in sentences."""
     pinned: PinnedContent
     checkpoint: Checkpoint
     versions: VersionRoom
@@ -161,9 +161,9 @@ class VolumeStatus(Record, kw_only=True):
     undeletable: int
     """How many objects on clouds wait for a device that may delete them."""
     warnings: list[str]
-    """What a person should look after, in sentences."""
+    """Trouble that a person should look after, in sentences."""
     notices: list[str]
-    """What a person should have heard of, but need do nothing about, in sentences."""
+    """News that needs no action, in sentences."""
     last_error: str | None
     missing_mount: MissingMount | None = None
     """None when it is mounted, or need not be."""
@@ -211,7 +211,7 @@ class DaemonStatus(Record):
 
 
 class Status(Record):
-    """What the daemon and its volumes are like."""
+    """The state of the daemon and its volumes."""
 
     daemon: DaemonStatus
     volumes: list[AnyVolume]
@@ -236,7 +236,7 @@ class StatusRequest(Request[Status]):
 
     @classmethod
     def answer_from(cls, message: Message) -> Status:
-        """See `Question.answer_from`. What tells both kinds of volumes apart is no tag as msgspec has it."""
+        """See `Question.answer_from`. The mark of an unusable volume is no tag as msgspec has it."""
         found = msgspec.convert(message, _Undecided)
         return Status(found.daemon, [_volume_from(one) for one in found.volumes])
 
@@ -248,7 +248,7 @@ def _volume_from(message: Message) -> AnyVolume:
 
 
 class Synced(Record):
-    """What is left to be brought to the clouds."""
+    """The content that is still to be brought to the clouds."""
 
     name: str
     done: bool

@@ -1,4 +1,4 @@
-"""What may move between a device and the clouds, as the control socket describes it."""
+"""Limits and pauses of the transfers between a device and the clouds."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Direction(Record):
     timetable: str
     """As people write it: see `hybrisfs limit --help`."""
     rate: int | None
-    """What may move now, in bytes/s; None when there is no limit."""
+    """The limit now, in bytes/s; None when there is none."""
     changes_at: float | None
     """Until when that holds, in seconds since the epoch; None for ever."""
     then: int | None
-    """What may move after that, in bytes/s; None when there is no limit."""
+    """The limit after that, in bytes/s; None when there is none."""
 
 
 class Transfers(Record):
-    """What may move now, and until when."""
+    """The limits now, and the time until they change."""
 
     up: Direction
     down: Direction
     on_metered: str
-    """What is done on a metered network: pause or ignore."""
+    """The reaction to a metered network: pause or ignore."""
     held: Literal["paused", "metered"] | None
-    """Why nothing moves but what programs read."""
+    """The reason why nothing moves but content that programs read; None when there is none."""
     paused_until: float | None
     """In seconds since the epoch; None when nothing is paused, or until it is resumed."""
 
@@ -42,7 +42,7 @@ class VolumeTransfers(Transfers):
 
 
 class LimitRequest(Request[VolumeTransfers]):
-    """Change what is given; tell what holds then."""
+    """Change the given limits, and tell all."""
 
     command: ClassVar = "limit"
 
@@ -56,7 +56,7 @@ class LimitRequest(Request[VolumeTransfers]):
 
 
 class PauseRequest(Request[VolumeTransfers]):
-    """Let nothing move but what programs read."""
+    """Let nothing move but content that programs read."""
 
     command: ClassVar = "pause"
 

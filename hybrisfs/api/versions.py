@@ -1,5 +1,5 @@
-"""What files and folders were before. Paths are absolute, below where a volume is mounted, or relative to the
-root of a volume. All times are in seconds since the epoch."""
+"""Earlier versions of files and folders. Paths are absolute, below where a volume is mounted, or relative to
+the root of a volume. All times are in seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Version(Record):
     """Its number: 0 is the latest."""
     since: float
     until: float | None
-    """None when it is what is there now."""
+    """None when it is the file as it is now."""
     at: str
     """The moment at which it began, as it names folders below .hybrisfs/at."""
     signed: float
@@ -45,7 +45,7 @@ class Version(Record):
     path: str
     """Where the file was."""
     kept_until: float | None
-    """None when it is what is there now."""
+    """None when it is the file as it is now."""
     readable: bool
     """False while only another device has its bytes."""
 
@@ -58,7 +58,7 @@ class Versions(Record):
     path: str
     versions: list[Version]
     known_since: float | None
-    """What was before, this device does not know; None when it knows all."""
+    """The beginning of the history on this device; None when it knows all."""
 
 
 class VersionsListRequest(Request[Versions], kw_only=True):
@@ -71,7 +71,7 @@ class VersionsListRequest(Request[Versions], kw_only=True):
 
 
 class Change(Record):
-    """What a device did to a file or folder."""
+    """A change of a file or folder by a device."""
 
     time: float
     signed: float
@@ -83,7 +83,7 @@ class Change(Record):
 
 
 class Changes(Record):
-    """What was done to a file or folder, the latest first."""
+    """The changes of a file or folder, the latest first."""
 
     name: str
     """Of the volume."""
@@ -96,7 +96,7 @@ class Changes(Record):
 
 
 class LogRequest(Request[Changes], kw_only=True):
-    """Who changed a file or folder, and when."""
+    """List the changes of a file or folder."""
 
     command: ClassVar = "log"
 
@@ -121,7 +121,7 @@ class Removed(Record):
 
 
 class RemovedFiles(Record):
-    """What was removed from a folder, the last first."""
+    """Names that were removed from a folder, the last first."""
 
     name: str
     """Of the volume."""
@@ -130,7 +130,7 @@ class RemovedFiles(Record):
 
 
 class VersionsRemovedRequest(Request[RemovedFiles], kw_only=True):
-    """What was removed from a folder and is kept."""
+    """List names that were removed from a folder and are kept."""
 
     command: ClassVar = "versions removed"
 
@@ -167,7 +167,7 @@ class VersionRead(Record):
 
 
 class VersionsReadRequest(LongRequest[VersionRead, Moved], kw_only=True):
-    """Write a version to a file: unless *at* or *version* says which, the latest before what is there now."""
+    """Write a version to a file: without *at* and *version* the latest one before the file as it is now."""
 
     command: ClassVar = "versions read"
 
@@ -182,7 +182,7 @@ class VersionsReadRequest(LongRequest[VersionRead, Moved], kw_only=True):
 
 
 class Restored(Record):
-    """What was put back."""
+    """The files that were put back."""
 
     name: str
     """Of the volume."""

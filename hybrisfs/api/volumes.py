@@ -63,7 +63,7 @@ class Volumes(Record):
 
 
 class Started(MadeVolume):
-    """What there is to try HybrisFS with."""
+    """A volume to try HybrisFS with."""
 
     created: bool
     """The volume is new."""
@@ -73,14 +73,14 @@ class Started(MadeVolume):
 
 
 class VolumeSettings(Named):
-    """What was set."""
+    """The settings that were changed."""
 
     stale_reads: str | UnsetType = UNSET
-    """What is done while a device is silent for too long: warn or block."""
+    """The reaction while a device is silent for too long: warn or block."""
     keep_versions: str | UnsetType = UNSET
     """The rule as it is kept."""
     notifications: bool | UnsetType = UNSET
-    """The desktop shows what needs a person."""
+    """The desktop shows trouble that needs a person."""
     veto_hours: int | UnsetType = UNSET
     """How long the removal of a device can be vetoed."""
     evict_liars: bool | UnsetType = UNSET
@@ -88,7 +88,7 @@ class VolumeSettings(Named):
 
 
 class Rebuilt(Record):
-    """What became of a damaged volume."""
+    """The files of a damaged volume, by their fate."""
 
     set_aside: str
     """The folder with the damaged files."""
@@ -136,7 +136,7 @@ class VolumeListRequest(Request[Volumes]):
 
 
 class VolumeSetRequest(Request[VolumeSettings]):
-    """Change how a volume behaves on this device; what is None stays. See `VolumeSettings`."""
+    """Change settings of a volume on this device; None changes nothing. See `VolumeSettings`."""
 
     command: ClassVar = "volume set"
 
