@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from hybrisfs.dispersal.engine import Engine
 from hybrisfs.state.pack_chunks import owed_packs
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.marker import MARKER_NAME
-
-if TYPE_CHECKING:
-    from hybrisfs.volume.opened import Opened
 
 __all__ = ["ObjectCheck", "object_checks", "run_checks"]
 
@@ -30,20 +28,19 @@ class ObjectCheck:
     run: Callable[[], str | None]
 
 
-def object_checks(volume: Opened, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
+def object_checks(engine: Engine, holdings: Holdings, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
-    holdings = volume.maintenance.holdings
-    for cloud in volume.engine.numbers:
-        yield _object_check(volume, cloud, MARKER_NAME, holdings.marker.verify)
+    for cloud in engine.numbers:
+        yield _object_check(engine, cloud, MARKER_NAME, holdings.marker.verify)
     for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
         for cloud in placement:
             yield ObjectCheck(cloud, partial(_look_at_segment, holdings, cloud, name))
     if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
-        for cloud in volume.engine.in_use:
-            yield _object_check(volume, cloud, holdings.head, holdings.head_check)
+        for cloud in engine.in_use:
+            yield _object_check(engine, cloud, holdings.head, holdings.head_check)
     for _, pack, placement, _ in owed_packs(db):
         for index, cloud in enumerate(placement):
-            yield ObjectCheck(cloud, partial(volume.engine.check_share, cloud, pack, index))
+            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack, index))
 
 
 def _look_at_segment(holdings: Holdings, cloud: int, name: str) -> str | None:
@@ -61,5 +58,5 @@ def run_checks(
             done(check, wrong)
 
 
-def _object_check(volume: Opened, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
-    return ObjectCheck(cloud, partial(volume.engine.check_object, cloud, name, _SMALL_OBJECT, verify))
+def _object_check(engine: Engine, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
+    return ObjectCheck(cloud, partial(engine.check_object, cloud, name, _SMALL_OBJECT, verify))

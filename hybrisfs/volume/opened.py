@@ -62,6 +62,7 @@ from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.volume.damage import is_damage, naming_damage, rebuild_advice
 from hybrisfs.volume.discarding import make_collector
 from hybrisfs.volume.followed_clouds import FollowedClouds
+from hybrisfs.volume.fsck import Fsck
 from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.holdings import Holdings
 from hybrisfs.volume.key_values import KeyValues
@@ -357,6 +358,7 @@ class Opened:
         )
         self.checkup.minute.listen(self._keeper.look_after)
         self.clouds = CloudControl(ground, sharing, clouds, self._keeper, self.maintenance, self.writing)
+        self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._keeper)
         self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting.notify)
         self.settings.changed.listen(self._adopt)
 

@@ -21,7 +21,7 @@ from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.fsck import FsckReport, check_volume
+from hybrisfs.volume.fsck import FsckReport
 from hybrisfs.volume.misconduct import described
 from hybrisfs.volume.opened import Opened
 from hybrisfs.volume.pairing import Invitation
@@ -122,7 +122,7 @@ class Volume(Opened):
     def fsck(self, *, clouds: bool, progress: Callable[[str, int, int], None]) -> FsckReport:
         """Verify database, log, cache and, with *clouds*, every share on every cloud."""
         self.committer.commit_now()
-        return check_volume(self, clouds=clouds, progress=progress)
+        return self._fsck.check(clouds=clouds, progress=progress)
 
     # -- devices ---------------------------------------------------------------------------------
 
