@@ -15,6 +15,15 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
+from hybrisfs.merge.names import (
+    MOST_NUMBER,
+    Author,
+    is_conflict_name,
+    is_kept,
+    later_names,
+    name_by_id,
+    number_names,
+)
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver, Standing
@@ -22,21 +31,14 @@ from hybrisfs.merge.rows import Row, Rows
 from hybrisfs.merge.rules import (
     MOST_CONTENDERS,
     MOST_COPIES,
-    MOST_NUMBER,
-    Author,
     Contender,
     Stamp,
     Value,
-    is_conflict_name,
     is_crowd,
-    is_kept,
     judge,
-    later_names,
-    name_by_id,
-    number_names,
+    sameness,
 )
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
-from sync.codec import Writer
 from sync.hashing import digest
 
 __all__ = ["Arranger", "copy_id"]
@@ -228,8 +230,7 @@ class Arranger:
         contents = self._resolver.contents(node)
         if len(contents) > 1:
             return None
-        value = contents[0].value if contents else None
-        return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(value or b"").getvalue()
+        return sameness(attr, contents[0].value if contents else None)
 
     def _folders(self, at: int) -> list[bytes]:
         """The ids of the directories that are one directory in the view."""

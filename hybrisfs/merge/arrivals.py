@@ -49,6 +49,7 @@ from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.minutes import End
+from hybrisfs.merge.names import Author
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.packs import Packs, Placement
@@ -57,7 +58,7 @@ from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Author, Stamp, Value, is_removed, standing_attr, standing_place
+from hybrisfs.merge.rules import Stamp, Value, is_removed, standing_attr, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit

@@ -7,8 +7,8 @@ from functools import partial
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
+from hybrisfs.merge.names import Author, number_names
 from hybrisfs.merge.rows import is_taken
-from hybrisfs.merge.rules import Author, number_names
 
 __all__ = ["begin_anew", "begin_beside"]
 

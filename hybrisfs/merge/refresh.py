@@ -15,11 +15,12 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.arrange import Arranger, copy_id
+from hybrisfs.merge.names import Author
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Aspect, Change, Rows
-from hybrisfs.merge.rules import Author, Stamp
+from hybrisfs.merge.rules import Stamp
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.store.schema import ROOT_ID
 

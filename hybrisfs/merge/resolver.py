@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
-from hybrisfs.merge.rules import Stamp, Value, standing_attr, standing_place
+from hybrisfs.merge.rules import Stamp, Value, distinct, standing_attr, standing_place
 from hybrisfs.store.schema import ROOT_ID
 
 __all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Standing", "Unsigned"]
@@ -121,16 +121,12 @@ class Resolver:
 
     def contents(self, node: bytes) -> list[Value]:
         """The signed contents of a node, the one that everybody sees first, each value once."""
-        first: dict[bytes | None, Value] = {}
-        for one in self._all_contents(node):
-            first.setdefault(one.value, one)
-        return list(first.values())
+        return distinct(self._all_contents(node))
 
     def _all_contents(self, node: bytes) -> list[Value]:
         found = self._contents.get(node)
         if found is None:
-            values = self._registers.values(content_key(node))
-            found = self._contents[node] = sorted(values, key=lambda one: one.stamp, reverse=True)
+            found = self._contents[node] = self._registers.values(content_key(node))
         return found
 
     def is_directory(self, node: bytes) -> bool:

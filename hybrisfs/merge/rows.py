@@ -10,8 +10,9 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.names import INSERT_PLACE
 from hybrisfs.filesystem.registers import place_key
+from hybrisfs.merge.names import is_conflict_name, is_kept
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, is_conflict_name, is_kept
+from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES
 from hybrisfs.store.database import Database
 
 __all__ = ["Aspect", "Change", "Row", "Rows", "is_crowded", "is_taken"]

@@ -1,82 +1,82 @@
-"""The rules of the tree under concurrency, each a pure function of register values.
+"""The rules of the tree under concurrency: which tree follows from the registers, as one pure function.
+
+`visible_tree` is the definition: a device must show what it says of the registers that the device holds. Fsck
+and the tests compare with it. The rest of `hybrisfs.merge` comes to the same by looking at changes only.
 
 A register holds the set of its logically latest values, each stamped with the clock and the writer (branch)
-of its update. The rules depend on these alone, so that devices that hold the same values see the same tree:
+of its update. The rules depend on these alone, so that devices that hold the same values see the same tree.
+
+What lives:
 
 * of concurrent values the *winner* is that with the highest stamp; places and attributes that no correct
   device can have written do not count, and such a content is an empty file;
 * a place that somebody removed while somebody else named it anew stands;
+* a directory has one name, a file one by each of its places that stands;
 * a file that has lost all its names lives, unless somebody took one away who had seen all edits of it, and
   that the other names were gone;
-* a folder that was removed lives while something in it lives;
-* of folders moved into each other, the one moved last goes back to where it was, else to the root;
+* a folder that was removed lives while something in it lives.
+
+Where it stands:
+
+* in the directory that its place names, or in the root when there is no such directory;
+* of folders moved into each other, the one moved last goes back to where it was, else to the root.
+
+What is seen:
+
 * of nodes with one name in one folder, folders become one folder; otherwise a folder, else the highest stamp
   of a place that does not yield, else the lowest, keeps the name, equal files are one, and the others get
   conflict names;
 * of the concurrent contents of all files that want one name, `MOST_COPIES` are shown beside it, the latest;
 * more than `MOST_CONTENDERS` nodes that want one name are a *crowd*: none of them are one, no versions are
   shown, and each has a name that follows from its id; that for which it is the lowest has the name itself;
-* a name that nodes want is theirs rather than that of who needs a conflict name, but for those conflict names
-  that are *kept*: those of a crowd, and those with a number above `MOST_NUMBER`.
+* a name that nodes want is theirs rather than that of a node that needs a conflict name, but for those
+  conflict names that are *kept*: those of a crowd, and those with a number above `MOST_NUMBER`.
 
-The limits bound what one node more, or one less, can mean for the others: whoever signs an update for each
-of ten thousand nodes that want one name has it looked at ten thousand times.
+The limits bound what one node more, or one less, can mean for the others: a member that signs an update for
+each of ten thousand nodes that want one name has it looked at ten thousand times.
 """
 
 from __future__ import annotations
 
-import datetime
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
-from unicodedata import ucd_3_2_0
 
-from hybrisfs.filesystem.registers import MAX_NAME, Attr, Place
-from sync.codec import DecodeError
-from sync.hashing import digest
+from hybrisfs.filesystem.registers import Attr, Place, slot_of
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
+from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
+from hybrisfs.store.schema import ROOT_ID
+from sync.codec import DecodeError, Writer
 
 __all__ = [
     "MOST_CONTENDERS",
     "MOST_COPIES",
-    "MOST_NUMBER",
-    "Author",
     "Contender",
+    "Entry",
+    "Name",
+    "Seen",
     "Shown",
     "Stamp",
+    "Tree",
     "Value",
-    "conflict_name",
     "decode_place",
-    "is_conflict_name",
+    "distinct",
+    "entries",
     "is_crowd",
-    "is_kept",
     "is_removed",
     "judge",
-    "later_names",
-    "name_by_id",
-    "number_names",
-    "shortened",
+    "names_of_file",
+    "sameness",
     "standing_attr",
     "standing_place",
+    "visible_tree",
     "winner",
 ]
 
 MOST_CONTENDERS: Final = 64
 MOST_COPIES: Final = 64
-MOST_NUMBER: Final = 64
-_COPY: Final = re.compile(rb" \(conflict, [^()]*\)$")
-_NUMBERED: Final = re.compile(
-    rb"^(.*?)( \(conflict, [^()]*, \d{4}-\d\d-\d\d)(?: ([1-9]\d{0,18}))?\)$", re.DOTALL
-)
-_LONGEST_BY_ID: Final = len(b" (conflict, )") + 32 + len(b" %d" % ((1 << 63) - 1))
-_BY_ID: Final = re.compile(rb" \(conflict, [0-9a-f]{32}(?: [1-9]\d*)?\)$")
-_CUT: Final = re.compile(rb"~[0-9a-f]{16}$")
-_LONGEST_EXTENSION: Final = 16
-_LONGEST_DEVICE: Final = 64
-_MEANINGFUL: Final = frozenset("/().\xad")  # with the soft hyphen, which once counted as a hyphen
-_UNSHOWN: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"))
-_STEM_CONTEXT: Final = "hybrisfs.merge 2026-11 long stem"
+_MOST_LEVELS: Final = 64
 
 
 class Stamp(NamedTuple):
@@ -93,17 +93,15 @@ class Value(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
-    """Who wrote a losing value: for its conflict name. *time_ns* since the epoch, by the writer's clock."""
+Depends = Callable[[Stamp, Stamp], bool]
+"""Whether the update with the first stamp depends on that with the second."""
 
-    device: str
-    time_ns: int
+# -- single registers ------------------------------------------------------------------------------------
 
 
 def winner(values: Sequence[Value]) -> Value | None:
     """The value that everybody sees; None when there is none."""
-    return max(values, key=lambda one: one.stamp, default=None)
+    return max(values, key=_stamp_of, default=None)
 
 
 def decode_place(value: Value) -> Place | None:
@@ -124,7 +122,7 @@ def standing_place(values: Iterable[Value]) -> tuple[Stamp, Place] | None:
 
 def standing_attr(values: Iterable[Value]) -> tuple[Stamp, Attr] | None:
     """The attributes of a node among concurrent ones: the highest that a correct device can have written."""
-    for one in sorted(values, key=lambda one: one.stamp, reverse=True):
+    for one in sorted(values, key=_stamp_of, reverse=True):
         try:
             return one.stamp, Attr.decode(one.value or b"")
         except DecodeError:
@@ -136,6 +134,55 @@ def is_removed(values: Iterable[Value]) -> bool:
     """Whether the place that stands says that the node is gone."""
     standing = standing_place(values)
     return standing is not None and standing[1].removed
+
+
+def distinct(contents: Iterable[Value]) -> list[Value]:
+    """The concurrent contents of a file, the one that everybody sees first, each value once."""
+    first: dict[bytes | None, Value] = {}
+    for one in sorted(contents, key=_stamp_of, reverse=True):
+        first.setdefault(one.value, one)
+    return list(first.values())
+
+
+def _stamp_of(value: Value) -> Stamp:
+    return value.stamp
+
+
+# -- single nodes ----------------------------------------------------------------------------------------
+
+
+class Name(NamedTuple):
+    """What the place register of a node in *slot* says, by the value with that stamp."""
+
+    node: bytes
+    slot: int
+    stamp: Stamp
+    place: Place
+
+
+def names_of_file(places: Collection[Name], contents: Iterable[Value], depends: Depends) -> list[Name]:
+    """The names that a file has, of what its place registers say and of the values of its content: those that
+    stand, else the last, unless whoever removed that knew all there was."""
+    standing = [one for one in places if not one.place.removed]
+    if standing or not places:
+        return standing
+    last = max(places, key=lambda one: one.stamp)
+    known = [*(one.stamp for one in places), *(one.stamp for one in contents)]
+    if all(one == last.stamp or depends(last.stamp, one) for one in known):
+        return []
+    return [_again(last)]
+
+
+def _again(name: Name) -> Name:
+    return name._replace(place=name.place.restored())
+
+
+def sameness(attr: Attr, content: bytes | None) -> bytes:
+    """Equal for files with one name that are the same to everybody who looks at them."""
+    return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(content or b"").getvalue()
+
+
+# -- one folder ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +214,7 @@ def is_crowd(contenders: Sized) -> bool:
 def judge(contenders: Collection[Contender]) -> list[Shown]:
     """Settle who gets a name that several nodes want: the first; the others need conflict names."""
     if is_crowd(contenders):
-        return [Shown(one, []) for one in sorted(contenders, key=lambda one: _mark_by_id(one.id, one.slot))]
+        return [Shown(one, []) for one in sorted(contenders, key=lambda one: mark_by_id(one.id, one.slot))]
     shown: list[Shown] = []
     alike: dict[tuple[bool, bytes | None], Shown] = {}
     for one in _ranked(contenders):
@@ -188,115 +235,247 @@ def _ranked(contenders: Iterable[Contender]) -> list[Contender]:
     return sorted(ranked, key=lambda one: not one.is_directory)
 
 
-def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
-    """`name (conflict, DEVICE, DATE).ext`, at most 255 bytes; the *number*-th of its kind says so.
+class Entry(NamedTuple):
+    """What a folder shows under a name: *node*, as one with those *joined* with it, or a *copy*: a concurrent
+    content of it. *beside*: the name that it wants, which is not its own."""
 
-    Different names never get one conflict name: what a name has been given depends on no other name. So a
-    conflict about a conflict copy is marked twice, and the stem of a long name ends in a digest of it.
-    """
-    date = datetime.datetime.fromtimestamp(author.time_ns / 1e9, datetime.UTC).strftime("%Y-%m-%d")
-    device = _cut(_plain(author.device).encode(), _LONGEST_DEVICE)
-    mark = b" (conflict, %b, %b%b)" % (device, date.encode(), b" %d" % number if number > 1 else b"")
-    stem, extension = _split(name)
-    return _shorter(stem, len(mark) + len(extension)) + mark + extension
+    node: Contender
+    joined: Sequence[Contender]
+    copy: Value | None
+    beside: bytes | None
 
 
-def name_by_id(name: bytes, node: bytes, slot: int) -> bytes:
-    """The conflict name of a node in a crowd: nobody else's, whoever else is in it."""
-    stem, extension = _split(name)
-    return _shorter(stem, _LONGEST_BY_ID + len(extension)) + _mark_by_id(node, slot) + extension
+def entries(
+    wanted: Mapping[bytes, Collection[Contender]],
+    copies: Callable[[Contender], Iterable[Value]],
+    author: Callable[[Stamp], Author],
+) -> dict[bytes, Entry]:
+    """By name, what a folder shows in which nodes want names. *copies*: the contents that are to be shown
+    beside a node for the sake of this name of it."""
+    kept: set[bytes] = set()
+    while True:  # until no node has a name that another one is to keep
+        given_up = wanted.keys() - kept if kept else wanted.keys()
+        found = [
+            named
+            for name, contenders in wanted.items()
+            for named in _under(name, contenders, name in kept, copies, given_up.__contains__, author)
+        ]
+        more = {name for name, entry in found if entry.beside is not None and is_kept(name)}
+        if more == kept:
+            return dict(found)
+        kept = more
 
 
-def _mark_by_id(node: bytes, slot: int) -> bytes:
-    return b" (conflict, %b%b)" % (node.hex().encode(), b" %d" % slot if slot else b"")
-
-
-def _shorter(stem: bytes, rest: int) -> bytes:
-    """The stem of a name, so that *rest* bytes find room after it; of a longer one with a digest of it."""
-    room = MAX_NAME - rest
-    if len(stem) <= room:
-        return stem
-    end = b"~" + digest(_STEM_CONTEXT, stem, 8).hex().encode()
-    return _cut(stem, room - len(end)) + end
-
-
-@lru_cache(maxsize=64)
-def _plain(device: str) -> str:
-    """A device's name, which its owner chooses freely, with `-` for what means something in names of files or
-    here, and for what cannot be shown. Unicode 3.2, which every Python has, says what that is: by versions of
-    their own, two devices might give one file two names."""
-    return "".join(
-        "-" if one in _MEANINGFUL or (one != " " and ucd_3_2_0.category(one) in _UNSHOWN) else one
-        for one in device
-    )
-
-
-def is_conflict_name(name: bytes) -> bool:
-    """Whether the name is one that a conflict may ask for."""
-    return _COPY.search(_split(name)[0]) is not None
-
-
-def is_kept(name: bytes) -> bool:
-    """Whether somebody who has this conflict name does not give it up for those who want it as their own."""
-    stem = _split(name)[0]
-    if _BY_ID.search(stem) is not None:
-        return True
-    numbered = _NUMBERED.match(stem)
-    return numbered is not None and int(numbered[3] or 1) > MOST_NUMBER
-
-
-def later_names(name: bytes) -> Iterator[bytes]:
-    """The conflict names that are given to losers of one kind as long as this one is taken."""
-    stem, extension = _split(name)
-    numbered = _NUMBERED.match(stem)
-    if numbered is None:
+def _under(
+    name: bytes,
+    contenders: Collection[Contender],
+    is_kept_from: bool,
+    copies: Callable[[Contender], Iterable[Value]],
+    is_taken: Callable[[bytes], bool],
+    author: Callable[[Stamp], Author],
+) -> Iterator[tuple[bytes, Entry]]:
+    """What is shown under a name, unless the name is kept from all of these, and beside it."""
+    shown = judge(contenders)
+    if not is_kept_from:
+        yield name, Entry(shown[0].node, shown[0].joined, None, None)
+    losers = [Entry(one.node, one.joined, None, name) for one in (shown if is_kept_from else shown[1:])]
+    if is_crowd(contenders):
+        yield from ((name_by_id(name, one.node.id, one.node.slot), one) for one in losers)
         return
-    begin = numbered[1]
-    cut = _CUT.search(begin)
-    for number in range(int(numbered[3] or 1) + 1, MOST_NUMBER + 2):
-        mark = b"%b %d)" % (numbered[2], number)
-        room = MAX_NAME - len(mark) - len(extension)
-        yield _shorter(begin, len(mark) + len(extension)) + mark + extension
-        if cut is not None and len(begin) > room:
-            yield _cut(begin[: cut.start()], room - len(cut[0])) + cut[0] + mark + extension
+    versions = [Entry(one.node, (), copy, name) for one in shown for copy in copies(one.node)]
+    losers += sorted(versions, key=_order)[-MOST_COPIES:]
+    losers.sort(key=_order)
+    authors = [author(_lost_by(one)) for one in losers]
+    yield from zip(number_names(name, authors, is_taken, MOST_NUMBER), losers, strict=True)
 
 
-def number_names(
-    name: bytes, authors: Sequence[Author], is_taken: Callable[[bytes], bool], most: int | None = None
-) -> list[bytes]:
-    """Conflict names for losers in their order, none of them taken or given twice. Above the number *most* a
-    name is never taken: it is kept from others."""
-    names: dict[bytes, None] = {}
-    numbers: dict[bytes, int] = {}
-    for author in authors:
-        kind = conflict_name(name, author)
-        number = numbers.get(kind, 1)
-        while (candidate := conflict_name(name, author, number)) in names or (
-            (most is None or number <= most) and is_taken(candidate)
-        ):
-            number += 1
-        numbers[kind] = number + 1
-        names[candidate] = None
-    return list(names)
+def _lost_by(entry: Entry) -> Stamp:
+    return entry.node.stamp if entry.copy is None else entry.copy.stamp
 
 
-def shortened(name: bytes, room: int) -> bytes:
-    """At most *room* bytes of a name: of a longer one the beginning and the extension."""
-    stem, extension = _split(name)
-    return _cut(stem, room - len(extension)) + extension
+def _order(entry: Entry) -> tuple[Stamp, bytes, int]:
+    return _lost_by(entry), entry.node.id, entry.node.slot
 
 
-def _split(name: bytes) -> tuple[bytes, bytes]:
-    at = name.rfind(b".")
-    if at <= 0 or len(name) - at > _LONGEST_EXTENSION:
-        return name, b""
-    return name[:at], name[at:]
+# -- all of it -------------------------------------------------------------------------------------------
 
 
-def _cut(text: bytes, room: int) -> bytes:
-    """At most *room* bytes, without half a character of UTF-8."""
-    if len(text) <= room:
-        return text
-    while room and text[room] & 0xC0 == 0x80:
-        room -= 1
-    return text[:room]
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a program finds under a name: a node, by its place in *slot*, its attributes, the value of the
+    content register, and how many names it has (1 of a directory). *beside*: the name that it wants and
+    another node has. *joined*: the nodes that are seen as one with it. *is_copy*: it is a concurrent content
+    of the node, shown as a file of its own."""
+
+    node: bytes
+    slot: int
+    attr: Attr
+    content: bytes | None
+    links: int
+    beside: bytes | None
+    joined: Sequence[bytes]
+    is_copy: bool
+
+
+class Tree(NamedTuple):
+    """What is visible. *folders*: by the id of each folder, what it shows by name. *moved*: of nodes that do
+    not stand where their places say, the directories in which they stand."""
+
+    folders: Mapping[bytes, Mapping[bytes, Seen]]
+    moved: Mapping[bytes, Collection[bytes]]
+
+
+def visible_tree(
+    registers: Mapping[bytes, Collection[Value]], depends: Depends, author: Callable[[Stamp], Author]
+) -> Tree:
+    """Everything that a program on any device with these registers must see. *depends* tells whether the
+    update with the first stamp depends on that with the second, *author* who made an update."""
+    return _Model(registers, depends, author).tree()
+
+
+class _Model:
+    def __init__(
+        self,
+        registers: Mapping[bytes, Collection[Value]],
+        depends: Depends,
+        author: Callable[[Stamp], Author],
+    ) -> None:
+        self._depends = depends
+        self._author = author
+        self._attrs: dict[bytes, Attr] = {}
+        self._places: dict[bytes, list[Name]] = {}
+        self._contents: dict[bytes, Collection[Value]] = {}
+        for key, values in registers.items():
+            node = key[NODE]
+            if key[0] == ATTRIBUTES:
+                attr = standing_attr(values)
+                if attr is not None:
+                    self._attrs[node] = attr[1]
+            elif key[0] == CONTENT:
+                self._contents[node] = values
+            elif key[0] == PLACE:
+                place = standing_place(values)
+                if place is not None:
+                    self._places.setdefault(node, []).append(Name(node, slot_of(key), *place))
+        self._names = self._living()
+        self._yielding = self._find_yielding()
+
+    def _is_directory(self, node: bytes) -> bool:
+        return node == ROOT_ID or (node in self._attrs and stat.S_ISDIR(self._attrs[node].mode))
+
+    # -- what lives ------------------------------------------------------------------------------
+
+    def _living(self) -> dict[bytes, list[Name]]:
+        """The names of all nodes that have any, in the order of slots."""
+        names: dict[bytes, list[Name]] = {}
+        removed: dict[bytes, Name] = {}  # directories, with where they stood
+        for node in self._places.keys() & self._attrs.keys() - {ROOT_ID}:
+            places = self._places[node]
+            if self._is_directory(node):
+                last = max(places, key=lambda one: (not one.place.removed, one.stamp))
+                if last.place.removed:
+                    removed[node] = _again(last)
+                else:
+                    names[node] = [last]
+            elif found := names_of_file(places, self._contents.get(node, ()), self._depends):
+                names[node] = sorted(found, key=lambda one: one.slot)
+        inhabited = [one.place.parent for found in names.values() for one in found]
+        while inhabited:
+            back = removed.pop(inhabited.pop(), None)
+            if back is not None:
+                names[back.node] = [back]
+                inhabited.append(back.place.parent)
+        return names
+
+    # -- where it stands -------------------------------------------------------------------------
+
+    def _named(self, name: Name) -> bytes:
+        """The directory that a place names, or the root when there is no such directory."""
+        parent = name.place.parent
+        exists = parent == ROOT_ID or (self._is_directory(parent) and parent in self._places)
+        return parent if exists else ROOT_ID
+
+    def _above(self, directory: bytes) -> bytes:
+        return self._named(self._names[directory][0]) if directory in self._names else ROOT_ID
+
+    def _find_yielding(self) -> set[bytes]:
+        """Of each circle of directories, the one that was moved last."""
+        found: set[bytes] = set()
+        known = {ROOT_ID}
+        for directory in filter(self._is_directory, self._names):
+            way: dict[bytes, None] = {}
+            while directory not in known and directory not in way:
+                way[directory] = None
+                directory = self._above(directory)
+            if directory in way:
+                path = list(way)
+                circle = path[path.index(directory) :]
+                found.add(max(circle, key=lambda one: (self._names[one][0].stamp, one)))
+            known.update(way)
+        return found
+
+    def _parent(self, name: Name) -> bytes:
+        """The directory in which a node stands by that name."""
+        if name.node not in self._yielding:
+            return self._named(name)
+        former = name.place.former
+        is_seen = former == ROOT_ID or (self._is_directory(former) and former in self._names)
+        return former if former and is_seen and self._reaches_root(former) else ROOT_ID
+
+    def _reaches_root(self, directory: bytes) -> bool:
+        for _ in range(_MOST_LEVELS):
+            if directory == ROOT_ID:
+                return True
+            directory = self._above(directory)
+        return directory == ROOT_ID
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    def tree(self) -> Tree:
+        inside: dict[bytes, list[Name]] = {}
+        moved: dict[bytes, set[bytes]] = {}
+        for found in self._names.values():
+            for name in found:
+                parent = self._parent(name)
+                inside.setdefault(parent, []).append(name)
+                if parent != name.place.parent:
+                    moved.setdefault(name.node, set()).add(parent)
+        folders: dict[bytes, dict[bytes, Seen]] = {}
+        waiting: list[tuple[bytes, ...]] = [(ROOT_ID,)]
+        while waiting:
+            alike = waiting.pop()  # directories that are seen as one
+            wanted: dict[bytes, list[Contender]] = {}
+            for directory in alike:
+                for name in inside.get(directory, ()):
+                    wanted.setdefault(name.place.name, []).append(self._contender(name))
+            shown = {at: self._seen(one) for at, one in entries(wanted, self._copies, self._author).items()}
+            folders[alike[0]] = shown
+            waiting += [(one.node, *one.joined) for one in shown.values() if self._is_directory(one.node)]
+        return Tree(folders, moved)
+
+    def _contender(self, name: Name) -> Contender:
+        contents = distinct(self._contents.get(name.node, ()))
+        is_directory = self._is_directory(name.node)
+        same = None
+        if not is_directory and len(self._names[name.node]) == 1 and len(contents) < 2:
+            same = sameness(self._attrs[name.node], contents[0].value if contents else None)
+        return Contender(name.node, name.slot, name.stamp, is_directory, name.place.yields, same)
+
+    def _copies(self, one: Contender) -> list[Value]:
+        """Concurrent contents stand beside the first name of a file."""
+        if one.is_directory or one.slot != self._names[one.id][0].slot:
+            return []
+        return distinct(self._contents.get(one.id, ()))[1:]
+
+    def _seen(self, entry: Entry) -> Seen:
+        node, copy = entry.node.id, entry.copy
+        joined = [one.id for one in entry.joined]
+        if copy is not None:
+            content, links = copy.value, 1
+        else:
+            winning = winner(list(self._contents.get(node, ())))
+            content, links = winning.value if winning else None, len(self._names[node])
+        attr = self._attrs[node]
+        return Seen(
+            node, entry.node.slot, attr, content, links, entry.beside, joined, is_copy=copy is not None
+        )

@@ -18,10 +18,11 @@ from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.beginning import begin_beside
+from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_crowded, is_taken
-from hybrisfs.merge.rules import Author, Stamp, Value, name_by_id, number_names, standing_place, winner
+from hybrisfs.merge.rules import Stamp, Value, standing_place, winner
 
 __all__ = ["Sparing"]
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from hybrisfs.merge.rules import Author, conflict_name
+from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.brake import Brake, removals
 from hybrisfs.mirror.engine import Mirror, Outcome

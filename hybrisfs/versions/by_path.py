@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import MAX_NAME, Attr
-from hybrisfs.merge.rules import shortened
+from hybrisfs.merge.names import shortened
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.tree import PastNode, PastTree

@@ -19,8 +19,9 @@ from typing import Final, TypeAlias
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.kinds import NODE, PLACE
+from hybrisfs.merge.names import is_conflict_name
 from hybrisfs.merge.registers import PLACES
-from hybrisfs.merge.rules import Stamp, Value, decode_place, is_conflict_name, standing_attr
+from hybrisfs.merge.rules import Stamp, Value, decode_place, standing_attr
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder

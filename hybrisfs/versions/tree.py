@@ -8,30 +8,16 @@ looked for among those that do so now.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import (
-    MOST_COPIES,
-    MOST_NUMBER,
-    Author,
-    Contender,
-    Shown,
-    Stamp,
-    Value,
-    is_crowd,
-    is_kept,
-    judge,
-    name_by_id,
-    number_names,
-)
+from hybrisfs.merge.rules import Contender, Entry, Value, entries, sameness
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
-from sync.codec import Writer
 
 __all__ = ["PastNode", "PastTree", "as_one"]
 
@@ -92,18 +78,8 @@ class PastTree:
 
     def children(self, folder: PastNode) -> dict[bytes, PastNode]:
         """What was in a folder, by name, in the order of names."""
-        wanted = self._contenders(folder.ids)
-        kept = frozenset[bytes]()
-        while True:  # until nobody has a name that somebody else keeps
-            found: dict[bytes, PastNode] = {}
-            more = set[bytes]()
-            for name, contenders in wanted.items():
-                beside = self._beside(name, contenders, wanted.keys() - kept, kept)
-                more.update(other for other in beside if other != name and is_kept(other))
-                found |= beside
-            if more == kept:
-                return dict(sorted(found.items()))
-            kept = frozenset(more)
+        found = entries(self._contenders(folder.ids), self._copies, self._registers.author)
+        return {name: self._node(entry) for name, entry in sorted(found.items())}
 
     def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
         candidates = {one for (one,) in self._db.execute("SELECT id FROM moved")}
@@ -125,52 +101,22 @@ class PastTree:
         attr, contents = self._resolver.attr(node), self._resolver.contents(node)
         if attr is None or len(contents) > 1 or len(self._resolver.names(node)) > 1:
             return None
-        value = contents[0].value if contents else None
-        return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(value or b"").getvalue()
+        return sameness(attr, contents[0].value if contents else None)
 
-    def _node(self, shown: Shown) -> PastNode:
-        node = shown.node.id
+    def _copies(self, one: Contender) -> list[Value]:
+        """Concurrent contents stood beside the first name of a file."""
+        if one.is_directory or one.slot != self._resolver.first_slot(one.id):
+            return []
+        return self._resolver.copies(one.id)
+
+    def _node(self, entry: Entry) -> PastNode:
+        node = entry.node.id
         attr = self._resolver.attr(node)
         assert attr is not None
-        if shown.node.is_directory:
-            return PastNode((node, *(one.id for one in shown.joined)), attr, None, 1)
+        if entry.copy is not None:
+            return PastNode((copy_id(node, entry.copy),), attr, entry.copy.value, 1, node)
+        if entry.node.is_directory:
+            return PastNode((node, *(one.id for one in entry.joined)), attr, None, 1)
         contents = self._resolver.contents(node)
         value = contents[0].value if contents else None
         return PastNode((node,), attr, value, len(self._resolver.names(node)))
-
-    def _beside(
-        self,
-        name: bytes,
-        contenders: Collection[Contender],
-        taken: Container[bytes],
-        kept: Container[bytes],
-    ) -> dict[bytes, PastNode]:
-        """What had a name, unless somebody else kept it, and stood beside it under conflict names."""
-        shown = judge(contenders)
-        others = shown if name in kept else shown[1:]
-        first = {} if name in kept else {name: self._node(shown[0])}
-        if is_crowd(contenders):
-            return first | {name_by_id(name, one.node.id, one.node.slot): self._node(one) for one in others}
-        losers: list[tuple[Stamp, bytes, int, PastNode]] = [
-            (one.node.stamp, one.node.id, one.node.slot, self._node(one)) for one in others
-        ]
-        copies: list[tuple[Stamp, bytes, int, PastNode]] = []
-        for one in shown:
-            if not one.node.is_directory and one.node.slot == self._first_slot(one.node.id):
-                copies += [
-                    (copy.stamp, one.node.id, one.node.slot, self._copy(one.node.id, copy))
-                    for copy in self._resolver.copies(one.node.id)
-                ]
-        losers += sorted(copies, key=lambda one: one[:3])[-MOST_COPIES:]
-        losers.sort(key=lambda one: one[:3])
-        authors: list[Author] = [self._registers.author(one[0]) for one in losers]
-        names = number_names(name, authors, taken.__contains__, MOST_NUMBER)
-        return first | dict(zip(names, (one[3] for one in losers), strict=True))
-
-    def _first_slot(self, node: bytes) -> int:
-        return min(one.slot for one in self._resolver.names(node))
-
-    def _copy(self, node: bytes, copy: Value) -> PastNode:
-        attr = self._resolver.attr(node)
-        assert attr is not None
-        return PastNode((copy_id(node, copy),), attr, copy.value, 1, node)

@@ -15,18 +15,10 @@ from typing import Final, NamedTuple, cast
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import CONTENT, NODE, PLACE, sql_node
 from hybrisfs.merge.arrange import copy_id
+from hybrisfs.merge.names import is_kept, name_by_id
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import (
-    MOST_CONTENDERS,
-    MOST_COPIES,
-    Contender,
-    Stamp,
-    is_kept,
-    judge,
-    name_by_id,
-    standing_attr,
-)
+from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, Contender, Stamp, judge, standing_attr
 from hybrisfs.store.database import Database
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors

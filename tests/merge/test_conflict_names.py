@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hybrisfs.filesystem.registers import MAX_NAME
-from hybrisfs.merge.rules import Author, conflict_name, is_conflict_name
+from hybrisfs.merge.names import Author, conflict_name, is_conflict_name
 
 NOON = 1_795_521_600 * 1_000_000_000
 

@@ -13,20 +13,17 @@ import pytest
 from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.rules import (
-    MOST_CONTENDERS,
+from hybrisfs.merge.names import (
     MOST_NUMBER,
     Author,
-    Contender,
-    Stamp,
     conflict_name,
     is_conflict_name,
     is_kept,
-    judge,
     later_names,
     name_by_id,
     number_names,
 )
+from hybrisfs.merge.rules import MOST_CONTENDERS, Contender, Stamp, judge
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from sync import DeviceKey, Members
 from sync.update import SignedUpdate, decode_signed
@@ -47,17 +44,16 @@ STAMP = Stamp(1, bytes(16))
 @contextmanager
 def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
     """Crowds that begin sooner."""
-    refresh, rules, arrange, tree, model = (
+    refresh, rules, names, arrange = (
         "hybrisfs.merge.refresh",
         "hybrisfs.merge.rules",
+        "hybrisfs.merge.names",
         "hybrisfs.merge.arrange",
-        "hybrisfs.versions.tree",
-        "tests.merge.model",
     )
     values = {
-        "MOST_CONTENDERS": (contenders, (rules, model)),
-        "MOST_COPIES": (copies, (arrange, tree, model)),
-        "MOST_NUMBER": (number, (rules, arrange, tree, model)),
+        "MOST_CONTENDERS": (contenders, (rules,)),
+        "MOST_COPIES": (copies, (rules, arrange)),
+        "MOST_NUMBER": (number, (rules, names, arrange)),
         "_MOST_SHOWN": (contenders + copies, (arrange,)),
         "_MANY_NAMES": (2, (refresh,)),
     }

@@ -6,36 +6,55 @@ import os
 from collections.abc import Callable, Mapping
 
 from hybrisfs.filesystem.registers import Content
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.merge.rules import Seen, Tree, visible_tree
+from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from hybrisfs.volume.conflicts import Conflicts
 from sync import DecodeError
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.replay import read_content
 from tests.merge.fleet import Device
-from tests.merge.model import Seen, visible_tree
 
-__all__ = ["check_view"]
+__all__ = ["by_path", "check_view"]
 
 
 def check_view(device: Device, excused: Callable[[bytes], bool] = lambda value: False) -> None:
-    """The device has signed all that it shows; that is what the model says, and so are the conflicts. The
+    """The device has signed all that it shows; that is what the rules say, and so are the conflicts. The
     bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [])
     assert not device.rig.fs.changes.unsigned
     arrivals = device.rig.sharing.arrivals
-    seen = visible_tree(device.registers(), arrivals.depends, arrivals.author)
+    tree = visible_tree(device.registers(), arrivals.depends, arrivals.author)
+    seen = by_path(tree)
     walk = {os.fsencode(path): inode for path, inode in device.walk().items()}
     assert walk.keys() == seen.keys()
     for path, inode in walk.items():
         expected = seen[path]
         assert device.rig.fs.attributes.record(inode) == expected.attr, path
-        assert inode.nlink == expected.nlink, path
+        assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
         if inode.is_file and not (expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)
             assert device.content(inode) == content, path
-    root = device.rig.fs.get(ROOT_INO)
-    assert root.nlink == 2 + sum(inode.is_directory for path, inode in walk.items() if b"/" not in path)
+    assert device.rig.fs.get(ROOT_INO).nlink == 2 + subfolders(tree, ROOT_ID)
     _check_conflicts(device, seen)
+
+
+def by_path(tree: Tree) -> dict[bytes, Seen]:
+    """What is seen, by path."""
+    found: dict[bytes, Seen] = {}
+    waiting = [(b"", ROOT_ID)]
+    while waiting:
+        path, folder = waiting.pop()
+        for name, seen in tree.folders[folder].items():
+            where = path + b"/" + name if path else name
+            found[where] = seen
+            if seen.node in tree.folders:
+                waiting.append((where, seen.node))
+    return found
+
+
+def subfolders(tree: Tree, folder: bytes) -> int:
+    """How many folders are shown in a folder."""
+    return sum(one.node in tree.folders for one in tree.folders[folder].values())
 
 
 def _bytes(device: Device, value: bytes) -> bytes:
