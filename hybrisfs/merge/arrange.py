@@ -34,17 +34,16 @@ from hybrisfs.merge.rules import (
     Contender,
     Stamp,
     Value,
+    copy_id,
     is_crowd,
     judge,
     sameness,
 )
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
-from sync.hashing import digest
 
-__all__ = ["Arranger", "copy_id"]
+__all__ = ["Arranger"]
 
 _MOST_SHOWN: Final = MOST_CONTENDERS + MOST_COPIES  # for the sake of one name, unless it is a crowd's
-_COPY_CONTEXT = "hybrisfs.merge 2026-11 concurrent version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +343,7 @@ class Arranger:
         assert original is not None
         if loser.copy is None:
             return original.ino, loser.contender.slot
-        identity = copy_id(node, loser.copy)
+        identity = copy_id(node, loser.copy.value)
         inode = self._nodes.find(identity)
         if inode is None:
             attr = self._resolver.attr(node)
@@ -360,8 +359,3 @@ class Arranger:
 
 def _order(loser: _Loser) -> tuple[Stamp, bytes, int]:
     return loser.stamp, loser.contender.id, loser.contender.slot
-
-
-def copy_id(node: bytes, copy: Value) -> bytes:
-    """The id in the view of a concurrent version of a node's content, the same on all devices."""
-    return digest(_COPY_CONTEXT, node + (copy.value or b""), 16)

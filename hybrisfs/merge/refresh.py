@@ -14,13 +14,13 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.agenda import Agenda
-from hybrisfs.merge.arrange import Arranger, copy_id
+from hybrisfs.merge.arrange import Arranger
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Aspect, Change, Rows
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.merge.rules import Stamp, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.store.schema import ROOT_ID
 
@@ -242,7 +242,7 @@ class Refresh:
 
     def _show_copies(self, node: bytes, attr: Attr) -> None:
         """Concurrent versions look like their node; those that have been superseded are shown no more."""
-        shown = {copy_id(node, copy) for copy in self._resolver.copies(node)}
+        shown = {copy_id(node, copy.value) for copy in self._resolver.copies(node)}
         for (ino,) in self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall():
             inode = self._fs.inodes.get(ino)
             if inode.id in shown:

@@ -48,18 +48,21 @@ from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
 from hybrisfs.store.schema import ROOT_ID
 from sync.codec import DecodeError, Writer
+from sync.hashing import digest
 
 __all__ = [
     "MOST_CONTENDERS",
     "MOST_COPIES",
     "Contender",
     "Entry",
+    "Located",
     "Name",
     "Seen",
     "Shown",
     "Stamp",
     "Tree",
     "Value",
+    "copy_id",
     "decode_place",
     "distinct",
     "entries",
@@ -77,6 +80,7 @@ __all__ = [
 MOST_CONTENDERS: Final = 64
 MOST_COPIES: Final = 64
 _MOST_LEVELS: Final = 64
+_COPY_CONTEXT: Final = "hybrisfs.merge 2026-11 concurrent version"
 
 
 class Stamp(NamedTuple):
@@ -180,6 +184,11 @@ def _again(name: Name) -> Name:
 def sameness(attr: Attr, content: bytes | None) -> bytes:
     """Equal for files with one name that are the same to everybody who looks at them."""
     return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(content or b"").getvalue()
+
+
+def copy_id(node: bytes, content: bytes | None) -> bytes:
+    """The id in the view of a concurrent content of a file, the same on all devices."""
+    return digest(_COPY_CONTEXT, node + (content or b""), 16)
 
 
 # -- one folder ------------------------------------------------------------------------------------------
@@ -317,12 +326,20 @@ class Seen:
     is_copy: bool
 
 
+class Located(NamedTuple):
+    """A name of a node: what its place in *slot* says, and the directory in which it stands."""
+
+    slot: int
+    place: Place
+    directory: bytes
+
+
 class Tree(NamedTuple):
-    """What is visible. *folders*: by the id of each folder, what it shows by name. *moved*: of nodes that do
-    not stand where their places say, the directories in which they stand."""
+    """What is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that each
+    node has, shown or not: nodes that are seen as one with another have names, too."""
 
     folders: Mapping[bytes, Mapping[bytes, Seen]]
-    moved: Mapping[bytes, Collection[bytes]]
+    names: Mapping[bytes, Sequence[Located]]
 
 
 def visible_tree(
@@ -433,13 +450,11 @@ class _Model:
 
     def tree(self) -> Tree:
         inside: dict[bytes, list[Name]] = {}
-        moved: dict[bytes, set[bytes]] = {}
-        for found in self._names.values():
-            for name in found:
-                parent = self._parent(name)
-                inside.setdefault(parent, []).append(name)
-                if parent != name.place.parent:
-                    moved.setdefault(name.node, set()).add(parent)
+        names: dict[bytes, list[Located]] = {}
+        for node, found in self._names.items():
+            names[node] = [Located(one.slot, one.place, self._parent(one)) for one in found]
+            for name, located in zip(found, names[node], strict=True):
+                inside.setdefault(located.directory, []).append(name)
         folders: dict[bytes, dict[bytes, Seen]] = {}
         waiting: list[tuple[bytes, ...]] = [(ROOT_ID,)]
         while waiting:
@@ -451,7 +466,7 @@ class _Model:
             shown = {at: self._seen(one) for at, one in entries(wanted, self._copies, self._author).items()}
             folders[alike[0]] = shown
             waiting += [(one.node, *one.joined) for one in shown.values() if self._is_directory(one.node)]
-        return Tree(folders, moved)
+        return Tree(folders, names)
 
     def _contender(self, name: Name) -> Contender:
         contents = distinct(self._contents.get(name.node, ()))

@@ -16,13 +16,12 @@ from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.filesystem.registers import content_key, place_key
-from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_crowded, is_taken
-from hybrisfs.merge.rules import Stamp, Value, standing_place, winner
+from hybrisfs.merge.rules import Stamp, Value, copy_id, standing_place, winner
 
 __all__ = ["Sparing"]
 
@@ -125,7 +124,7 @@ class Sparing:
             return winner(self._registers.values(content_key(inode.id)))
         (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
         values = self._registers.values(content_key(node))
-        return winner([one for one in values if copy_id(node, one) == inode.id])
+        return winner([one for one in values if copy_id(node, one.value) == inode.id])
 
     def _copy_beside(self, inode: Inode) -> None:
         """Make a file of what has been signed of this one, which has a name."""

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.kinds import NODE
-from hybrisfs.merge.arrange import copy_id
 from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import Contender, Entry, Value, entries, sameness
+from hybrisfs.merge.rules import Contender, Entry, Value, copy_id, entries, sameness
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 
@@ -37,7 +36,7 @@ class PastNode(NamedTuple):
 
     @property
     def id(self) -> bytes:
-        """The node's name on all devices; that of a concurrent version, see `merge.arrange.copy_id`."""
+        """The node's name on all devices; that of a concurrent version, see `merge.rules.copy_id`."""
         return self.ids[0]
 
 
@@ -114,7 +113,7 @@ class PastTree:
         attr = self._resolver.attr(node)
         assert attr is not None
         if entry.copy is not None:
-            return PastNode((copy_id(node, entry.copy),), attr, entry.copy.value, 1, node)
+            return PastNode((copy_id(node, entry.copy.value),), attr, entry.copy.value, 1, node)
         if entry.node.is_directory:
             return PastNode((node, *(one.id for one in entry.joined)), attr, None, 1)
         contents = self._resolver.contents(node)

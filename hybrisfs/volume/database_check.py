@@ -106,6 +106,14 @@ _TREE_CHECKS: Final = (
         "a version of a file that does not exist",
     ),
     (
+        "SELECT j.ino, j.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE n.ino IS NULL",
+        "a node that is seen as one with one that does not exist",
+    ),
+    (
+        "SELECT j.ino, j.id FROM joined j JOIN node n ON n.id = j.id",
+        "a node that is seen as one with another and by itself, too",
+    ),
+    (
         "SELECT ino, offset FROM (SELECT ino, offset, offset + length > "
         "lead(offset) OVER (PARTITION BY ino ORDER BY offset) AS bad FROM file_chunk) WHERE bad",
         "parts of a file that overlap",

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from hybrisfs.volume.conflicts import Conflicts
+from hybrisfs.volume.log_check import Vectors
+from hybrisfs.volume.view_check import ViewCheck
 from sync import DecodeError
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.replay import read_content
+from tests.filesystem.rig import SEALER
 from tests.merge.fleet import Device
 
-__all__ = ["by_path", "check_view"]
+__all__ = ["by_path", "check_view", "what_fsck_says"]
 
 
-def check_view(device: Device, excused: Callable[[bytes], bool] = lambda value: False) -> None:
-    """The device has signed all that it shows; that is what the rules say, and so are the conflicts. The
-    bytes of files with an *excused* value may be anything, and missing."""
+def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -> None:
+    """The device has signed all that it shows; that is what the rules say, and so are the conflicts; fsck
+    finds nothing. The bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [])
     assert not device.rig.fs.changes.unsigned
     arrivals = device.rig.sharing.arrivals
@@ -31,11 +36,20 @@ def check_view(device: Device, excused: Callable[[bytes], bool] = lambda value: 
         expected = seen[path]
         assert device.rig.fs.attributes.record(inode) == expected.attr, path
         assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
-        if inode.is_file and not (expected.content is not None and excused(expected.content)):
+        if inode.is_file and not (excused and expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)
             assert device.content(inode) == content, path
     assert device.rig.fs.get(ROOT_INO).nlink == 2 + subfolders(tree, ROOT_ID)
     _check_conflicts(device, seen)
+    found = what_fsck_says(device)
+    assert not [one for one in found if not (excused and "content is not the one signed" in one)], found
+
+
+def what_fsck_says(device: Device) -> list[str]:
+    """What is wrong with the view of a device, which may have unsigned changes."""
+    device.rig.fs.flush()
+    db = cast("sqlite3.Connection", device.rig.db)
+    return list(ViewCheck(db, SEALER.chunk_id, Vectors(db)).run(lambda done, total: None))
 
 
 def by_path(tree: Tree) -> dict[bytes, Seen]:
