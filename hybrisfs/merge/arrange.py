@@ -12,7 +12,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, attr_key, content_key, place_key, slot_of
+from hybrisfs.filesystem.registers import attr_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.names import (
@@ -26,7 +26,7 @@ from hybrisfs.merge.names import (
 )
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.resolver import Resolver, Standing
+from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Row, Rows
 from hybrisfs.merge.rules import (
     MOST_CONTENDERS,
@@ -37,7 +37,6 @@ from hybrisfs.merge.rules import (
     copy_id,
     is_crowd,
     judge,
-    sameness,
 )
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 
@@ -212,24 +211,8 @@ class Arranger:
         for node in nodes:
             for standing in self._resolver.called(node, name):
                 if self._resolver.parent(node, standing) in folders:
-                    found[node, standing.slot] = self._contender(node, standing)
+                    found[node, standing.slot] = self._resolver.contender(standing)
         return found
-
-    def _contender(self, node: bytes, standing: Standing) -> Contender:
-        attr = self._resolver.attr(node)
-        assert attr is not None
-        is_directory = self._resolver.is_directory(node)
-        same = None if is_directory else self._sameness(node, attr)
-        return Contender(node, standing.slot, standing.stamp, is_directory, standing.place.yields, same)
-
-    def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
-        """Equal for files that are the same to everybody who looks at them; None: like no other."""
-        if content_key(node) in self._fs.changes.unsigned or not self._resolver.is_alone(node):
-            return None
-        contents = self._resolver.contents(node)
-        if len(contents) > 1:
-            return None
-        return sameness(attr, contents[0].value if contents else None)
 
     def _folders(self, at: int) -> list[bytes]:
         """The ids of the directories that are one directory in the view."""
@@ -241,10 +224,7 @@ class Arranger:
         if crowd:
             return losers
         copies = [
-            _Loser(one, copy.stamp, copy)
-            for one in contenders
-            if not one.is_directory and one.slot == self._resolver.first_slot(one.id)
-            for copy in self._resolver.copies(one.id)
+            _Loser(one, copy.stamp, copy) for one in contenders for copy in self._resolver.copies_beside(one)
         ]
         losers += sorted(copies, key=_order)[-MOST_COPIES:]
         return sorted(losers, key=_order)

@@ -148,7 +148,7 @@ class Refresh:
             return False
         if self._db.execute("SELECT 1 FROM moved WHERE id = ?", (directory,)).fetchone():
             return False
-        [(_, _, place)] = names
+        place = names[0].place
         return any(
             (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
             and not self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (row.parent,)).fetchone()

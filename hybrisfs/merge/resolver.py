@@ -12,21 +12,24 @@ from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
-from hybrisfs.merge.rules import Stamp, Value, distinct, standing_attr, standing_place
+from hybrisfs.merge.rules import (
+    Contender,
+    Name,
+    Stamp,
+    Value,
+    again,
+    distinct,
+    names_of_file,
+    sameness,
+    standing_attr,
+    standing_place,
+)
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Standing", "Unsigned"]
+__all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Unsigned"]
 
 UNSIGNED: Final = Stamp((1 << 63) - 1, b"")
 _MOST_LEVELS: Final = 64
-
-
-class Standing(NamedTuple):
-    """A name that a node has, by its register."""
-
-    slot: int
-    stamp: Stamp
-    place: Place
 
 
 class _Circle(NamedTuple):
@@ -91,11 +94,11 @@ class Resolver:
         self._few = {} if few is None else few
         self._inhabitants: dict[bytes, bool] = {}
         self._circles: dict[bytes, _Circle | None] = {ROOT_ID: None}
-        self._slots: dict[bytes, list[Standing]] = {}
+        self._slots: dict[bytes, list[Name]] = {}
         self._attrs: dict[bytes, Attr | None] = {}
-        self._names: dict[bytes, list[Standing]] = {}
+        self._names: dict[bytes, list[Name]] = {}
         self._contents: dict[bytes, list[Value]] = {}
-        self._called: dict[bytes, dict[bytes, list[Standing]]] = {}
+        self._called: dict[bytes, dict[bytes, list[Name]]] = {}
         self._first_slots: dict[bytes, int] = {}
 
     # -- single registers ------------------------------------------------------------------------
@@ -109,6 +112,26 @@ class Resolver:
     def forget_attr(self, node: bytes) -> None:
         """The unsigned attributes of the node are void."""
         self._attrs.pop(node, None)
+
+    def contender(self, name: Name) -> Contender:
+        """The node as one of those that want this name."""
+        attr = self.attr(name.node)
+        assert attr is not None
+        is_directory = self.is_directory(name.node)
+        same = None if is_directory else self._sameness(name.node, attr)
+        return Contender(name.node, name.slot, name.stamp, is_directory, name.place.yields, same)
+
+    def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
+        """Equal for files that are the same to everybody who looks at them; None: like no other."""
+        if self._unsigned.content(node) or not self.is_alone(node):
+            return None
+        contents = self.contents(node)
+        return None if len(contents) > 1 else sameness(attr, contents[0].value if contents else None)
+
+    def copies_beside(self, one: Contender) -> list[Value]:
+        """`copies`, for the sake of this name: those of a file stand beside its first."""
+        is_first = not one.is_directory and one.slot == self.first_slot(one.id)
+        return self.copies(one.id) if is_first else []
 
     def copies(self, node: bytes) -> list[Value]:
         """The contents that are shown beside the one that everybody sees. When that is not signed yet, it
@@ -162,23 +185,23 @@ class Resolver:
         registered = self.registered(node)
         return bool(registered) and all(one.place.removed for one in registered)
 
-    def registered(self, node: bytes) -> list[Standing]:
+    def registered(self, node: bytes) -> list[Name]:
         """What each place register of the node says, removals too."""
         found = self._slots.get(node)
         if found is None:
             few = self._few.get(node)
-            places: dict[int, Standing] = {}
+            places: dict[int, Name] = {}
             for key, values in self._places(node, few).items():
                 standing = standing_place(values)
                 if standing is not None:
                     slot = slot_of(key)
-                    places[slot] = Standing(slot, *standing)
+                    places[slot] = Name(node, slot, *standing)
             slots = list(places if few is None else few)
             for slot, place in self._unsigned.places(node, slots, others=few is None).items():
                 if place is not None:
-                    places[slot] = Standing(slot, UNSIGNED, place)
+                    places[slot] = Name(node, slot, UNSIGNED, place)
                 elif slot in places:
-                    places[slot] = Standing(slot, UNSIGNED, places[slot].place.left())
+                    places[slot] = Name(node, slot, UNSIGNED, places[slot].place.left())
             found = self._slots[node] = list(places.values())
         return found
 
@@ -190,7 +213,7 @@ class Resolver:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def names(self, node: bytes) -> list[Standing]:
+    def names(self, node: bytes) -> list[Name]:
         """The names that a node has, those included that it has again because it must not go. A directory
         has one at most."""
         found = self._names.get(node)
@@ -198,7 +221,7 @@ class Resolver:
             found = self._names[node] = self._resolve(node)
         return found
 
-    def called(self, node: bytes, name: bytes) -> list[Standing]:
+    def called(self, node: bytes, name: bytes) -> list[Name]:
         """Where the node has that name: it may have it in several directories, and thousands of others."""
         found = self._called.get(node)
         if found is None:
@@ -214,7 +237,7 @@ class Resolver:
             found = self._first_slots[node] = min(one.slot for one in self.names(node))
         return found
 
-    def _resolve(self, node: bytes) -> list[Standing]:
+    def _resolve(self, node: bytes) -> list[Name]:
         if node == ROOT_ID or self.attr(node) is None:
             return []
         registered = self.registered(node)
@@ -224,18 +247,14 @@ class Resolver:
         if node in self._few:
             return []  # it has other names
         if self.is_directory(node):
-            back = registered if self._inhabited(node) else []
-        else:
-            gone = any(self._ends(node, one.stamp, registered) for one in registered)
-            back = [] if gone else registered
-        return [_again(max(back, key=_stamp))] if back else []
-
-    def _ends(self, node: bytes, removal: Stamp, removals: Iterable[Standing]) -> bool:
-        """Whether who removed a name knew all of the file's contents, and that its other names were gone."""
+            return [again(max(registered, key=_stamp))] if registered and self._inhabited(node) else []
         if self._unsigned.content(node):
-            return False
-        stamps = [*(one.stamp for one in removals), *(one.stamp for one in self._all_contents(node))]
-        return removal == UNSIGNED or all(one == removal or self._depends(removal, one) for one in stamps)
+            return [again(max(registered, key=_stamp))] if registered else []
+        return names_of_file(registered, self._all_contents(node), self._knew)
+
+    def _knew(self, removal: Stamp, other: Stamp) -> bool:
+        """Whether whoever removed a name knew of the other update."""
+        return removal == UNSIGNED or self._depends(removal, other)
 
     def _named_by(self, directory: bytes) -> Iterable[bytes]:
         return {key[NODE] for key in self._registers.places_beginning(directory)}
@@ -288,7 +307,7 @@ class Resolver:
     def _is_seen(self, directory: bytes) -> bool:
         return directory == ROOT_ID or (self.is_directory(directory) and bool(self.names(directory)))
 
-    def parent(self, node: bytes, standing: Standing) -> bytes:
+    def parent(self, node: bytes, standing: Name) -> bytes:
         """The directory in which a node stands by that name: the one named, unless it does not exist or
         the node would contain itself."""
         named = self._raw_parent(standing)
@@ -300,7 +319,7 @@ class Resolver:
             return former if former and self._is_seen(former) and self._reaches_root(former) else ROOT_ID
         return named
 
-    def reasons(self, node: bytes, standing: Standing) -> set[bytes]:
+    def reasons(self, node: bytes, standing: Name) -> set[bytes]:
         """The directories by which it is decided where a node stands that does not stand where it says."""
         found = {standing.place.parent}
         circle = self._circle(node) if self.is_directory(node) else None
@@ -344,7 +363,7 @@ class Resolver:
         names = self.names(directory)
         return self._raw_parent(names[0]) if names else ROOT_ID
 
-    def _raw_parent(self, standing: Standing) -> bytes:
+    def _raw_parent(self, standing: Name) -> bytes:
         return standing.place.parent if self.exists(standing.place.parent) else ROOT_ID
 
     def _yields_by(self, directory: bytes) -> tuple[Stamp, bytes]:
@@ -353,9 +372,5 @@ class Resolver:
         return (Stamp(-1, b"") if stamp == UNSIGNED else stamp), directory
 
 
-def _stamp(standing: Standing) -> Stamp:
+def _stamp(standing: Name) -> Stamp:
     return standing.stamp
-
-
-def _again(standing: Standing) -> Standing:
-    return standing._replace(place=standing.place.restored())

@@ -62,6 +62,7 @@ __all__ = [
     "Stamp",
     "Tree",
     "Value",
+    "again",
     "copy_id",
     "decode_place",
     "distinct",
@@ -174,10 +175,11 @@ def names_of_file(places: Collection[Name], contents: Iterable[Value], depends: 
     known = [*(one.stamp for one in places), *(one.stamp for one in contents)]
     if all(one == last.stamp or depends(last.stamp, one) for one in known):
         return []
-    return [_again(last)]
+    return [again(last)]
 
 
-def _again(name: Name) -> Name:
+def again(name: Name) -> Name:
+    """The name of a node that was removed, and lives."""
     return name._replace(place=name.place.restored())
 
 
@@ -391,7 +393,7 @@ class _Model:
             if self._is_directory(node):
                 last = max(places, key=lambda one: (not one.place.removed, one.stamp))
                 if last.place.removed:
-                    removed[node] = _again(last)
+                    removed[node] = again(last)
                 else:
                     names[node] = [last]
             elif found := names_of_file(places, self._contents.get(node, ()), self._depends):

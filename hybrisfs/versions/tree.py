@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from hybrisfs.filesystem.registers import Attr
 from hybrisfs.kinds import NODE
-from hybrisfs.merge.resolver import Resolver, Standing
-from hybrisfs.merge.rules import Contender, Entry, Value, copy_id, entries, sameness
+from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.rules import Contender, Entry, copy_id, entries
 from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 
@@ -77,7 +77,7 @@ class PastTree:
 
     def children(self, folder: PastNode) -> dict[bytes, PastNode]:
         """What was in a folder, by name, in the order of names."""
-        found = entries(self._contenders(folder.ids), self._copies, self._registers.author)
+        found = entries(self._contenders(folder.ids), self._resolver.copies_beside, self._registers.author)
         return {name: self._node(entry) for name, entry in sorted(found.items())}
 
     def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
@@ -88,25 +88,8 @@ class PastTree:
         for node in candidates:
             for standing in self._resolver.names(node):
                 if self._resolver.parent(node, standing) in folders:
-                    found.setdefault(standing.place.name, []).append(self._contender(node, standing))
+                    found.setdefault(standing.place.name, []).append(self._resolver.contender(standing))
         return found
-
-    def _contender(self, node: bytes, standing: Standing) -> Contender:
-        is_directory = self._resolver.is_directory(node)
-        same = None if is_directory else self._sameness(node)
-        return Contender(node, standing.slot, standing.stamp, is_directory, standing.place.yields, same)
-
-    def _sameness(self, node: bytes) -> bytes | None:
-        attr, contents = self._resolver.attr(node), self._resolver.contents(node)
-        if attr is None or len(contents) > 1 or len(self._resolver.names(node)) > 1:
-            return None
-        return sameness(attr, contents[0].value if contents else None)
-
-    def _copies(self, one: Contender) -> list[Value]:
-        """Concurrent contents stood beside the first name of a file."""
-        if one.is_directory or one.slot != self._resolver.first_slot(one.id):
-            return []
-        return self._resolver.copies(one.id)
 
     def _node(self, entry: Entry) -> PastNode:
         node = entry.node.id
