@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from hybrisfs.api.devices import Charge
@@ -21,6 +22,8 @@ __all__ = [
     "Proof",
     "RemovedDevice",
 ]
+
+_MOST_HEX: Final = 2 << 19  # digits
 
 
 class NamedDevice(Record):
@@ -153,5 +156,5 @@ class DeviceCheckProofRequest(Request[Proof], kw_only=True):
     command: ClassVar = "device check-proof"
 
     name: Text | None = None
-    proof: Text
-    """The file, in hex."""
+    proof: Annotated[str, msgspec.Meta(max_length=_MOST_HEX, description="a proof in hex")]
+    """The file, of at most 512 KiB, in hex."""

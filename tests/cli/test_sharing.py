@@ -370,6 +370,8 @@ def test_nothing_is_proven(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "letter"
     file.write_bytes(b"x")
     assert "proves nothing" in run("device", "check-proof", str(file)).stderr
+    file.write_bytes(bytes(1 << 19))
+    assert "proves nothing" in run("device", "check-proof", str(file)).stderr, "as large as they may be"
     file.write_bytes(bytes(1 << 20))
     assert "too large" in run("device", "check-proof", str(file)).stderr
     assert run("device", "check-proof", str(tmp_path / "none")).exit_code == 2
