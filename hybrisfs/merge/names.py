@@ -47,7 +47,7 @@ _STEM_CONTEXT: Final = "hybrisfs.merge 2026-11 long stem"
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who wrote a losing value: for its conflict name. *time_ns* since the epoch, by the writer's clock."""
+    """The writer of a losing value, for its conflict name. *time_ns* since the epoch, by its own clock."""
 
     device: str
     time_ns: int
@@ -67,7 +67,7 @@ def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
 
 
 def name_by_id(name: bytes, node: bytes, slot: int) -> bytes:
-    """The conflict name of a node in a crowd: nobody else's, whoever else is in it."""
+    """The conflict name of a node in a crowd: no other node's, whichever are in it."""
     stem, extension = _split(name)
     return _shorter(stem, _LONGEST_BY_ID + len(extension)) + mark_by_id(node, slot) + extension
 
@@ -103,7 +103,7 @@ def is_conflict_name(name: bytes) -> bool:
 
 
 def is_kept(name: bytes) -> bool:
-    """Whether somebody who has this conflict name does not give it up for those who want it as their own."""
+    """Whether a node with this conflict name does not give it up for those that want it as their own."""
     stem = _split(name)[0]
     if _BY_ID.search(stem) is not None:
         return True

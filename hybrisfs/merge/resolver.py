@@ -122,7 +122,7 @@ class Resolver:
         return Contender(name.node, name.slot, name.stamp, is_directory, name.place.yields, same)
 
     def _sameness(self, node: bytes, attr: Attr) -> bytes | None:
-        """Equal for files that are the same to everybody who looks at them; None: like no other."""
+        """Equal for files that look the same to all programs; None: like no other."""
         if self._unsigned.content(node) or not self.is_alone(node):
             return None
         contents = self.contents(node)
@@ -250,10 +250,10 @@ class Resolver:
             return [again(max(registered, key=_stamp))] if registered and self._inhabited(node) else []
         if self._unsigned.content(node):
             return [again(max(registered, key=_stamp))] if registered else []
-        return names_of_file(registered, self._all_contents(node), self._knew)
+        return names_of_file(registered, self._all_contents(node), self._follows)
 
-    def _knew(self, removal: Stamp, other: Stamp) -> bool:
-        """Whether whoever removed a name knew of the other update."""
+    def _follows(self, removal: Stamp, other: Stamp) -> bool:
+        """Whether the removal of a name depends on the other update."""
         return removal == UNSIGNED or self._depends(removal, other)
 
     def _named_by(self, directory: bytes) -> Iterable[bytes]:

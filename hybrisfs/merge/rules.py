@@ -10,10 +10,10 @@ What lives:
 
 * of concurrent values the *winner* is that with the highest stamp; places and attributes that no correct
   device can have written do not count, and such a content is an empty file;
-* a place that somebody removed while somebody else named it anew stands;
+* a place that one device removed while another wrote a new name into it stands;
 * a directory has one name, a file one by each of its places that stands;
-* a file that has lost all its names lives, unless somebody took one away who had seen all edits of it, and
-  that the other names were gone;
+* a file that has lost all its names lives, unless the update that took the last one away depends on all
+  edits of the file, and on the ends of its other names;
 * a folder that was removed lives while something in it lives.
 
 Where it stands:
@@ -105,7 +105,7 @@ Depends = Callable[[Stamp, Stamp], bool]
 
 
 def winner(values: Sequence[Value]) -> Value | None:
-    """The value that everybody sees; None when there is none."""
+    """The value that all devices show; None when there is none."""
     return max(values, key=_stamp_of, default=None)
 
 
@@ -142,7 +142,7 @@ def is_removed(values: Iterable[Value]) -> bool:
 
 
 def distinct(contents: Iterable[Value]) -> list[Value]:
-    """The concurrent contents of a file, the one that everybody sees first, each value once."""
+    """The concurrent contents of a file, the one that all devices show first, each value once."""
     first: dict[bytes | None, Value] = {}
     for one in sorted(contents, key=_stamp_of, reverse=True):
         first.setdefault(one.value, one)
@@ -167,7 +167,7 @@ class Name(NamedTuple):
 
 def names_of_file(places: Collection[Name], contents: Iterable[Value], depends: Depends) -> list[Name]:
     """The names that a file has, of what its place registers say and of the values of its content: those that
-    stand, else the last, unless whoever removed that knew all there was."""
+    stand, else the last, unless its removal depends on all other values."""
     standing = [one for one in places if not one.place.removed]
     if standing or not places:
         return standing
@@ -184,7 +184,7 @@ def again(name: Name) -> Name:
 
 
 def sameness(attr: Attr, content: bytes | None) -> bytes:
-    """Equal for files with one name that are the same to everybody who looks at them."""
+    """Equal for files with one name that look the same to all programs."""
     return Writer().varint(attr.mode).varint(attr.rdev).blob(attr.target).raw(content or b"").getvalue()
 
 
@@ -199,7 +199,7 @@ def copy_id(node: bytes, content: bytes | None) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Contender:
     """A node that wants a name in a folder, but not before those that do not yield, if it *yields*.
-    *content*: equal for files that are the same to everybody."""
+    *content*: equal for files that look the same to all programs."""
 
     id: bytes
     slot: int
@@ -223,7 +223,7 @@ def is_crowd(contenders: Sized) -> bool:
 
 
 def judge(contenders: Collection[Contender]) -> list[Shown]:
-    """Settle who gets a name that several nodes want: the first; the others need conflict names."""
+    """Settle which node gets a name that several want: the first; the others need conflict names."""
     if is_crowd(contenders):
         return [Shown(one, []) for one in sorted(contenders, key=lambda one: mark_by_id(one.id, one.slot))]
     shown: list[Shown] = []
@@ -240,7 +240,7 @@ def judge(contenders: Collection[Contender]) -> list[Shown]:
 
 
 def _ranked(contenders: Iterable[Contender]) -> list[Contender]:
-    """Who comes first gets the name. Of those that yield the earlier has had it before the later came."""
+    """The first gets the name. Of those that yield the earlier has had it before the later came."""
     ascending = sorted(contenders, key=lambda one: (one.stamp, one.id, one.slot))
     ranked = [one for one in reversed(ascending) if not one.yields] + [one for one in ascending if one.yields]
     return sorted(ranked, key=lambda one: not one.is_directory)
@@ -348,7 +348,7 @@ def visible_tree(
     registers: Mapping[bytes, Collection[Value]], depends: Depends, author: Callable[[Stamp], Author]
 ) -> Tree:
     """Everything that a program on any device with these registers must see. *depends* tells whether the
-    update with the first stamp depends on that with the second, *author* who made an update."""
+    update with the first stamp depends on that with the second, *author* which device made one, and when."""
     return _Model(registers, depends, author).tree()
 
 
