@@ -29,7 +29,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys, VolumeKeys
 from sync import FIRST_EPOCH, EpochKey
 
@@ -83,7 +85,9 @@ class KeyRing:
         keys: VolumeKeys,
         removed: Iterable[bytes] = (),
         keep: Callable[[VolumeKeys], None] = lambda _: None,
+        environment: Environment = SYSTEM,
     ) -> None:
+        self.environment: Final = environment
         self._lock = threading.Lock()
         self._keys = keys
         self._removed = frozenset(removed)

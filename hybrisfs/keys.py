@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from blake3 import blake3
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, NewerFormatError
 from hybrisfs.store.files import sync_directory
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, FIRST_EPOCH, DeviceKey
@@ -46,16 +47,18 @@ class EpochKeys:
     @staticmethod
     def first() -> EpochKeys:
         """Fresh keys of the epoch that a volume begins with."""
-        return EpochKeys(FIRST_EPOCH, 0, os.urandom(_KEY_SIZE), os.urandom(_KEY_SIZE))
+        return EpochKeys(FIRST_EPOCH, 0, SYSTEM.random_bytes(_KEY_SIZE), SYSTEM.random_bytes(_KEY_SIZE))
 
     @staticmethod
-    def after(number: int, excluded: Iterable[bytes]) -> EpochKeys:
+    def after(
+        number: int, excluded: Iterable[bytes], random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes
+    ) -> EpochKeys:
         """Fresh keys of a later epoch."""
         return EpochKeys(
-            os.urandom(EPOCH_SIZE),
+            random_bytes(EPOCH_SIZE),
             min(number + 1, MAX_EPOCH_NUMBER),
-            os.urandom(_KEY_SIZE),
-            os.urandom(_KEY_SIZE),
+            random_bytes(_KEY_SIZE),
+            random_bytes(_KEY_SIZE),
             frozenset(excluded),
         )
 
@@ -95,7 +98,9 @@ class VolumeKeys:
     @staticmethod
     def generate() -> VolumeKeys:
         """Fresh keys from the system's random source."""
-        return VolumeKeys(SharedKeys(os.urandom(_KEY_SIZE), (EpochKeys.first(),)), DeviceKey.generate())
+        return VolumeKeys(
+            SharedKeys(SYSTEM.random_bytes(_KEY_SIZE), (EpochKeys.first(),)), DeviceKey.generate()
+        )
 
     @property
     def dedup(self) -> bytes:
@@ -116,19 +121,19 @@ class VolumeKeys:
         ordered = tuple(sorted(epochs, key=lambda epoch: epoch.rank))
         return VolumeKeys(replace(self.shared, epochs=ordered), self.device)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, environment: Environment = SYSTEM) -> None:
         """Write the file, readable by its owner only; it must not exist yet."""
-        self._write(path)
+        self._write(path, environment)
 
-    def replace(self, path: Path) -> None:
+    def replace(self, path: Path, environment: Environment = SYSTEM) -> None:
         """Write the file anew, whole or not at all, and durably. Raises OSError."""
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
-        self._write(new)
+        self._write(new, environment)
         new.replace(path)
-        sync_directory(path.parent)
+        sync_directory(path.parent, environment)
 
-    def _write(self, path: Path) -> None:
+    def _write(self, path: Path, environment: Environment) -> None:
         secrets: dict[str, Any] = {
             "format": _FORMAT,
             "dedup": self.dedup.hex(),
@@ -149,7 +154,7 @@ class VolumeKeys:
         with open(descriptor, "w", encoding="ascii") as file:
             json.dump(secrets, file)
             file.flush()
-            os.fsync(descriptor)
+            environment.fsync(descriptor)
 
     @staticmethod
     def load(path: Path) -> VolumeKeys:

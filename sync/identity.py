@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from nacl.bindings import (
-    crypto_box_seal,
+    crypto_box,
     crypto_box_seal_open,
+    crypto_box_seed_keypair,
     crypto_sign_ed25519_pk_to_curve25519,
 )
+from nacl.encoding import RawEncoder
 from nacl.exceptions import CryptoError
+from nacl.hash import blake2b
 from nacl.signing import SigningKey, VerifyKey
 
 from sync.codec import Buffer
@@ -23,6 +26,7 @@ from sync.hashing import digest
 
 __all__ = [
     "BOX_OVERHEAD",
+    "BOX_SEED_SIZE",
     "DEVICE_ID_SIZE",
     "PUBLIC_KEY_SIZE",
     "SIGNATURE_SIZE",
@@ -39,6 +43,8 @@ DEVICE_ID_SIZE = 16
 PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64
 BOX_OVERHEAD = 48
+BOX_SEED_SIZE = 32
+_BOX_NONCE_SIZE = 24
 _SEED_SIZE = 32
 
 _ID_CONTEXT = "hybrisfs.sync 2026-11 device id"
@@ -82,11 +88,15 @@ def is_public_key(public: bytes) -> bool:
     return True
 
 
-def box_for(public: bytes, message: bytes) -> bytes:
+def box_for(public: bytes, message: bytes, seed: bytes) -> bytes:
     """`message` sealed for the device with this Ed25519 public key (libsodium's sealed box, on the X25519 key
-    that follows from it): BOX_OVERHEAD bytes longer. Raises `DecodeError` when it is no key."""
+    that follows from it): BOX_OVERHEAD bytes longer. The key pair that seals it follows from `seed`, which is
+    BOX_SEED_SIZE random bytes for this message alone. Raises `DecodeError` when it is no key."""
+    sender, secret = crypto_box_seed_keypair(seed)
     try:
-        return crypto_box_seal(message, crypto_sign_ed25519_pk_to_curve25519(public))
+        receiver = crypto_sign_ed25519_pk_to_curve25519(public)
+        nonce = blake2b(sender + receiver, digest_size=_BOX_NONCE_SIZE, encoder=RawEncoder)
+        return sender + crypto_box(message, nonce, receiver, secret)
     except (CryptoError, ValueError) as error:
         raise DecodeError("a public key that is none") from error
 

@@ -1,5 +1,5 @@
-"""Which package may import which, which may read the environment, where the letters of registers and SQL on
-chunks stand (docs/internals), checked in the source itself."""
+"""Which package may import which, which may read environment variables or ask the system for the time, where
+the letters of registers and SQL on chunks stand (docs/internals), checked in the source itself."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ ONLY = {
 NEVER = dict.fromkeys(
     ("hybrisfs.filesystem", "hybrisfs.store"),
     ("hybrisfs.fuse", "hybrisfs.mount", "hybrisfs.dispersal.engine", "hybrisfs.daemon", "backends"),
+)
+
+# Packages that take clocks, random bytes and syncs of the disk from the `Environment` that they are given.
+GIVEN_THEIR_ENVIRONMENT = (
+    "hybrisfs.checkpoint",
+    "hybrisfs.discard",
+    "hybrisfs.filesystem",
+    "hybrisfs.merge",
+    "hybrisfs.pipeline",
+    "hybrisfs.state",
+    "hybrisfs.store",
+    "hybrisfs.versions",
+)
+OF_THE_SYSTEM = re.compile(
+    r"time\.(time|monotonic|perf_counter|sleep)(_ns)?|os\.(urandom|fsync|fdatasync|getrandom)|(random|secrets)\.\w+"
 )
 
 READS_THE_ENVIRONMENT = {
@@ -132,6 +147,41 @@ def test_the_daemon_is_asked_by_records_only(package: str) -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("client.exchange")
     ]
     assert wrong == []
+
+
+def asks_the_system(source: str) -> list[str]:
+    """What a module takes from the system that belongs to `hybrisfs.environment`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            found.append(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [one for one in found if OF_THE_SYSTEM.fullmatch(one)]
+
+
+@pytest.mark.parametrize("package", GIVEN_THEIR_ENVIRONMENT)
+def test_clocks_and_chance_are_given(package: str) -> None:
+    wrong = [
+        f"{name_of(module)}: {what}"
+        for module in modules(package)
+        for what in asks_the_system(module.read_text())
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.monotonic()",
+        "import time\nclock = time.time_ns",
+        "from os import urandom",
+        "import os\nos.fdatasync(1)",
+        "import random\nrandom.choice(x)",
+    ],
+)
+def test_no_way_to_ask_the_system_escapes(source: str) -> None:
+    assert asks_the_system(source)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Each part, the root and every slice, is to be on f+k clouds. No register tells w
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -85,6 +84,7 @@ class Depositor:
         self._volume = volume
         self._keys = keys
         self._shelf = shelf
+        self._random_bytes = shelf.environment.random_bytes
         self._name_of = name_of
         self._store = store
 
@@ -110,7 +110,7 @@ class Depositor:
         self.spread(part, holders, lambda: plaintext)
 
     def _sealed(self, part: bytes, plaintext: bytes) -> bytes:
-        return seal_object(part, plaintext, self._volume, self._keys, os.urandom(NONCE_SIZE))
+        return seal_object(part, plaintext, self._volume, self._keys, self._random_bytes(NONCE_SIZE))
 
     def look(self, cloud: int, part: bytes) -> Finding | None:
         """Read and verify a part on a cloud that is said to have it; what is wrong with it."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.store.files import sync_directory
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
@@ -37,9 +38,13 @@ class Shelved:
 class Shelf:
     """One folder. Thread-safe, as files are written whole and never changed."""
 
-    def __init__(self, directory: Path, name_of: Callable[[Buffer], bytes]) -> None:
+    def __init__(
+        self, directory: Path, name_of: Callable[[Buffer], bytes], environment: Environment = SYSTEM
+    ) -> None:
         """*name_of* names a slice by its content."""
         self._directory = directory
+        self.environment: Final = environment
+        self._fsync = environment.fsync
         self._name_of = name_of
 
     def put(self, pieces: Iterable[bytes], hints: Iterable[bytes], finish: Callable[[], bytes]) -> Shelved:
@@ -55,12 +60,12 @@ class Shelf:
                 with os.fdopen(handle, "wb") as file:
                     written.append(tuple(self._write(file.write, content)))
                     file.flush()
-                    os.fsync(file.fileno())
+                    self._fsync(file.fileno())
             snapshot = finish()
             for path, suffix in zip(paths, (_SNAPSHOT, _HINTS), strict=True):
                 Path(path).replace(self._path(snapshot, suffix))
             undo.pop_all()
-        sync_directory(self._directory)
+        sync_directory(self._directory, self.environment)
         return Shelved(snapshot, *written)
 
     def _write(self, write: Callable[[bytes], object], pieces: Iterable[bytes]) -> Iterator[Slice]:

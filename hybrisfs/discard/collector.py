@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -124,6 +123,8 @@ class Collector:
     ) -> None:
         self._is_lacking = is_lacking
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._time_ns = fs.environment.time_ns
         self._committer = committer
         self._signals = signals
         self._parts = parts
@@ -133,7 +134,7 @@ class Collector:
         self._moment_of = moment_of
         self._busy = threading.Lock()
         self._listed = float("-inf")
-        self._look_due = time.monotonic() + _FIRST_LOOK
+        self._look_due = self._monotonic() + _FIRST_LOOK
         self._dispose_due = 0.0
         self._unplaced = Unplaced(fs)
         self._unproven_due = 0.0
@@ -151,13 +152,13 @@ class Collector:
                 self._advance()
                 self._bring_lacking()
                 self._look_for_unproven()
-                if time.monotonic() >= self._look_due and not self._signals.held:
-                    self._look_due = time.monotonic() + _LOOK_SECONDS
+                if self._monotonic() >= self._look_due and not self._signals.held:
+                    self._look_due = self._monotonic() + _LOOK_SECONDS
                     self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
-                if time.monotonic() >= self._dispose_due and not self._signals.held:
+                if self._monotonic() >= self._dispose_due and not self._signals.held:
                     self._dispose(collection)
                     left = self._parts.disposer.clouds()
-                    self._dispose_due = time.monotonic() + (_LATER_SECONDS if left else 0.0)
+                    self._dispose_due = self._monotonic() + (_LATER_SECONDS if left else 0.0)
             except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
                 log.info("what nobody needs stays for now: %s", error)
                 return Pause(_LATER_SECONDS)
@@ -217,7 +218,7 @@ class Collector:
         self._committer.commit_now()
         with self._fs.db.snapshot() as snapshot:
             return find_idle(
-                snapshot, parts.assembly.device, parts.pages.read, time.time_ns(), self._grace_ns, pause
+                snapshot, parts.assembly.device, parts.pages.read, self._time_ns(), self._grace_ns, pause
             )
 
     def undeletable(self) -> dict[int, int]:
@@ -226,28 +227,28 @@ class Collector:
 
     def count_unnamed(self) -> int:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
-        look, _ = self._parts.orphans.look(self._committer.commit_now, time.time_ns(), 0, self._go_on)
+        look, _ = self._parts.orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
         return look.count
 
     def _look_for_unproven(self) -> None:
         """What is on the clouds by now is not to be called unsafe until packs are looked through."""
-        if time.monotonic() < self._unproven_due or self._signals.held:
+        if self._monotonic() < self._unproven_due or self._signals.held:
             return
         with self._fs.lock:
             unproven = self._unplaced.unproven()
         self._parts.settle(unproven)
-        self._unproven_due = time.monotonic() + _UNPROVEN_SECONDS
+        self._unproven_due = self._monotonic() + _UNPROVEN_SECONDS
 
     def _bring_lacking(self) -> None:
         if not self._is_lacking():
             self._parts.needed.rest()
         elif not self._signals.held:
-            self._parts.needed.look_again(self._orphans, time.monotonic())
+            self._parts.needed.look_again(self._orphans, self._monotonic())
 
     def _orphans(self) -> dict[bytes, list[tuple[int, int]]]:
         """The packs that no register names, however new they are, and where clouds show shares of them."""
         found, sightings = self._parts.orphans.look(
-            self._committer.commit_now, time.time_ns(), 0, self._go_on
+            self._committer.commit_now, self._time_ns(), 0, self._go_on
         )
         places: dict[bytes, list[tuple[int, int]]] = {pack: [] for pack in found.orphans}
         for seen in sightings:
@@ -262,14 +263,14 @@ class Collector:
         """
         with self._fs.lock:
             every = _LIST_SECONDS if self._parts.assembly.is_lowest else _OTHERS_LIST_SECONDS
-        if time.monotonic() - self._listed < every:
+        if self._monotonic() - self._listed < every:
             return False
-        self._listed = time.monotonic()
+        self._listed = self._monotonic()
         return True
 
     def _find_unnamed(self, collection: Collection, pause: Callable[[], bool]) -> Unnamed:
         orphans = self._parts.orphans
-        now = time.time_ns()
+        now = self._time_ns()
         found, sightings = orphans.look(self._committer.commit_now, now, self._grace_ns, pause)
         with self._fs.lock:
             orphans.remember(sightings)
@@ -283,7 +284,7 @@ class Collector:
 
     def _look(self, collection: Collection, pause: Callable[[], bool], listing: bool) -> None:
         self._committer.commit_now()
-        self._parts.thinner.thin(time.time_ns())
+        self._parts.thinner.thin(self._time_ns())
         found = self._find(pause)
         self._count(collection, found)
         if not self._may_propose():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -47,6 +46,7 @@ class Disposer:
         *refusing* tells which have lately refused to delete."""
         self._refusing = refusing
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._upkeep = upkeep
         self._trusted = trusted
         self._looked: dict[int, float] = {}  # when, at a cloud that refuses deletions
@@ -64,8 +64,8 @@ class Disposer:
                     break
                 freed += sum(row.size for row in rows)
         for cloud in self.clouds().intersection(self._refusing()):
-            if time.monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
-                self._looked[cloud] = time.monotonic()
+            if self._monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+                self._looked[cloud] = self._monotonic()
                 self._forget_gone(cloud)
         return freed
 

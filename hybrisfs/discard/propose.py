@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hybrisfs.discard.assembly import Assembly
@@ -35,6 +34,7 @@ class Proposer:
     ) -> None:
         self._delete_strays = delete_strays
         self._fs = fs
+        self._time_ns = fs.environment.time_ns
         self._assembly = assembly
         self._pages = pages
         self._clouds = clouds
@@ -66,7 +66,7 @@ class Proposer:
             lost = lost[: MAX_PACKS - len(waiting) - len(fresh)]
             ids = ids[: MAX_PACKS - len(waiting) - len(fresh) - len(lost)]
             if ids or lost or fresh:
-                self._assembly.propose(time.time_ns(), ids, lost, (*waiting, *fresh))
+                self._assembly.propose(self._time_ns(), ids, lost, (*waiting, *fresh))
         return len(ids) + len(lost) + len(fresh)
 
     def conclude(self) -> bool:
@@ -93,7 +93,7 @@ class Proposer:
             if not self._assembly.may_propose:
                 return False
             # Nobody may name what is left until it is deleted: it is proposed again in the same breath.
-            self._assembly.propose(time.time_ns(), (), strays=left)
+            self._assembly.propose(self._time_ns(), (), strays=left)
             for one in lists:
                 self._put_off(one.packs)
         return True
@@ -173,5 +173,5 @@ class Proposer:
         """Packs that were refused are proposed again after another grace period."""
         self._fs.db.executemany(
             "UPDATE idle_pack SET since = ? WHERE pack = (SELECT number FROM pack WHERE id = ?)",
-            [(time.time_ns(), pack) for pack in packs],
+            [(self._time_ns(), pack) for pack in packs],
         )

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -68,11 +67,11 @@ class FileSystem:
         chunk_id: Callable[[Buffer], bytes],
         *,
         owner: tuple[int, int],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lock = threading.RLock()
         self.cutting = threading.Lock()  # taken before `lock` by whoever cuts, or takes in others' updates
         self.db = database
+        self.environment: Final = database.environment
         self.journal = journal
         self.changes = Changes(database)
         self.inodes = InodeTable(database, journal)
@@ -83,7 +82,7 @@ class FileSystem:
         self.borders = Borders(database)
         self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
-        self.unseen = Unseen(database, monotonic)
+        self.unseen = Unseen(database)
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""
         self.is_full = True
@@ -91,7 +90,7 @@ class FileSystem:
         self.total_files: int = database.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
-        self.monotonic = monotonic
+        self._monotonic = database.environment.monotonic
         self.syncing: set[int] = set()  # open files that programs sync while they have them open
         self.restless: set[int] = set()  # those of them that have been written since
         self._handles: dict[int, Handle] = {}
@@ -396,7 +395,7 @@ class FileSystem:
 
     def _content_changed(self, inode: Inode) -> None:
         if not inode.dirty_since:
-            inode.dirty_since = self.monotonic()
+            inode.dirty_since = self._monotonic()
         if inode.ino in self.syncing:
             self.restless.add(inode.ino)
 

@@ -7,7 +7,6 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 from __future__ import annotations
 
 import stat
-import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from operator import attrgetter
@@ -170,13 +169,14 @@ def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
 class InodeTable:
     """All inodes that are in memory, by number."""
 
-    def __init__(self, database: Database, journal: Journal, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, database: Database, journal: Journal) -> None:
         self._db = database
         self._journal = journal
         self._loaded: dict[int, Inode] = {}
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
-        self.now = clock
+        self.now = database.environment.time_ns
+        self._random_bytes = database.environment.random_bytes
         # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
         # `settle` is told before this device changes one of them.
         self.entangled = {
@@ -223,8 +223,8 @@ class InodeTable:
         self._next_ino = number + 1
         inode = Inode(
             (
-                number, new_node_id(mode, now, area), mode, uid, gid, rdev, nlink, size, 0, now, now, now,
-                target, 0, 0, 0,
+                number, new_node_id(mode, now, area, self._random_bytes),
+                mode, uid, gid, rdev, nlink, size, 0, now, now, now, target, 0, 0, 0,
             )
         )  # fmt: skip
         if stat.S_ISREG(mode):
@@ -241,9 +241,13 @@ class InodeTable:
         """Make new nodes at once; none of them is in memory yet."""
         insert_many(self._db, _INSERT, rows)
 
+    def new_id(self, mode: int, area: bytes | None = None) -> bytes:
+        """An id that no node ever had: see `new_node_id`."""
+        return new_node_id(mode, self.now(), area, self._random_bytes)
+
     def identify_anew(self, inode: Inode, area: bytes | None = None) -> None:
         """Let the node have an id that none ever had, in this area."""
-        self.identify(inode, new_node_id(inode.mode, self.now(), area))
+        self.identify(inode, self.new_id(inode.mode, area))
 
     def identify(self, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""

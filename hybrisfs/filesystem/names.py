@@ -46,6 +46,7 @@ class Names:
         discard: Callable[[Inode], None],
     ) -> None:
         self._db = database
+        self._random_bytes = database.environment.random_bytes
         self._borders = borders
         self._inodes = inodes
         self._changes = changes
@@ -161,7 +162,7 @@ class Names:
         inode.ctime = self._inodes.now()
         inode.forced = True
         self._inodes.touch(inode)
-        slot = int.from_bytes(os.urandom(7)) | 1
+        slot = int.from_bytes(self._random_bytes(7)) | 1
         if inode.linkable:
             inode.orphan = inode.linkable = False
             slot = 0

@@ -18,10 +18,11 @@ The root has the id of 16 zero bytes in every volume.
 
 from __future__ import annotations
 
-import os
 import stat
+from collections.abc import Callable
 from typing import Final
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.store.schema import ROOT_ID
 
@@ -42,11 +43,16 @@ _TIME_MASK: Final = (1 << 46) - 1
 _AREA: Final = slice(6, 6 + AREA_SIZE)
 
 
-def new_node_id(mode: int, now: int, area: bytes | None = None) -> bytes:
+def new_node_id(
+    mode: int,
+    now: int,
+    area: bytes | None = None,
+    random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes,
+) -> bytes:
     """An id that no node ever had, of one with this *mode*, made in this *area* or in none; *now* in ns since
     the epoch."""
     time = (now // 1_000_000 & _TIME_MASK) | 1 << 47 | (area is not None) << 46
-    tail = os.urandom(10)
+    tail = random_bytes(10)
     if area is not None:
         tail = area + tail[AREA_SIZE:]
     kind = _NUMBERS[stat.S_IFMT(mode)]

@@ -7,8 +7,7 @@ lost: then whoever holds the bytes claims them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -34,9 +33,9 @@ class Unplaced:
     It takes time in proportion to how much that is; files that the clouds have cost nothing.
     """
 
-    def __init__(self, fs: FileSystem, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._monotonic = monotonic
+        self._monotonic = fs.environment.monotonic
         self._last = _NOTHING
         self._again = 0.0
 

@@ -53,9 +53,9 @@ class _Arrival:
 class Unseen:
     """The changes that programs may not know of, under the volume's lock. Without a mount there are none."""
 
-    def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
+    def __init__(self, database: Database) -> None:
         self._db = database
-        self._monotonic = monotonic
+        self._monotonic = database.environment.monotonic
         self._knows: Callable[[int], bool] | None = None
         # The oldest first:
         self._arrivals = OrderedDict[int, _Arrival]()  # by inode

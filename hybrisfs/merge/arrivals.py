@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import stat
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -98,6 +97,7 @@ class Arrivals:
         self._losses = losses
         self._fs = fs
         self._db = fs.db
+        self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
         self._members = members
@@ -490,7 +490,7 @@ class Arrivals:
 
     def myself(self) -> Author:
         """For the conflict name of what a program here has just written."""
-        return Author(self._members.name_of(self._updates.device), time.time_ns())
+        return Author(self._members.name_of(self._updates.device), self._time_ns())
 
     # -- what is unsigned here -------------------------------------------------------------------
 

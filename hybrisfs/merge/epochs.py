@@ -36,8 +36,7 @@ devices there are, and when one is removed.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -47,6 +46,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys
 from hybrisfs.kinds import EPOCH
 from sync import (
@@ -62,7 +62,7 @@ from sync import (
     Reader,
     Writer,
 )
-from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, is_public_key, verify
+from sync.identity import BOX_OVERHEAD, BOX_SEED_SIZE, SIGNATURE_SIZE, box_for, is_public_key, verify
 
 __all__ = [
     "GRANT_PREFIX",
@@ -142,15 +142,19 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
 
 
 def encode_grant(
-    volume: bytes, epochs: Iterable[EpochKeys], members: Members, before: Iterable[bytes] = ()
+    volume: bytes,
+    epochs: Iterable[EpochKeys],
+    members: Members,
+    before: Iterable[bytes] = (),
+    random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes,
 ) -> bytes:
     """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for; it
     gives nothing to those that it names as having been granted them *before*."""
-    wrap, nonce = os.urandom(KEY_SIZE), os.urandom(NONCE_SIZE)
+    wrap, nonce = random_bytes(KEY_SIZE), random_bytes(NONCE_SIZE)
     boxes = dict.fromkeys(before, _NOTHING)
     for device, public in sorted(members.public_keys.items()):
         if is_public_key(public):
-            boxes[device] = box_for(public, wrap)
+            boxes[device] = box_for(public, wrap, random_bytes(BOX_SEED_SIZE))
     out = Writer().u8(_VERSION).varint(len(boxes))
     for device, box in sorted(boxes.items()):
         out.raw(device).raw(box)

@@ -29,7 +29,6 @@ it here wants it, and has it signed by that; who brings it back elsewhere ends t
 from __future__ import annotations
 
 import stat
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Sequence
 from functools import cache
@@ -110,14 +109,14 @@ class Losses:
         updates: UpdateLog,
         registers: Registers,
         brake: Brake,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fs = fs
         self._db = fs.db
+        self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
         self._brake = brake
-        self._clock = clock
+        self._clock = fs.environment.monotonic
         self._noted: list[_Noted] = []  # since the last look
         self._arrivals: list[_Arrival] = []
         self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
@@ -171,7 +170,7 @@ class Losses:
         while self._arrivals and self._arrivals[0].at < now - WINDOW:
             del self._arrivals[0]
         if high > low and (not self._arrivals or self._arrivals[-1].high <= low):
-            self._arrivals.append(_Arrival(low, high, now, time.time_ns()))
+            self._arrivals.append(_Arrival(low, high, now, self._time_ns()))
 
     def _was_seen(self, number: int, moment: int) -> bool:
         """Whether the view had shown the name with this number before that moment, or for a while."""

@@ -34,11 +34,12 @@ reader or contributor are to depend on (`sync.log`). A recovery kit's key is alw
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kinds import AREA_SIZE, NODE_ID_SIZE, ROLE, SERIAL_SIZE
 from hybrisfs.merge.areas import Area
 from sync import DecodeError, Reader, Writer
@@ -120,9 +121,9 @@ class RoleRecord(NamedTuple):
         return RoleRecord(Role(role), bool(since), areas)
 
 
-def new_role_key(device: bytes) -> bytes:
+def new_role_key(device: bytes, random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes) -> bytes:
     """A register that says what the device may do from now on."""
-    return ROLE.key(device, os.urandom(SERIAL_SIZE))
+    return ROLE.key(device, random_bytes(SERIAL_SIZE))
 
 
 def whose_role(key: bytes) -> bytes:

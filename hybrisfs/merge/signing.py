@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Container, Iterable
 
 from hybrisfs.errors import HybrisError
@@ -56,6 +55,7 @@ class Signer:
         self._waits = waits
         self._signed = signed
         self._updates = updates
+        self._time_ns = updates.environment.time_ns
         self._registers = registers
         self._members = members
 
@@ -83,7 +83,7 @@ class Signer:
         rights = self.rights
         if not all(self._may_write(rights, *write) for write in writes):
             raise _refusal(rights.role)
-        update = self._updates.sign(writes, time.time_ns(), chunk_high)
+        update = self._updates.sign(writes, self._time_ns(), chunk_high)
         tip = self._updates.own_tip()
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)

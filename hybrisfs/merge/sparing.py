@@ -14,7 +14,6 @@ from functools import partial
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
-from hybrisfs.filesystem.node_id import new_node_id
 from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
@@ -135,7 +134,7 @@ class Sparing:
         parent, wanted = fs.db.execute(
             "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
         ).fetchone()
-        copy = self._nodes.make(new_node_id(inode.mode, fs.inodes.now()), fs.attributes.record(inode))
+        copy = self._nodes.make(fs.inodes.new_id(inode.mode), fs.attributes.record(inode))
         fs.received.show(copy, content.value)
         shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp))
         fs.flush()

@@ -11,7 +11,6 @@ import errno
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -36,10 +35,11 @@ class Committer:
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs
         self._signals = signals
+        self._monotonic = fs.environment.monotonic
         self._condition = threading.Condition()
         self._waiting: list[Answer] = []
         self._stopping = self._ended = False
-        self._checkpointed = time.monotonic()
+        self._checkpointed = self._monotonic()
         self._full_since: float | None = None
 
     def request(self, answer: Answer) -> None:
@@ -95,13 +95,13 @@ class Committer:
             self._signals.offer_rest()
         for answer in answers:
             answer(error)
-        if time.monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:
+        if self._monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:
             self._fs.db.checkpoint()
-            self._checkpointed = time.monotonic()
+            self._checkpointed = self._monotonic()
 
     def _may_wait(self, answers: list[Answer]) -> bool:
         """The disk is full. For a while those who wait go on waiting: room is being made."""
-        now = time.monotonic()
+        now = self._monotonic()
         if self._full_since is None:
             self._full_since = now
         with self._condition:

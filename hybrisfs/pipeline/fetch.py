@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -72,6 +71,7 @@ class Fetcher:
         looks through the clouds for the shares of a pack of n; see `Upkeep.find_shares`."""
         self._find_shares = find_shares
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._get_chunks = get_chunks
         self._ask_devices = ask_devices
         self._sparing = sparing
@@ -395,7 +395,7 @@ class Fetcher:
         if not ref.is_on_clouds:
             with self._fs.lock:
                 ref = next(iter(self._fs.chunks.places(ref)), ref)
-        give_up = time.monotonic() + _LOCATED_WITHIN
+        give_up = self._monotonic() + _LOCATED_WITHIN
         while not ref.is_on_clouds:
             with self._news:
                 told = self._told
@@ -404,7 +404,7 @@ class Fetcher:
             if ref.is_on_clouds:
                 break
             with self._news:
-                while self._told == told and not self._closing and (left := give_up - time.monotonic()) > 0:
+                while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
                     self._news.wait(left)
                 if self._closing or self._told == told:
                     raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})

@@ -12,10 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from hybrisfs.environment import SYSTEM, Environment
 
 __all__ = ["WAIT_SECONDS", "Freshness", "only_writes"]
 
@@ -41,13 +42,18 @@ class Freshness:
     """Holds up what must wait. Its methods may be called from any thread, and return at once."""
 
     def __init__(
-        self, is_stale: Callable[[], bool], look: Callable[[], None], wait: float = WAIT_SECONDS
+        self,
+        is_stale: Callable[[], bool],
+        look: Callable[[], None],
+        wait: float = WAIT_SECONDS,
+        environment: Environment = SYSTEM,
     ) -> None:
         """*is_stale* tells whether another device is suspect now; *look* has all clouds asked for news."""
         self.blocks = False
         """Whether programs wait, or are only warned."""
         self._is_stale = is_stale
         self._look = look
+        self._monotonic = environment.monotonic
         self._wait = wait
         self._condition = threading.Condition()
         self._held: list[_Held] = []
@@ -60,7 +66,7 @@ class Freshness:
         time. *is_gone* tells that nobody waits any more."""
         with self._condition:
             first = not self._held
-            self._held.append(_Held(time.monotonic() + self._wait, is_gone, go_on))
+            self._held.append(_Held(self._monotonic() + self._wait, is_gone, go_on))
             if first:
                 threading.Thread(target=self._serve, name="fresh", daemon=True).start()
 
@@ -74,7 +80,7 @@ class Freshness:
     def _serve(self) -> None:
         look_at = 0.0
         while True:
-            now = time.monotonic()
+            now = self._monotonic()
             if now >= look_at:
                 look_at = now + _LOOK_EVERY
                 self._look()

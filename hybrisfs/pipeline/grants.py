@@ -42,6 +42,7 @@ class Grants:
         self, ring: KeyRing, volume: bytes, members: Callable[[], Members], clouds: GrantClouds
     ) -> None:
         self._ring = ring
+        self._random_bytes = ring.environment.random_bytes
         self._volume = volume
         self._members = members
         self._clouds = clouds
@@ -68,7 +69,7 @@ class Grants:
         given = epoch, frozenset(members)
         if epoch == FIRST_EPOCH or given == self._given:
             return
-        grant = encode_grant(self._volume, epochs, members)
+        grant = encode_grant(self._volume, epochs, members, random_bytes=self._random_bytes)
         name = grant_name(epoch, device.device_id)
         self._clouds.put_everywhere(name, encode_grant_object(epoch, grant, device))
         self._given = given
@@ -79,7 +80,7 @@ class Grants:
         for epoch in self._ring.kept_from(members):
             back = epoch.id, frozenset(members)
             if back not in self._given_back and self._ring.withheld_from(epoch).isdisjoint(members):
-                grant = encode_grant(self._volume, [epoch], members)
+                grant = encode_grant(self._volume, [epoch], members, random_bytes=self._random_bytes)
                 name = grant_name(epoch.id, device.device_id)
                 self._clouds.put_everywhere(name, encode_grant_object(epoch.id, grant, device))
                 self._given_back.add(back)

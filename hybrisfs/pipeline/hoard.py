@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,6 +64,7 @@ class Hoarder:
     ) -> None:
         """*commit* is called, now and then, to see what has come without waiting for the next commit."""
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._commit = commit
         self._may_commit_at = 0.0
         self._fetcher = fetcher
@@ -88,7 +88,7 @@ class Hoarder:
     def step(self) -> Pause:
         """Bring what is missing; how long until the next look, if nothing is known to be wanted."""
         complete = self.hoard_round()
-        rest = min(max(0.0, self._look_after - time.monotonic()), _LOOK_EVERY)
+        rest = min(max(0.0, self._look_after - self._monotonic()), _LOOK_EVERY)
         wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
         return Pause(rest + wait, least=rest)
 
@@ -116,7 +116,7 @@ class Hoarder:
         return not self._failures
 
     def _may_look(self) -> bool:
-        return time.monotonic() >= self._look_after and not self._is_hopeless()
+        return self._monotonic() >= self._look_after and not self._is_hopeless()
 
     def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
         """Find what is missing, but for what is under way, and what was tried in vain in this round."""
@@ -128,12 +128,12 @@ class Hoarder:
                 return []
             self._fs.hoard.follow()
             roots = self._fs.hoard.roots()
-        begun = time.monotonic()
+        begun = self._monotonic()
         with self._fs.db.snapshot() as snapshot:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._look_after = begun + _LOOKING_SHARE * (time.monotonic() - begun)
+        self._look_after = begun + _LOOKING_SHARE * (self._monotonic() - begun)
         with self._guard:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
@@ -149,7 +149,7 @@ class Hoarder:
 
     def _commit_news(self) -> None:
         """Have what other devices told committed: a snapshot shows nothing else."""
-        now = time.monotonic()
+        now = self._monotonic()
         if self._commit is None or not self._signals.brisk or now < self._may_commit_at:
             return
         with self._fs.lock:

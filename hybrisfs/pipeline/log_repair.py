@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +35,7 @@ class SegmentMender:
         self, fs: FileSystem, updates: UpdateLog, volume: bytes, keys: SealKeys, upkeep: Upkeep
     ) -> None:
         self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
         self._updates = updates
         self._volume = volume
         self._keys = keys
@@ -257,7 +257,7 @@ class SegmentMender:
         if not updates:
             raise ValueError("its updates are not known here")
         previous = if_followed(parse_segment_name(row[0])[1] if row else None, updates[0])
-        data = encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE))
+        data = encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE))
         decode_segment(data, segment.name, self._volume, self._keys)  # never put anything else in its place
         return data
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -49,6 +48,7 @@ class Packer:
         what is there is not sent."""
         self._settle = settle
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._signer = signer
         self._signals = signals
         self._maker = maker
@@ -84,7 +84,7 @@ class Packer:
 
     def _due(self) -> bool:
         linger = AWAITED_SECONDS if self._signals.awaited else LINGER_SECONDS
-        return self._signals.flushing or time.monotonic() - self._begun >= linger
+        return self._signals.flushing or self._monotonic() - self._begun >= linger
 
     def _take_pending(self) -> None:
         self._take_healed()
@@ -164,7 +164,7 @@ class Packer:
             self._send()
         if self._builder is None:
             self._builder = self._maker.builder()
-            self._begun = time.monotonic()
+            self._begun = self._monotonic()
         self._builder.add(identity, length, sealed)
         self._numbers[identity] = number
         if self._builder.sealed_size >= PACK_TARGET:

@@ -6,7 +6,6 @@ deleted from a cloud at any time later: so no other pack ever gets its name.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 
 from hybrisfs.discard.banned import bans_orphan, bans_place, bans_strays_of
@@ -61,7 +60,7 @@ class PackMaker:
         k, n = choose_code(builder.sealed_size, *self.redundancy)
         pack = builder.finish(k, n)
         while self._is_taken(fs, pack.pack_id):
-            filler = os.urandom(_FILLER)
+            filler = fs.environment.random_bytes(_FILLER)
             identity = self.sealer.chunk_id(filler)
             builder.add(identity, len(filler), self.sealer.seal(identity, filler))
             pack = builder.finish(k, n)

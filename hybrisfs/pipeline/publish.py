@@ -8,7 +8,6 @@ what happened meanwhile is grouped.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -52,6 +51,7 @@ class Publisher:
     ) -> None:
         """*signed* is told, with the lock held, of the nodes that an update has written to."""
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._settler = settler
         self._signer = signer
         self._signed = signed
@@ -60,10 +60,10 @@ class Publisher:
 
     def step(self) -> Pause:
         """Sign what has changed; changes that come meanwhile are gathered for a while."""
-        begun = time.monotonic()
+        begun = self._monotonic()
         while self.publish_round() and self._behind() and not self._signals.stopping:
             pass
-        took = time.monotonic() - begun
+        took = self._monotonic() - begun
         return IDLE._replace(least=self._interval(took) - took)
 
     def _interval(self, took: float) -> float:
@@ -99,7 +99,7 @@ class Publisher:
         return False
 
     def _take_cut(self) -> Cut | None:
-        now = self._fs.monotonic()
+        now = self._monotonic()
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.lock:
@@ -129,7 +129,7 @@ class Publisher:
                 raise _OutdatedError(f"file {inode.ino} has been removed, and {error}") from error
             # Staged bytes stay where they are; what was published of the file stays true.
             log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
-            self._postponed[inode.ino] = self._fs.monotonic() + _RETRY_SECONDS
+            self._postponed[inode.ino] = self._monotonic() + _RETRY_SECONDS
             inode.forced = True  # also if it is open then: what it holds back may hold back others
             cut.without(inode)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +126,8 @@ class Puller:
         self._keys = segment_keys
         self._own = own
         self._signals = signals
+        self._monotonic = signals.environment.monotonic
+        self._time_ns = signals.environment.time_ns
         self._members = members
         self._known = known
         self._receive = receive
@@ -170,7 +171,7 @@ class Puller:
     def look_through(self, timeout: float) -> bool:
         """The same, and wait until it is done; False when *timeout* seconds are over."""
         # The round that is under way may have begun before, so that the next one counts.
-        deadline, begun = time.monotonic() + timeout, self._rounds
+        deadline, begun = self._monotonic() + timeout, self._rounds
         self.look_now()
         if self._signals.wait_until(lambda: self._rounds > begun, deadline):
             self.look_now()
@@ -182,7 +183,7 @@ class Puller:
 
     def look_for_branches(self, device: bytes) -> None:
         """The device has forked: find what it wrote on branches that its head does not lead to."""
-        self._ask(lambda follow: follow.list_branches(device, time.monotonic()))
+        self._ask(lambda follow: follow.list_branches(device, self._monotonic()))
 
     def wait_until_looked(self, timeout: float) -> bool:
         """Wait until all clouds but f were looked at since the start, and what they hold was received.
@@ -210,7 +211,7 @@ class Puller:
             if follow.own_looked_for and not self._signals.stopping:
                 self._looked.set()
         self._follow = follow
-        return Pause(min(max(0.0, follow.next_due() - time.monotonic()), _LONGEST_WAIT))
+        return Pause(min(max(0.0, follow.next_due() - self._monotonic()), _LONGEST_WAIT))
 
     def _begin(self) -> Follow:
         follow = Follow(
@@ -220,11 +221,11 @@ class Puller:
             self._engine.in_use,
             self._engine.f,
             self._known,
-            time.monotonic(),
+            self._monotonic(),
             stale=self._stale,
             remembered=self._memory.load(),
         )
-        follow.set_members(self._members(), time.monotonic())
+        follow.set_members(self._members(), self._monotonic())
         self._remembered = follow.sightings()
         self._tags.clear()
         self._publish(follow)
@@ -253,7 +254,7 @@ class Puller:
             self._on_looked()
         ours = self._vector().highest
         sightings = []
-        for one in follow.staleness(time.monotonic(), time.time_ns()):
+        for one in follow.staleness(self._monotonic(), self._time_ns()):
             head = follow.newest(one.device)
             vector = head.vector if head is not None else VersionVector()
             lag = max(0, ours - vector.highest)
@@ -267,6 +268,8 @@ class _Pull:
 
     def __init__(self, puller: Puller, follow: Follow, tags: dict[tuple[bytes, int], str]) -> None:
         self._puller = puller
+        self._monotonic = puller._monotonic
+        self._time_ns = puller._time_ns
         self._engine = puller._engine
         self._follow = follow
         self._tags = tags
@@ -278,10 +281,10 @@ class _Pull:
         while not puller._signals.stopping:
             follow.set_clouds(self._engine.in_use, self._engine.f)
             self._members = puller._members()
-            follow.set_members(self._members, time.monotonic())
+            follow.set_members(self._members, self._monotonic())
             follow.active(puller._signals.last_change)
             self._take_requests()
-            self._queue.extend(follow.due(time.monotonic(), time.time_ns()))
+            self._queue.extend(follow.due(self._monotonic(), self._time_ns()))
             if not self._queue:
                 return
             # Put off, not given up: `Follow` counts on an answer to all that it has asked for.
@@ -327,7 +330,7 @@ class _Pull:
             for one in asked
         }
         answers = self._engine.poll_objects(list(looks), limit=_HEAD_BYTES, timeout=_HEAD_SECONDS)
-        now, time_ns = time.monotonic(), time.time_ns()
+        now, time_ns = self._monotonic(), self._time_ns()
         for look, answer in answers.items():
             device, cloud = looks[look].device, look.cloud
             match answer:
@@ -350,7 +353,7 @@ class _Pull:
             )
         except CloudsUnavailable as error:
             gone, epoch = isinstance(error, ObjectMissing), next(iter(sealed), None)
-            now = time.monotonic()
+            now = self._monotonic()
             self._queue += self._follow.segment_failed(device, name, str(error), now, gone=gone, epoch=epoch)
         else:
             self._follow.segment_arrived(device, piece)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -73,6 +72,7 @@ class Receiver:
         self._upcoming = upcoming
         self._offended = offended
         self._fs = fs
+        self._sleep = fs.environment.sleep
         self._updates = updates
         self._arrivals = arrivals
         self._signals = signals
@@ -92,7 +92,7 @@ class Receiver:
         with without_collections():
             for number, batch in enumerate(self._examined(updates)):
                 if number:
-                    time.sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
+                    self._sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
                 complete &= self._take_in(*batch)
         self._signals.progressed()
         return complete

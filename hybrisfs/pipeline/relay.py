@@ -25,7 +25,6 @@ head names.
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -159,6 +158,7 @@ class Relayer:
         self._fetch = fetch
         self._past = past
         self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
         self._updates = updates
         self._keys = segment_keys
         self._heads = heads
@@ -467,7 +467,9 @@ class Relayer:
         (first, _, _), (last, identity, _) = rows[0], rows[-1]
         name = segment_name(path.author, SegmentId.of(first, identity))
         previous = if_followed(before.segment if before else None, rows[0][2])
-        sealed = encode_segment([data for _, _, data in rows], previous, self._keys, os.urandom(NONCE_SIZE))
+        sealed = encode_segment(
+            [data for _, _, data in rows], previous, self._keys, self._random_bytes(NONCE_SIZE)
+        )
         return RelaySegment(path.author, first, last, name, sealed)
 
     def _after(self, path: _Path, above: int) -> list[_Row]:

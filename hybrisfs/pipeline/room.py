@@ -7,7 +7,6 @@ be where it is not, and nothing that only a rolled-back transaction had on the c
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +50,7 @@ class RoomMaker:
         self, fs: FileSystem, committer: Committer, signals: Signals, can_upload: Callable[[], bool]
     ) -> None:
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._committer = committer
         self._signals = signals
         self._can_upload = can_upload
@@ -75,7 +75,7 @@ class RoomMaker:
 
         It gives up at once when no upload can make room, and when none has for a while.
         """
-        last_progress, pinned = time.monotonic(), self._pinned()
+        last_progress, pinned = self._monotonic(), self._pinned()
         while not self._signals.stopping:
             journal = self._fs.journal
             if journal.fits(length) and journal.free_bytes() >= 0:
@@ -88,8 +88,8 @@ class RoomMaker:
                 return False
             now_pinned = self._pinned()
             if now_pinned < pinned:
-                last_progress, pinned = time.monotonic(), now_pinned
-            idle = time.monotonic() - last_progress
+                last_progress, pinned = self._monotonic(), now_pinned
+            idle = self._monotonic() - last_progress
             if not self._can_upload() or idle > _PATIENCE_SECONDS or not self._signals.pause(0.05):
                 return False
         return False
@@ -166,14 +166,14 @@ class RoomMaker:
 
     def _is_thin(self, number: int) -> bool:
         generation, until = self._thinned.get(number, (-1, 0.0))
-        return generation == self._fs.hoard.generation and time.monotonic() < until
+        return generation == self._fs.hoard.generation and self._monotonic() < until
 
     def _plan_thinning(self, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
         """Find what a segment holds besides what the hoard keeps; about how many bytes that frees."""
         dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
         punched = self._punched.get(number, [])
         if dead == punched:
-            self._thinned[number] = (self._fs.hoard.generation, time.monotonic() + _THINNED_SECONDS)
+            self._thinned[number] = (self._fs.hoard.generation, self._monotonic() + _THINNED_SECONDS)
             return 0
         self._fs.chunks.forget_clean(number, kept)
         plan.holes[number] = dead

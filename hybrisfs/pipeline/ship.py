@@ -8,8 +8,6 @@ A segment must be acknowledged by f+k clouds, like the packs it names, and the h
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
@@ -125,6 +123,10 @@ class Shipper:
         self._unannounced = False  # something was relayed that no head on the clouds names
         self._again = False
         self._fs = fs
+        environment = fs.environment
+        self._monotonic = environment.monotonic
+        self._time_ns = environment.time_ns
+        self._random_bytes = environment.random_bytes
         self._updates = updates
         self._signals = signals
         self._committer = committer
@@ -162,12 +164,12 @@ class Shipper:
 
     def _relay(self) -> None:
         """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""
-        if self._relayer is None or time.monotonic() < self._relay_at:
+        if self._relayer is None or self._monotonic() < self._relay_at:
             return
-        self._relay_at = time.monotonic() + _LAST_RETRY  # if it fails
+        self._relay_at = self._monotonic() + _LAST_RETRY  # if it fails
         try:
             while not self._signals.stopping:
-                segment = self._relayer.due(time.monotonic(), time.time_ns())
+                segment = self._relayer.due(self._monotonic(), self._time_ns())
                 if segment is None:
                     break
                 # What the head will state must never be taken back by a crash.
@@ -182,11 +184,11 @@ class Shipper:
         except (CloudsUnavailable, OSError) as error:
             log.warning("what other devices wrote waits for the clouds: %s", error)
             return
-        self._relay_at = time.monotonic() + _RELAY_PAUSE
+        self._relay_at = self._monotonic() + _RELAY_PAUSE
 
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
-        now = time.monotonic()
+        now = self._monotonic()
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
         if not due and self._signals.awaited and now - self._state_at >= _STATE_SECONDS:
             with self._fs.lock:
@@ -194,7 +196,7 @@ class Shipper:
             self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
             return
-        self._head_at = time.monotonic()  # also when it fails: the next change, or the next time, will do
+        self._head_at = self._monotonic()  # also when it fails: the next change, or the next time, will do
         try:
             self._put_head()
         except (CloudsUnavailable, OSError) as error:
@@ -209,7 +211,7 @@ class Shipper:
         """
         self._wanted_again()
         self._signals.packed()
-        return self._signals.wait_until(lambda: not self._again, time.monotonic() + timeout)
+        return self._signals.wait_until(lambda: not self._again, self._monotonic() + timeout)
 
     def _wanted_again(self) -> None:
         self._again = True
@@ -232,7 +234,7 @@ class Shipper:
             self._committer.commit_now()
             self._grant()
             self._put_on(head_name(self._device.device_id), self._sealed(head), past.clouds)
-            self._head_at = time.monotonic()
+            self._head_at = self._monotonic()
             self._put_state = head.state
 
     def _tell_devices(self) -> None:
@@ -240,9 +242,9 @@ class Shipper:
         with self._fs.lock:
             state = self._state()
         news = state not in (None, self._told_state)
-        if not news and time.monotonic() - self._told_at < _TELL_SECONDS:
+        if not news and self._monotonic() - self._told_at < _TELL_SECONDS:
             return
-        self._told_at, self._told_state = time.monotonic(), state
+        self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
             head = self._head(self._extent(), self._past())
         if head.own or head.stated or head.state:
@@ -250,7 +252,7 @@ class Shipper:
             self._tell(self._sealed(head))
 
     def _sealed(self, head: Head) -> bytes:
-        return encode_head(head, self._device, self._keys, os.urandom(NONCE_SIZE))
+        return encode_head(head, self._device, self._keys, self._random_bytes(NONCE_SIZE))
 
     def _extent(self) -> Extent | None:
         """The own log on the clouds, as far as it is known here."""
@@ -281,7 +283,7 @@ class Shipper:
         return True
 
     def _due(self, batch: _Batch) -> bool:
-        now = time.monotonic()
+        now = self._monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
         return (
@@ -324,7 +326,7 @@ class Shipper:
         return _Shipment(
             batch,
             segment_name(self._device.device_id, identity),
-            encode_segment(updates, previous, self._keys, os.urandom(NONCE_SIZE)),
+            encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE)),
             Extent(before.segments + 1 if before else 1, identity, batch.last),
         )
 
@@ -337,7 +339,7 @@ class Shipper:
         return next((one for one in followed if one is not None), None)
 
     def _head(self, extent: Extent | None, past: Past) -> Head:
-        state, now_ns = self._updates.state, time.time_ns()
+        state, now_ns = self._updates.state, self._time_ns()
         self._serial = max(past.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
         stated, checkpoint = self._checkpoints(past)

@@ -6,11 +6,12 @@ Lock order: the volume's lock, then the one in here. Nobody takes the volume's l
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
+
+from hybrisfs.environment import SYSTEM, Environment
 
 __all__ = ["IDLE", "Pause", "Signals", "Wake"]
 
@@ -56,8 +57,11 @@ _TOWARDS_CLOUDS: Final = frozenset((Wake.CHANGES, Wake.CHUNKS, Wake.UPDATES))
 class Signals:
     """Flags under one condition variable."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Environment = SYSTEM) -> None:
+        self.environment: Final = environment
         self._condition = threading.Condition()
+        self._monotonic = environment.monotonic
+        self._wait = environment.wait
         self._stopping = False
         self._woken = set[Wake]()
         self._held = False
@@ -65,7 +69,7 @@ class Signals:
         self._rest_offered = False
         self.brisk = False  # another device is linked: what changes is wanted at once
         self.awaited = False  # another device is not: it hears of what changes through the clouds alone
-        self._last_change = time.monotonic()
+        self._last_change = self._monotonic()
         self._flushes = 0
         self._flush_requests = 0
 
@@ -73,7 +77,7 @@ class Signals:
 
     def changes_made(self) -> None:
         """The view has changed; the publisher has work."""
-        self._last_change = time.monotonic()
+        self._last_change = self._monotonic()
         self.wake(Wake.CHANGES)
 
     def chunks_made(self) -> None:
@@ -133,7 +137,7 @@ class Signals:
             if self._rest_wanted:
                 self._rest_offered = True
                 self._condition.notify_all()
-                self._condition.wait_for(lambda: self._stopping or not self._rest_offered, _REST_SECONDS)
+                self._wait(self._condition, lambda: self._stopping or not self._rest_offered, _REST_SECONDS)
                 self._rest_offered = False
 
     # -- flushing --------------------------------------------------------------------------------
@@ -198,14 +202,15 @@ class Signals:
         False when the stages are to end.
         """
         brings = wake in _TOWARDS_CLOUDS
-        begun = time.monotonic()
+        begun = self._monotonic()
 
         def may_rest() -> bool:
             return self._rest_offered and wake is Wake.CHANGES
 
         with self._condition:
             requests = self._flush_requests
-            self._condition.wait_for(
+            self._wait(
+                self._condition,
                 lambda: (
                     self._stopping
                     or wake in self._woken
@@ -214,9 +219,10 @@ class Signals:
                 ),
                 _FLUSH_SECONDS if brings and self._flushes else pause.most,
             )
-            self._condition.wait_for(
+            self._wait(
+                self._condition,
                 lambda: self._stopping or (brings and self._flushes > 0) or may_rest(),
-                max(0.0, begun + pause.least - time.monotonic()),
+                max(0.0, begun + pause.least - self._monotonic()),
             )
             if wake is not None:
                 self._woken.discard(wake)
@@ -232,19 +238,19 @@ class Signals:
     def pause(self, seconds: float) -> bool:
         """Wait that long; False at once when the stages are to end."""
         with self._condition:
-            return not self._condition.wait_for(lambda: self._stopping, seconds)
+            return not self._wait(self._condition, lambda: self._stopping, seconds)
 
     def wait_to_retry(self, seconds: float) -> bool:
         """Wait that long, or until somebody asks for a flush; False when the stages are to end."""
         with self._condition:
             requests = self._flush_requests
-            self._condition.wait_for(lambda: self._stopping or self._flush_requests != requests, seconds)
+            self._wait(self._condition, lambda: self._stopping or self._flush_requests != requests, seconds)
             return not self._stopping
 
     def wait_until(self, done: Callable[[], bool], deadline: float | None, step: float = 0.1) -> bool:
         """Poll *done* (called without any lock of ours) until it holds, the deadline, or the stop."""
         while not done():
-            left = step if deadline is None else min(step, deadline - time.monotonic())
+            left = step if deadline is None else min(step, deadline - self._monotonic())
             if left <= 0 or self._stopping:
                 return False
             with self._condition:

@@ -24,7 +24,6 @@ Of two copies, the one with the higher (serial, digest) is the later one.
 from __future__ import annotations
 
 import hmac
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +34,7 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.pairing.messages import Grant
 from hybrisfs.recovery.record import KitRecord
 from hybrisfs.recovery.sealed_key import KitSecret, SealedKey
@@ -50,7 +50,7 @@ from sync import (
     Writer,
     device_id_of,
 )
-from sync.identity import BOX_OVERHEAD, SIGNATURE_SIZE, box_for, verify
+from sync.identity import BOX_OVERHEAD, BOX_SEED_SIZE, SIGNATURE_SIZE, box_for, verify
 
 __all__ = [
     "KIT_PREFIX",
@@ -155,11 +155,15 @@ def encode_kit(record: KitRecord, reserve: bytes, sources: Sources, device: Devi
 
     Raises DecodeError and ValueError for what makes no grant.
     """
-    plain, wrap, nonce = sources.grant.encode(), os.urandom(KEY_SIZE), os.urandom(NONCE_SIZE)
+    plain, wrap, nonce = (
+        sources.grant.encode(),
+        SYSTEM.random_bytes(KEY_SIZE),
+        SYSTEM.random_bytes(NONCE_SIZE),
+    )
     out = Writer().format(_MAGIC, _VERSION).raw(device_id_of(reserve))
     record.key.write_to(out)
     out.raw(device.device_id).varint(sources.serial).raw(_digest(plain, record.voucher))
-    header = out.raw(box_for(reserve, wrap)).getvalue()
+    header = out.raw(box_for(reserve, wrap, SYSTEM.random_bytes(BOX_SEED_SIZE))).getvalue()
     sealed = crypto_aead_xchacha20poly1305_ietf_encrypt(plain, header + sources.grant.volume, nonce, wrap)
     if len(sealed) > _MAX_CONTENTS:
         raise ValueError(f"a kit with {len(sealed)} bytes of contents")

@@ -14,11 +14,11 @@ import errno
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.store.files import sync_directory
 from hybrisfs.store.migration import OLDEST, migrate
@@ -42,10 +42,12 @@ sqlite3.register_adapter(bytes, bytes)
 class Database:
     """One open volume database. `execute` and friends go straight to SQLite."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
         if not path.is_file():
             raise DamagedError(f"the database {path} is missing")
         self.path = path
+        self.environment: Final = environment
+        self._fdatasync = environment.fdatasync
         self._failure: OSError | None = None
         try:
             self._open(path)
@@ -67,7 +69,7 @@ class Database:
             facts = os.fstatvfs(self._wal)
             self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
             undo.callback(os.close, self._wal)
-            sync_directory(path.parent)
+            sync_directory(path.parent, self.environment)
             undo.pop_all()
 
     @staticmethod
@@ -101,7 +103,7 @@ class Database:
             )
         if version < SCHEMA_VERSION:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            migrate(self._connection, time.time_ns())
+            migrate(self._connection, self.environment.time_ns())
 
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
@@ -160,7 +162,7 @@ class Database:
         if self._failure is not None:
             raise self._failure
         try:
-            os.fdatasync(self._wal)
+            self._fdatasync(self._wal)
         except OSError as error:
             self._failure = error
             raise

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.store.files import make_directory, sync_directory
 from sync.codec import Buffer
 
@@ -95,8 +96,16 @@ class Journal:
     The volume's lock serialises everything that changes the journal; `read` may be called by anyone.
     """
 
-    def __init__(self, directory: Path, *, budget: int, segment_size: int = ACTIVE_SEGMENT_SIZE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Environment = SYSTEM,
+        *,
+        budget: int,
+        segment_size: int = ACTIVE_SEGMENT_SIZE,
+    ) -> None:
         self.directory = directory
+        self._environment = environment
         self.budget = budget
         self.pins: Counter[int] = Counter()
         self._segment_size = segment_size
@@ -110,7 +119,7 @@ class Journal:
         self._ticks = 0
         self._unchecked = _SPACE_CHECK_BYTES
         self.bytes = 0
-        make_directory(directory)
+        make_directory(directory, environment)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
                 segment = Segment(int(path.stem), path, create=False)
@@ -224,10 +233,10 @@ class Journal:
                 self._unsynced_names = False
             try:
                 for segment in batch:
-                    os.fdatasync(segment.descriptor)
+                    self._environment.fdatasync(segment.descriptor)
                     segment.trim()
                 if names:
-                    sync_directory(self.directory)
+                    sync_directory(self.directory, self._environment)
             except OSError as error:
                 self.fail(error)
                 raise

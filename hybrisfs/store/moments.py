@@ -11,7 +11,6 @@ moments on that device than on the others. Nothing but dates depends on moments.
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -42,10 +41,14 @@ def credible(time_ns: int, causes: int, now_ns: int) -> int:
 
 
 class Moments:
-    """The moments of a log's updates. *read* runs a query on all that is in the log by now."""
+    """The moments of a log's updates. *read* runs a query on all that is in the log by now, *time_ns* is this
+    device's clock."""
 
-    def __init__(self, read: Callable[[str, tuple[object, ...]], sqlite3.Cursor]) -> None:
+    def __init__(
+        self, read: Callable[[str, tuple[object, ...]], sqlite3.Cursor], time_ns: Callable[[], int]
+    ) -> None:
         self._read = read
+        self._time_ns = time_ns
         self._recent: dict[tuple[bytes, int], int] = {}  # by branch and clock
         self._before: dict[tuple[bytes, int], int] = {}  # what was remembered before these
 
@@ -70,7 +73,7 @@ class Moments:
     def date(self, branch: bytes, clock: int, time_ns: int, causes: VersionVector) -> int:
         """The moment of an update that is about to be stored, signed at *time_ns* by its writer's clock."""
         before = latest([self._recent.get(entry) or self.of(*entry) for entry in causes.items()])
-        moment = credible(time_ns, before, time.time_ns())
+        moment = credible(time_ns, before, self._time_ns())
         self._remember((branch, clock), moment)
         return moment
 

@@ -76,7 +76,8 @@ class UpdateLog:
         self.is_suspended = is_suspended
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
-        self._moments = Moments(self._read)
+        self.environment: Final = database.environment
+        self._moments = Moments(self._read, database.environment.time_ns)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()

@@ -18,7 +18,6 @@ import errno
 import sqlite3
 import stat
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -108,9 +107,11 @@ class PastBrowser:
         ladder: Callable[[], Ladder],
     ) -> None:
         self._fs = fs
+        self._time_ns = fs.environment.time_ns
+        self._monotonic = fs.environment.monotonic
         self._fetcher = fetcher
         self._rungs = rungs
-        self._versions = VersionsByPath((), ladder)
+        self._versions = VersionsByPath((), ladder, fs.environment)
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
         self._listings: OrderedDict[int, _Listing] = OrderedDict()
@@ -177,7 +178,7 @@ class PastBrowser:
     def _tree(self, spelling: bytes) -> Past | None:
         """The root of the tree at a moment; None when it is none that this device knows of."""
         moment = parse_moment(spelling.decode("ascii", "replace"))
-        now = time.time_ns()
+        now = self._time_ns()
         if moment is None or moment > now:
             return None
         with self._fs.db.snapshot() as db:
@@ -206,7 +207,7 @@ class PastBrowser:
             return [(name, tree) for name in names if (tree := self._tree(name)) is not None]
         with self._lock:
             known = self._listings.get(ino)
-            if known is not None and time.monotonic() < known.until:
+            if known is not None and self._monotonic() < known.until:
                 self._listings.move_to_end(ino)
                 return known.entries
         folder = self.get(ino)
@@ -215,7 +216,7 @@ class PastBrowser:
         with self._fs.db.snapshot() as db:
             children = sorted(folder.source.children(db, folder.node), key=lambda one: one.name)
         entries = [(one.name, _past(one, ino, folder.holds)) for one in children]
-        self._remember(ino, _Listing(time.monotonic() + folder.holds, entries))
+        self._remember(ino, _Listing(self._monotonic() + folder.holds, entries))
         return entries
 
     def _remember(self, ino: int, listing: _Listing) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import datetime
 import sqlite3
 import stat
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.registers import MAX_NAME, Attr
 from hybrisfs.merge.names import shortened
 from hybrisfs.versions.catalog import Catalog, Version
@@ -56,7 +56,10 @@ def number_of(context: str, what: bytes) -> int:
 class VersionsByPath:
     """The `Source` of the folder at *path*, given by its names. *ladder* tells what is kept."""
 
-    def __init__(self, path: Sequence[bytes], ladder: Callable[[], Ladder]) -> None:
+    def __init__(
+        self, path: Sequence[bytes], ladder: Callable[[], Ladder], environment: Environment = SYSTEM
+    ) -> None:
+        self._environment = environment
         self._path = tuple(path)
         self._ladder = ladder
 
@@ -88,13 +91,18 @@ class VersionsByPath:
         path = (*self._path, name)
         number = number_of(_FOLDER_CONTEXT, b"/".join(path))
         attr = _guarding([one for one in attrs if stat.S_ISDIR(one.mode)], parent.attr)
-        return Child(name, number, PastNode((b"",), attr, None, 1), VersionsByPath(path, self._ladder))
+        return Child(
+            name,
+            number,
+            PastNode((b"",), attr, None, 1),
+            VersionsByPath(path, self._ladder, self._environment),
+        )
 
     def _versions(self, db: sqlite3.Connection, catalog: Catalog) -> Iterator[Child]:
         if not self._path:
             return
         second = Counter[str]()
-        for version in reversed(catalog.kept(self._path, time.time_ns())):
+        for version in reversed(catalog.kept(self._path, self._environment.time_ns())):
             attr = PastTree(db, version.since).attr(version.node)
             if attr is None or not stat.S_ISREG(attr.mode):
                 continue

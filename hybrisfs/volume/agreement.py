@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -32,6 +31,7 @@ class Agreement:
 
     def __init__(self, fs: FileSystem, updates: UpdateLog) -> None:
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._updates = updates
         self._guard = threading.Lock()
         self._history = b""
@@ -79,11 +79,11 @@ class Agreement:
 
     def refresh(self, last_change: float) -> None:
         """Compute it if that is worth while; *last_change* is when the view changed last (monotonic)."""
-        now = time.monotonic()
+        now = self._monotonic()
         if now < self._not_before or now - last_change < _QUIET:
             return
         self.compute()
-        self._not_before = now + (time.monotonic() - now) * _SHARE
+        self._not_before = now + (self._monotonic() - now) * _SHARE
 
     def compute(self) -> None:
         """Compute it unless it is known. Called without the volume's lock; raises OSError."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, cast
 
@@ -50,6 +49,7 @@ class Checkpoints:
         fs, engine = ground.fs, clouds.engine
         self._fs = fs
         self._sharing = sharing
+        self._monotonic = ground.fs.environment.monotonic
         self._ring = ground.ring
         self._signals = ground.signals
         self._engine = engine
@@ -58,7 +58,7 @@ class Checkpoints:
         self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
         updates, keys, name_of = sharing.updates, ground.ring.segments, ground.sealer.chunk_id
-        shelf = Shelf(ground.state / _FOLDER, name_of)
+        shelf = Shelf(ground.state / _FOLDER, name_of, ground.fs.environment)
 
         def ask_devices(name: bytes) -> bytes | None:
             return peering.fetch_chunk(name, _PART_SECONDS)
@@ -154,7 +154,7 @@ class Checkpoints:
         if self._signals.held:
             return
         before = frozenset(self._sharing.current_members())
-        self.keeper.look(self.heads(), time.monotonic())
+        self.keeper.look(self.heads(), self._monotonic())
         if frozenset(self._sharing.current_members()) != before:
             self._sharing.members_changed()
 

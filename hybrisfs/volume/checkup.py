@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -57,13 +56,14 @@ class Checkup:
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._engine = engine
         self._marker = marker
         self._signals = signals
         self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
         self._due = self._newest_due = 0.0
-        self._minute_due = time.monotonic() + _INTERVAL
+        self._minute_due = self._monotonic() + _INTERVAL
         self._looked = 0.0  # when the last look began that has ended
 
     @property
@@ -76,7 +76,7 @@ class Checkup:
         with self._lock:
             asked, self._wanted = self._wanted, False
             thoroughly, self._thoroughly = self._thoroughly, False
-        begun = time.monotonic()
+        begun = self._monotonic()
         looks = asked or begun >= self._due
         if not self._signals.held:
             self._engine.probe(self._marker)
@@ -85,25 +85,25 @@ class Checkup:
                 self._look(self._look_at)
             if thoroughly or begun >= self._due:
                 self._look(self._look_back)
-                self._due = time.monotonic() + _CHECKUP_INTERVAL
+                self._due = self._monotonic() + _CHECKUP_INTERVAL
             if not looks and begun >= self._newest_due:
                 self._look(self._look_at_newest)
-                self._newest_due = time.monotonic() + _NEWEST_INTERVAL
+                self._newest_due = self._monotonic() + _NEWEST_INTERVAL
             self._keep_what_is_lost()
         if looks:
             self._looked = begun
             self._signals.progressed()
-        if time.monotonic() >= self._minute_due:  # however often somebody asks
+        if self._monotonic() >= self._minute_due:  # however often somebody asks
             self._settled = [*self._settled[1:], _newest_pack(self._fs)]
             self.minute()
-            self._minute_due = time.monotonic() + _INTERVAL
-        left = max(0.0, self._minute_due - time.monotonic())
+            self._minute_due = self._monotonic() + _INTERVAL
+        left = max(0.0, self._minute_due - self._monotonic())
         return Pause(min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left)
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
         """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
         *thoroughly* older shares are looked at, too, as half-hourly."""
-        asked = time.monotonic()
+        asked = self._monotonic()
         with self._lock:
             self._wanted = True
             self._thoroughly |= thoroughly

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -76,6 +75,7 @@ class CloudControl:
         writing: Writing,
     ) -> None:
         self._ground = ground
+        self._monotonic = ground.fs.environment.monotonic
         self._sharing = sharing
         self._clouds = clouds
         self._engine = clouds.engine
@@ -205,7 +205,7 @@ class CloudControl:
                 progress(job.done, job.total)
             return job is None and all(one.number != found[0] for one in self._ground.config.clouds)
 
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         if self._ground.signals.wait_until(gone, deadline, step=0.3):
             return True, ""
         return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
@@ -238,7 +238,7 @@ class CloudControl:
             config = self._ground.config
             return all(one.is_done(Redundancy(config.f, config.k)) for one in parts)
 
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         finished = self._ground.signals.wait_until(done, deadline, step=0.3)
         return finished, "" if finished else "; ".join(one.trouble for one in states() if one.trouble)
 

@@ -39,6 +39,7 @@ class Conflicts:
 
     def __init__(self, fs: FileSystem, show: Callable[[Sequence[Change]], None]) -> None:
         self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
         self._show = show
 
     def count(self) -> int:
@@ -113,7 +114,7 @@ class Conflicts:
                     self._fs.inodes.intend(one.inode, Intent.CHANGE)
                 else:
                     # There and back: the renames make what is shown what is meant.
-                    aside = _ASIDE + os.urandom(16).hex().encode()
+                    aside = _ASIDE + self._random_bytes(16).hex().encode()
                     self._fs.rename(one.parent, one.name, one.parent, aside, 0)
                     self._fs.rename(one.parent, aside, one.parent, one.name, 0)
             self._show([Change(one.parent, one.name) for one in group])

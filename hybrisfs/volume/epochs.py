@@ -46,6 +46,7 @@ class Epochs:
     ) -> None:
         self._db = database
         self._ring = ring
+        self._random_bytes = ring.environment.random_bytes
         self._updates = updates
         self._registers = registers
         self._members = members
@@ -139,11 +140,12 @@ class Epochs:
         members = {**self._members.keys().public_keys, **{one.device: one.public for one in returning}}
         rest = Members(key for device, key in members.items() if device not in gone)
         excluded = gone.union(member.device for member in self._members.removed()) - back
-        epoch = EpochKeys.after(self._ring.newest.number, excluded)
+        epoch = EpochKeys.after(self._ring.newest.number, excluded, self._random_bytes)
         self._ring.add([replace(epoch, number=0)], self._standing(gone).disowned)
         if self._ring.find(epoch.id) is None:
             raise _no_room()
-        return epoch_key(epoch.id), encode_grant(self._updates.volume, [epoch], rest)
+        grant = encode_grant(self._updates.volume, [epoch], rest, random_bytes=self._random_bytes)
+        return epoch_key(epoch.id), grant
 
     def _require_room(self, share: int) -> None:
         """Raise HybrisError unless this device may begin an epoch, and that part of the room is free."""
@@ -164,6 +166,7 @@ class Epochs:
                     [epoch],
                     members,
                     epoch.excluded.intersection(self._given.get(epoch.id, ())).difference(members),
+                    self._random_bytes,
                 ),
             )
             for epoch in self._ring.kept_from(members)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -64,6 +63,7 @@ class Maintenance:
         self.packs = packs
         self.segments = segments
         self._signals = signals
+        self._monotonic = signals.environment.monotonic
         self._clouds = self._names = clouds
         self.checkpoint = checkpoint
         self.values = values
@@ -190,7 +190,7 @@ class Maintenance:
 
     def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
         """Put right what else these clouds do not list of that which they took."""
-        now = time.monotonic()
+        now = self._monotonic()
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
         if not due:
             return

@@ -64,6 +64,7 @@ class Membership:
         locks held that `Receiver` holds."""
         self._renamed = renamed
         self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
         self._members = members
         self._updates = updates
         self._registers = registers
@@ -114,7 +115,7 @@ class Membership:
         in ascending order."""
         if role is not Role.FULL:
             record = RoleRecord(role, from_first=True, areas=tuple(areas))
-            also = [*also, (new_role_key(member.device), record.encode())]
+            also = [*also, (new_role_key(member.device, self._random_bytes), record.encode())]
         with self._fs.cutting, self._fs.lock:
             device, this = member.device, self._updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
@@ -172,7 +173,7 @@ class Membership:
                     "that one has let it in",
                     "Say it on another full member.",
                 )
-            self._signer.sign([(new_role_key(member.device), record.encode())], 0)
+            self._signer.sign([(new_role_key(member.device, self._random_bytes), record.encode())], 0)
             self._updates.set_members(self._members.writers())  # a reader has no vote
             self._epochs.learn()
         self._signed()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
@@ -48,6 +47,7 @@ class OnDemand:
     ) -> None:
         """*place* makes of a path the one that people know."""
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._committer = committer
         self._hoarder = hoarder
         self._room = room
@@ -107,12 +107,12 @@ class OnDemand:
 
         *progress* is called with the bytes that are here and the bytes there are.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         pause = 0.0
         while True:
             if not self._signals.pause(pause):
                 return False
-            begun = time.monotonic()
+            begun = self._monotonic()
             self._committer.commit_now()
             with self._fs.lock:
                 roots = [self._locate(path).ino for path in paths]
@@ -120,7 +120,7 @@ class OnDemand:
             progress(found.bytes - found.missing, found.bytes)
             if not found.missing:
                 return True
-            now = time.monotonic()
+            now = self._monotonic()
             if deadline is not None and now >= deadline:
                 return False
             pause = max(_LOOK_EVERY, (now - begun) * _LOOKING_SHARE)

@@ -21,6 +21,7 @@ from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.residency import Residency
 from hybrisfs.home import Home
@@ -98,8 +99,9 @@ _JOIN_SECONDS: Final = 20.0
 class Opened:
     """All parts of a volume, from its opening, which starts its background work, to `close`."""
 
-    def __init__(self, home: Home, config: VolumeConfig) -> None:
+    def __init__(self, home: Home, config: VolumeConfig, environment: Environment = SYSTEM) -> None:
         """Raises HybrisError."""
+        self.environment: Final = environment
         self.name = config.name
         self.settings = Settings(home, config)
         self.state = home.volume_state(config.name)
@@ -110,7 +112,7 @@ class Opened:
             undo.callback(os.close, self._lock_file)
             keys = VolumeKeys.load(self.state / KEYS_FILE)
             with naming_damage(config.name, self.state / DATABASE_FILE):
-                database = Database(self.state / DATABASE_FILE)
+                database = Database(self.state / DATABASE_FILE, environment)
                 undo.callback(database.abandon)
                 self._open_ground(home, keys, database)
                 self._open_sharing()
@@ -158,14 +160,18 @@ class Opened:
     # -- the stages of opening -------------------------------------------------------------------
 
     def _open_ground(self, home: Home, keys: VolumeKeys, database: Database) -> None:
-        state = self.state
-        self.ring = KeyRing(keys, keep=lambda keys: keys.replace(state / KEYS_FILE))
+        state, environment = self.state, self.environment
+        self.ring = KeyRing(
+            keys,
+            keep=lambda keys: keys.replace(state / KEYS_FILE, environment),
+            environment=environment,
+        )
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
-        journal = Journal(state / JOURNAL_FOLDER, budget=self.config.cache_bytes)
+        journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
         self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
         remove_unnamed_segments(database, journal)
-        self.signals = Signals()
+        self.signals = Signals(environment)
         self.committer = Committer(self.fs, self.signals)
         self.fs.changes.begun.listen(self.signals.changes_made)
         self.fs.chunks.dropped.listen(partial(forget_lost, self.fs.db))

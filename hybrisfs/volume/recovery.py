@@ -7,7 +7,6 @@ win (`hybrisfs.recovery.kit`), and all clouds get the very same bytes, so that f
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 import time
@@ -93,6 +92,10 @@ class Kits:
         self, ground: Ground, sharing: Sharing, engine: Engine, uploads: Uploads, cost: Cost = DEFAULT_COST
     ) -> None:
         self._ground = ground
+        environment = ground.fs.environment
+        self._random_bytes = environment.random_bytes
+        self._time = environment.time
+        self._monotonic = environment.monotonic
         self._sharing = sharing
         self._engine = engine
         self._uploads = uploads
@@ -111,9 +114,9 @@ class Kits:
             chosen, bits = drawn.text, drawn.bits
         else:
             chosen = check_passphrase(passphrase)
-        secret = KitSecret(DeviceKey.generate(), os.urandom(VOUCHER_SIZE), self._ground.config.id)
+        secret = KitSecret(DeviceKey.generate(), self._random_bytes(VOUCHER_SIZE), self._ground.config.id)
         key = seal_key(secret, chosen, self.cost)
-        record = KitRecord(self._ground.name, int(time.time()), secret.voucher, key)
+        record = KitRecord(self._ground.name, int(self._time()), secret.voucher, key)
         reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
         signed = SignedKit(record, reserve.public).encode(secret.reserve)
         self._sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
@@ -241,7 +244,7 @@ class Kits:
     @property
     def is_overdue(self) -> bool:
         """Whether `refresh` has something to look at on the clouds, and may."""
-        now = time.monotonic()
+        now = self._monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
         resting = self._ground.signals.held or not self._ground.fs.is_full
         return not resting and any(until <= now for until in due)
@@ -259,14 +262,14 @@ class Kits:
             return True
         state = wanted, self._engine.in_use
         settled, until = self._settled.get(kit.id, (None, 0.0))
-        if state != settled or time.monotonic() >= until:
+        if state != settled or self._monotonic() >= until:
             refused = self._settle(kit, sources, wanted)
             for reason in refused:
                 log.info(
                     "volume %s: the recovery kit is not where it should be: %s", self._ground.name, reason
                 )
             pause = _RETRY_AFTER if refused else _LOOK_EVERY
-            self._settled[kit.id] = state, time.monotonic() + pause
+            self._settled[kit.id] = state, self._monotonic() + pause
         return True
 
     def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:

@@ -113,7 +113,7 @@ class SharedFolders:
 
     def _new_area(self, chosen: Iterable[Area]) -> bytes:
         taken = self._registers.roles.known_areas() | {one.id for one in chosen}
-        while (area := os.urandom(AREA_SIZE)) in taken:
+        while (area := self._fs.environment.random_bytes(AREA_SIZE)) in taken:
             pass
         return area
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -79,6 +78,9 @@ class Sharing:
         """*deletion_share*: see `Brake`; *upcoming*: see `Receiver`."""
         self._regaining = regaining or Regaining()
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._time_ns = fs.environment.time_ns
+        self._random_bytes = fs.environment.random_bytes
         self._show = show
         self._ring = ring
         self._signals = signals
@@ -156,8 +158,8 @@ class Sharing:
         self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self._suspects, self.look_now)
-        self._looked_at = time.monotonic()
+        self.freshness = Freshness(self._suspects, self.look_now, environment=fs.environment)
+        self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
         self._shut_out: Callable[[], bool] = lambda: False
@@ -197,7 +199,7 @@ class Sharing:
         if puller is None or puller.past().clouds.issuperset(clouds):
             return False
         puller.look_now()
-        self._signals.wait_until(lambda: puller.past().clouds.issuperset(clouds), time.monotonic() + timeout)
+        self._signals.wait_until(lambda: puller.past().clouds.issuperset(clouds), self._monotonic() + timeout)
         return True
 
     def has_looked(self) -> bool:
@@ -208,8 +210,8 @@ class Sharing:
             if self._head_before is None:  # before this start has put another in its place
                 self._head_before = self._puller.heads().get(self.updates.device)
             return True
-        if time.monotonic() - self._looked_at >= _LOOK_AGAIN:
-            self._looked_at = time.monotonic()
+        if self._monotonic() - self._looked_at >= _LOOK_AGAIN:
+            self._looked_at = self._monotonic()
             self._puller.look_now()
         return False
 
@@ -240,7 +242,7 @@ class Sharing:
         with self._fs.lock:
             known = self.updates.state.vector.covers(head.vector)
         if known and self._puller is not None:
-            self._puller.heard(device, min(head.time_ns, time.time_ns()))
+            self._puller.heard(device, min(head.time_ns, self._time_ns()))
 
     def look_after(self) -> None:
         """What is to be done now and then."""
@@ -250,7 +252,7 @@ class Sharing:
             self.membership.describe_admission()
         if self.has_looked() and self.misconduct.look_after():
             self._signals.chunks_made()
-        if self.has_looked() and self.trials.look_after(time.time_ns()):
+        if self.has_looked() and self.trials.look_after(self._time_ns()):
             self._signals.chunks_made()
             self.members_changed()
         if len(self.current_members()) > 1:
@@ -350,7 +352,12 @@ class Sharing:
             member = self.membership.set_role(which, rights.role, areas)
         else:
             member, _ = self.membership.rights_of(which)
-            say((new_role_key(member.device), RoleRecord(rights.role, areas=tuple(areas)).encode()))
+            say(
+                (
+                    new_role_key(member.device, self._random_bytes),
+                    RoleRecord(rights.role, areas=tuple(areas)).encode(),
+                )
+            )
         with self._fs.lock:
             holds = self.signer.rights_of(member.device) == rights
         if holds:
@@ -472,7 +479,7 @@ class Sharing:
             heads[self.updates.device] = self._head_before
         with self._fs.lock:
             names = {device: self.members.name_of(device) for device in heads}
-        doubts += clock_doubts(heads, self.updates.device, time.time_ns(), names.__getitem__)
+        doubts += clock_doubts(heads, self.updates.device, self._time_ns(), names.__getitem__)
         if self._regaining.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it

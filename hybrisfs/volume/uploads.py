@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -34,6 +33,7 @@ class Uploads:
         """*settle*: see `Fetcher.settle`."""
         self._settle = settle
         self._fs = fs
+        self._monotonic = fs.environment.monotonic
         self._signals = signals
         self._updates = updates
         self._relayer = relayer
@@ -57,7 +57,7 @@ class Uploads:
 
         self._signals.begin_flush()
         try:
-            return self._signals.wait_until(done, time.monotonic() + timeout)
+            return self._signals.wait_until(done, self._monotonic() + timeout)
         finally:
             self._signals.end_flush()
 
@@ -68,19 +68,19 @@ class Uploads:
         this device brings it there itself; what they say to be there it reads there. *progress* is called
         with the bytes done so far and the bytes there were.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._monotonic() + timeout
         with self._fs.lock:
             target, newest = self._fs.changes.seq, self.unplaced.newest()
             others = self._relayer.frontier()
             total = self._lacking_bytes()
-        look_due = time.monotonic()
+        look_due = self._monotonic()
 
         def wait_for(reached: Callable[[], bool]) -> bool:
             def done() -> bool:
                 nonlocal look_due
-                if time.monotonic() >= look_due:
+                if self._monotonic() >= look_due:
                     self._look_for_unproven()
-                    look_due = time.monotonic() + _LOOK_SECONDS
+                    look_due = self._monotonic() + _LOOK_SECONDS
                 with self._fs.lock:
                     left, finished = self._lacking_bytes(), reached()
                 progress(max(total - left, 0), total)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -58,6 +57,7 @@ class Versions:
         """*sign* has all that was written signed within some seconds; False when that takes longer. *volume*
         is its name."""
         self._fs = fs
+        self._time_ns = fs.environment.time_ns
         self._committer = committer
         self._fetcher = fetcher
         self._thinner = thinner
@@ -106,7 +106,7 @@ class Versions:
 
     def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
         names = _names(path)
-        found = Catalog(db, self.ladder).kept(names, time.time_ns()) if names else []
+        found = Catalog(db, self.ladder).kept(names, self._time_ns()) if names else []
         if not found:
             raise UsageError(
                 f"there is no file {path!r} in the volume, and none is known to have been there",
@@ -191,7 +191,7 @@ class Versions:
         with self._fs.db.snapshot() as db:
             (first,) = db.execute("SELECT ifnull(min(moment), 0) FROM log WHERE moment > 0").fetchone()
             (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
-        return [one for one in self.ladder.rungs(time.time_ns()) if one >= max(first, history)]
+        return [one for one in self.ladder.rungs(self._time_ns()) if one >= max(first, history)]
 
     # -- reading and restoring -------------------------------------------------------------------
 

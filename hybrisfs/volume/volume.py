@@ -12,6 +12,7 @@ from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.api.maintenance import Dropped
 from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.merge.removal import Stance
@@ -38,9 +39,9 @@ class Volume(Opened):
     """One open volume. Its methods may be called from any thread."""
 
     @staticmethod
-    def open(home: Home, name: str) -> Volume:
+    def open(home: Home, name: str, environment: Environment = SYSTEM) -> Volume:
         """Open the volume and start its background work. Raises HybrisError."""
-        return Volume(home, VolumeConfig.load(home, name))
+        return Volume(home, VolumeConfig.load(home, name), environment)
 
     # -- mounting --------------------------------------------------------------------------------
 

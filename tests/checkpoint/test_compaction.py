@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from sync.checkpoint import CHECKPOINTS
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
-from tests.simulation.determinism import Clocks, determined_by
+from tests.simulation.determinism import Clocks, environments
 from tests.simulation.life import small_checkpoints
 
 
@@ -28,7 +27,7 @@ class Volume:
 
     def __init__(self, clocks: Clocks, count: int = 2) -> None:
         self.clocks = clocks
-        self.fleet = Fleet(count)
+        self.fleet = Fleet(count, environment=environments(1, clocks))
         self.clouds = Clouds(Random(1), count=3, f=1, copies=2)
         self.couriers = [Courier(device.rig, self.clouds) for device in self.fleet.devices]
 
@@ -54,7 +53,7 @@ class Volume:
 
     def look(self, number: int, heads: dict[bytes, Head] | None = None) -> None:
         found = dict(self.couriers[number].puller.heads()) if heads is None else heads
-        self.couriers[number].keeper.look(found, time.monotonic())
+        self.couriers[number].keeper.look(found, self.clocks.monotonic(number))
 
     def step(self, name: str, *numbers: int) -> None:
         """Something is written, and a checkpoint made of it."""
@@ -78,9 +77,8 @@ class Volume:
 
 @contextmanager
 def living(count: int) -> Iterator[Volume]:
-    clocks = Clocks()
-    with small_checkpoints(), determined_by(1, clocks):
-        one = Volume(clocks, count)
+    with small_checkpoints():
+        one = Volume(Clocks(), count)
         yield one
         one.end()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from unittest import mock
 
@@ -109,7 +108,7 @@ class Discarding:
                 snapshot,
                 self.assembly.device,
                 self.pages.read,
-                time.time_ns(),
+                self.rig.environment.time_ns(),
                 int(grace * 1e9),
                 lambda: True,
             )
@@ -130,7 +129,9 @@ class Discarding:
 
     def look_for_orphans(self) -> int:
         """List the clouds, and propose to delete what no register names; how many packs were proposed."""
-        unnamed, sightings = self.orphans.look(self.rig.commit, time.time_ns(), 0, lambda: True)
+        unnamed, sightings = self.orphans.look(
+            self.rig.commit, self.rig.environment.time_ns(), 0, lambda: True
+        )
         self.orphans.remember(sightings)
         self.orphans.dispose_leftovers(unnamed.leftovers)
         return self.proposer.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
@@ -141,7 +142,7 @@ class Discarding:
 
     def unnamed(self) -> dict[bytes, list[tuple[int, int]]]:
         """Those packs, and where their shares are."""
-        found, _ = self.orphans.look(self.rig.commit, time.time_ns(), 0, lambda: True)
+        found, _ = self.orphans.look(self.rig.commit, self.rig.environment.time_ns(), 0, lambda: True)
         return {pack: [(seen.cloud, seen.share)] for pack, seen in found.orphans.items()}
 
     def step(self) -> bool:

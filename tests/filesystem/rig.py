@@ -24,6 +24,7 @@ from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -45,6 +46,7 @@ from hybrisfs.volume.sharing import Sharing
 from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.store.disk import ForgetfulDisk
+from tests.surroundings import Surroundings
 
 __all__ = [
     "DEVICE",
@@ -159,7 +161,11 @@ class FakeClouds:
 
 
 class Rig:
-    """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do."""
+    """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do.
+
+    It takes from its surroundings what *environment* says; tests may change that by `around`, which restarts
+    keep.
+    """
 
     def __init__(
         self,
@@ -168,7 +174,8 @@ class Rig:
         *,
         budget: int = _BUDGET,
         segment_size: int = 64 << 10,
-        monotonic: Callable[[], float] | None = None,
+        environment: Environment = SYSTEM,
+        around: Surroundings | None = None,
         plaintexts: dict[bytes, bytes] | None = None,
         device: DeviceKey = DEVICE,
     ) -> None:
@@ -178,18 +185,20 @@ class Rig:
         self._options: dict[str, Any] = {
             "budget": budget,
             "segment_size": segment_size,
-            "monotonic": monotonic,
             "device": device,
         }
         database = self.directory / "volume.db"
         if not database.exists():
             database.write_bytes(_new_database())
-        self.db = Database(database)
-        self.journal = Journal(self.directory / "journal", budget=budget, segment_size=segment_size)
-        clock = {} if monotonic is None else {"monotonic": monotonic}
-        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER, **clock)
-        self.signals = Signals()
-        self.ring = KeyRing(VolumeKeys(_SECRETS, device))
+        self.around = around or Surroundings(environment)
+        self.environment = environment = self.around.environment
+        self.db = Database(database, environment)
+        self.journal = Journal(
+            self.directory / "journal", environment, budget=budget, segment_size=segment_size
+        )
+        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER)
+        self.signals = Signals(environment)
+        self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
@@ -306,7 +315,7 @@ class Rig:
         return self._successor(copy)
 
     def _successor(self, directory: Path) -> Rig:
-        return Rig(directory, self.clouds, plaintexts=self.plaintexts, **self._options)
+        return Rig(directory, self.clouds, plaintexts=self.plaintexts, around=self.around, **self._options)
 
     def abandon(self) -> None:
         """Let go of everything without a commit."""

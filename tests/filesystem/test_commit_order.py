@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.filesystem.rig import Rig
 from tests.store.disk import ForgetfulDisk
 
 
-def test_no_commit_leaves_rows_without_their_bytes(rig: Rig) -> None:
+def test_no_commit_leaves_rows_without_their_bytes(tmp_path: Path) -> None:
     """Background work commits to read a snapshot. A power cut right after it took the file's bytes."""
-    disk = ForgetfulDisk(rig.directory)
-    with disk.watching():
-        rig.make(b"file", b"content")
-        rig.fs.commit()
-        rig.db.make_durable()
+    disk = ForgetfulDisk(tmp_path)
+    rig = Rig(tmp_path, environment=disk.environment)
+    disk.watch(tmp_path)
+    rig.make(b"file", b"content")
+    rig.fs.commit()
+    rig.db.make_durable()
     after = rig.powerless(disk)
     inode = after.fs.locate([b"file"])
     assert inode is not None

@@ -137,9 +137,9 @@ class ContentMachine(RuleBasedStateMachine):
         self.expected: dict[bytes, tuple[ModelFile, bytes]] = {}
         self.publisher: PausingPublisher | None = None
         self.clouds = FakeClouds()
-        self.adopt(
-            Rig(Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")), self.clouds, segment_size=16 * CHUNK)
-        )
+        folder = Path(tempfile.mkdtemp(prefix="hybrisfs-machine-"))
+        self.disk = ForgetfulDisk(folder)
+        self.adopt(Rig(folder, self.clouds, segment_size=16 * CHUNK, environment=self.disk.environment))
         self.rig.commit()
 
     def adopt(self, rig: Rig) -> None:
@@ -147,9 +147,8 @@ class ContentMachine(RuleBasedStateMachine):
         self.rig = rig
         self.reader = Reader()
         self.reader.catch_up(rig.db)
-        self.disk = ForgetfulDisk(rig.directory)
+        self.disk.watch(rig.directory)
         self.watch.close()
-        self.watch.enter_context(self.disk.watching())
         commit, make_durable = rig.db.commit, rig.db.make_durable
 
         def note_commit() -> None:

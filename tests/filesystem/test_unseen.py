@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.unseen import SECONDS, NameChange, Unseen
 from hybrisfs.store.schema import ROOT_INO
@@ -27,7 +28,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def rig(clock: Clock) -> Iterator[Rig]:
-    rig = Rig(monotonic=clock)
+    rig = Rig(environment=Environment(monotonic=clock))
     rig.fs.unseen.watch({ROOT_INO}.__contains__)
     yield rig
     rig.abandon()

@@ -6,11 +6,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.admission import came_by, let_in
@@ -55,10 +56,16 @@ def _key(number: int) -> DeviceKey:
 class Device:
     """One device: paths instead of inodes."""
 
-    def __init__(self, number: int, clouds: FakeClouds, plaintexts: dict[bytes, bytes]) -> None:
+    def __init__(
+        self,
+        number: int,
+        clouds: FakeClouds,
+        plaintexts: dict[bytes, bytes],
+        environment: Environment = SYSTEM,
+    ) -> None:
         self.key = _key(number)
         self.name = NAMES[number]
-        self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key)
+        self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key, environment=environment)
         self.holds_uploads = False
         """Whether chunks wait here, while updates reach those who are linked."""
 
@@ -205,16 +212,24 @@ class Device:
         shutil.copytree(backup, place, dirs_exist_ok=True)
         rig = self.rig
         rig.abandon()
-        self.rig = Rig(place, rig.clouds, plaintexts=rig.plaintexts, device=self.key)
+        self.rig = Rig(place, rig.clouds, plaintexts=rig.plaintexts, device=self.key, around=rig.around)
 
 
 class Fleet:
-    """Devices that know each other, and *guests* that are driven by others; `clouds` holds their packs."""
+    """Devices that know each other, and *guests* that are driven by others; `clouds` holds their packs.
+    *environment*: of each device, by its number."""
 
-    def __init__(self, count: int, guests: Sequence[Member] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        guests: Sequence[Member] = (),
+        environment: Callable[[int], Environment] = lambda _: SYSTEM,
+    ) -> None:
         self.clouds = FakeClouds()
         plaintexts: dict[bytes, bytes] = {}
-        self.devices = [Device(number, self.clouds, plaintexts) for number in range(count)]
+        self.devices = [
+            Device(number, self.clouds, plaintexts, environment(number)) for number in range(count)
+        ]
         for device in self.devices:
             with device.rig.fs.lock:
                 device.rig.sharing.members.admit([*(one.member for one in self.devices), *guests])

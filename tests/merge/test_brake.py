@@ -71,17 +71,19 @@ def delete(fleet: Fleet, first: int, last: int, by: int = MALLORY) -> None:
 
 
 @contextmanager
-def past(ago_ns: int) -> Iterator[None]:
-    """All clocks are behind by so much."""
-    now = time.time_ns
-    with mock.patch("time.time_ns", lambda: now() - ago_ns):
-        yield
+def past(fleet: Fleet, ago_ns: int) -> Iterator[None]:
+    """The clocks of all devices are behind by so much."""
+    for device in fleet.devices:
+        device.rig.around.ahead_ns = -ago_ns
+    yield
+    for device in fleet.devices:
+        device.rig.around.ahead_ns = 0
 
 
 def aged(ago_ns: int, maker: int = 0) -> Fleet:
     """Two devices; one of them made some files so long ago."""
     fleet = Fleet(2)
-    with past(ago_ns):
+    with past(fleet, ago_ns):
         for number in range(FILES):
             fleet[maker].write(f"file {number}", b"content %d" % number * 10)
         fleet.meet()
@@ -472,7 +474,7 @@ def test_what_was_seen_a_moment_ago_counts(fleet: Fleet) -> None:
 def test_a_week_that_arrives_at_once_is_a_week() -> None:
     fleet = aged(9 * DAY)
     for day in range(6):
-        with past((7 - day) * DAY):
+        with past(fleet, (7 - day) * DAY):
             delete(fleet, day * 20, day * 20 + 20, by=1)
     fleet.send(1, 0)
     assert held(fleet[0]) == []

@@ -19,7 +19,7 @@ from hybrisfs.merge.epochs import (
     write_epochs,
 )
 from sync import DecodeError, DeviceKey, Members, Reader, Writer
-from sync.identity import BOX_OVERHEAD, box_for
+from sync.identity import BOX_OVERHEAD, BOX_SEED_SIZE, box_for
 
 VOLUME = bytes(range(16))
 A, B, C = (DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3))
@@ -101,7 +101,7 @@ def test_who_has_no_key_that_is_one_does_not_keep_others_from_theirs() -> None:
     grant = encode_grant(VOLUME, EPOCHS, Members([A.public, odd, B.public]))
     assert open_grant(grant, VOLUME, A) == open_grant(grant, VOLUME, B) == [SECOND, THIRD]
     with pytest.raises(DecodeError):
-        box_for(odd, b"")
+        box_for(odd, b"", bytes(BOX_SEED_SIZE))
 
 
 def test_what_has_not_the_form_of_a_grant_is_seen_by_whom_it_is_not_for() -> None:

@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.inodes import Displaced, Inode
 from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.filesystem.unseen import NameChange
@@ -52,8 +53,13 @@ class _Open:
 class World:
     """Operations take any number where they choose among what there is; what cannot be done is left."""
 
-    def __init__(self, devices: int, guests: Sequence[Member] = ()) -> None:
-        self.fleet = Fleet(devices, guests)
+    def __init__(
+        self,
+        devices: int,
+        guests: Sequence[Member] = (),
+        environment: Callable[[int], Environment] = lambda _: SYSTEM,
+    ) -> None:
+        self.fleet = Fleet(devices, guests, environment)
         self.open: list[_Open] = []
         self.bad: set[int] = set()  # devices that do not do any more what a correct device does
         self._written: dict[bytes, int] = {}  # tokens, and the devices that wrote them

@@ -65,18 +65,19 @@ def test_the_answer_comes_last(rig: Rig) -> None:
         events.append("commit")
         commit()
 
-    with (
-        mock.patch("os.fdatasync", note_sync),
-        mock.patch("os.fsync", note_sync),
-        mock.patch.object(rig.db, "commit", note_commit),
-    ):
+    rig.around.fdatasync = rig.around.fsync = note_sync
+    with mock.patch.object(rig.db, "commit", note_commit):
         rig.committer.request(lambda error: events.append("answer"))
         rig.committer._round()
     assert events == [".segment", "", "commit", ".db-wal", "answer"]
 
 
-def _fail_sync(rig: Rig) -> object:
-    return mock.patch("os.fdatasync", side_effect=OSError(errno.EIO, "broken disk"))
+@contextmanager
+def _fail_sync(rig: Rig) -> Iterator[None]:
+    fdatasync = rig.around.fdatasync
+    rig.around.fdatasync = mock.Mock(side_effect=OSError(errno.EIO, "broken disk"))
+    yield
+    rig.around.fdatasync = fdatasync
 
 
 def _fail_second_sync(rig: Rig) -> object:
@@ -134,10 +135,10 @@ def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
 def test_a_failed_sync_is_not_forgotten(rig: Rig) -> None:
     """The kernel reports lost pages once: a second fsync that succeeds proves nothing."""
     rig.make(b"file", b"content")
+    rig.around.fdatasync = mock.Mock(side_effect=[OSError(errno.EIO, "broken disk"), *[None] * 9])
     for _ in range(2):
-        with mock.patch("os.fdatasync", side_effect=[OSError(errno.EIO, "broken disk"), *[None] * 9]):
-            answer = ask(rig)
-            rig.committer._round()
+        answer = ask(rig)
+        rig.committer._round()
         assert answer.result(0) is not None
     with pytest.raises(OSError, match="broken disk"):
         rig.commit()
@@ -159,7 +160,7 @@ def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: object)
 def test_a_failed_sync_of_the_database_is_not_forgotten(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.journal.sync()
-    with mock.patch("os.fdatasync", side_effect=OSError(errno.EIO, "broken disk")), pytest.raises(OSError):
+    with _fail_sync(rig), pytest.raises(OSError):
         rig.commit()
     answer = ask(rig)
     rig.committer._round()

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
 from hybrisfs.pipeline.cut import REST_SECONDS
 from hybrisfs.store.schema import ROOT_INO
@@ -19,11 +20,16 @@ __all__ = ["others"]
 
 
 @pytest.fixture
-def now(rig: Rig) -> Iterator[list[float]]:
+def now() -> list[float]:
     """The monotonic clock of the rig, to be set."""
-    clock = [1000.0]
-    rig.fs.monotonic = lambda: clock[0]
-    yield clock
+    return [1000.0]
+
+
+@pytest.fixture
+def rig(now: list[float]) -> Iterator[Rig]:
+    rig = Rig(environment=Environment(monotonic=lambda: now[0]))
+    yield rig
+    rig.abandon()
 
 
 def test_what_was_changed_after_an_open_file_waits_for_it(rig: Rig, others: Others, now: list[float]) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from hybrisfs.environment import Environment
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.pipeline.cut import HOLD_SECONDS
@@ -47,7 +48,7 @@ class Programs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.rig = Rig(monotonic=lambda: self.now)
+        self.rig = Rig(environment=Environment(monotonic=lambda: self.now))
         self.small = small_chunks(64)
         self.small.__enter__()
         self.folders = [ROOT_INO, self.rig.mkdir(b"folder")]

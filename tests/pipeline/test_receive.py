@@ -59,9 +59,7 @@ def test_what_is_known_already_is_not_taken_twice(fleet: Fleet) -> None:
     assert bob.log() == ada.log()
 
 
-def test_between_two_batches_whoever_waits_for_the_lock_gets_it(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_between_two_batches_whoever_waits_for_the_lock_gets_it(fleet: Fleet) -> None:
     ada, bob = fleet[0], fleet[1]
     for number in range(UPDATES):
         ada.mkdir(f"folder {number:02}")
@@ -77,6 +75,6 @@ def test_between_two_batches_whoever_waits_for_the_lock_gets_it(
         other.start()
         other.join(30)
 
-    monkeypatch.setattr("hybrisfs.pipeline.receive.time.sleep", pause)
+    bob.rig.around.sleep = pause
     assert bob.receive(ada.log())
     assert seen == [5, 25, 45, 65]

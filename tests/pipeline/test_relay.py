@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.environment import Environment
 from hybrisfs.pipeline.relay import (
     _AWAIT_SECONDS,
     _FORGO_SECONDS,
@@ -45,12 +46,12 @@ class Post:
     """Devices that share one cloud for their logs, of which the first is absent until it ships."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet(3)
+        self.now = 1000.0
+        self.fleet = Fleet(3, environment=lambda _: Environment(monotonic=lambda: self.now))
         self.author, self.near, self.far = self.fleet.devices
         self.objects: dict[str, bytes] = {}
         self.order: list[str] = []
         self.down = False
-        self.now = 1000.0
         self.members = Members(device.key.public for device in self.fleet.devices)
         self.relayers = {device.name: self._relayer(device) for device in self.fleet.devices}
         self.shippers = {device.name: self._shipper(device) for device in self.fleet.devices}
@@ -130,8 +131,7 @@ class Post:
         self.now += after
         shipper = self.shippers[device.name]
         shipper._relay_at = 0.0
-        with mock.patch("hybrisfs.pipeline.ship.time.monotonic", lambda: self.now):
-            shipper._relay()
+        shipper._relay()
 
     def relay_patiently(self, device: Device) -> None:
         self.relay(device)

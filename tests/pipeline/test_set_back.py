@@ -12,7 +12,7 @@ from tests.filesystem.rig import SEGMENT_KEYS, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
-from tests.simulation.determinism import Clocks, determined_by
+from tests.simulation.determinism import Clocks, environments
 from tests.simulation.life import small_checkpoints
 
 LOSING, HONEST, OTHER = range(3)
@@ -24,7 +24,7 @@ class Volume:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self.fleet = Fleet(2)
+        self.fleet = Fleet(2, environment=environments(7, clocks))
         self.ada, self.bob = self.fleet.devices
         self.clouds = Clouds(Random(7), count=3, f=1, copies=2)
         self.clouds.liars = frozenset({LOSING})
@@ -47,14 +47,12 @@ class Volume:
     def ship(self, device: Device) -> None:
         """Sign and ship all there is."""
         self.clocks.pass_by(1.0)
-        self.clocks.active = self.fleet.devices.index(device)
         device.sign()
         self.courier(device).flush()
 
     def look(self, device: Device) -> None:
         """Look at all clouds, and take in what is found."""
         self.clocks.pass_by(400.0)
-        self.clocks.active = self.fleet.devices.index(device)
         self.courier(device).look()
 
     def live_on(self) -> None:
@@ -91,9 +89,8 @@ def tip_of(device: Device) -> bytes:
 
 @pytest.fixture
 def volume() -> Iterator[Volume]:
-    clocks = Clocks()
-    with small_chunks(256), small_checkpoints(), determined_by(7, clocks):
-        made = Volume(clocks)
+    with small_chunks(256), small_checkpoints():
+        made = Volume(Clocks())
         yield made
         made.fleet.discard()
 

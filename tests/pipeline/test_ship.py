@@ -136,9 +136,12 @@ def test_segments_form_a_chain_across_restarts(rig: Rig, log: Log) -> None:
     rig.discard()
 
 
-def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(rig: Rig, log: Log) -> None:
+def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(tmp_path: Path) -> None:
     """Neither a segment nor a head: the device would sign the same clocks once more and fork itself."""
-    disk = ForgetfulDisk(rig.directory)
+    disk = ForgetfulDisk(tmp_path)
+    rig = Rig(tmp_path, environment=disk.environment)
+    disk.watch(tmp_path)
+    log = Log(rig)
     real = log.put
 
     def put(name: str, data: bytes) -> tuple[int, ...]:
@@ -158,7 +161,7 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(rig: Rig, lo
             database.abandon()
         return real(name, data)
 
-    with disk.watching(), mock.patch.object(log, "put", put):
+    with mock.patch.object(log, "put", put):
         rig.mkdir(b"folder")
         rig.publish()
         log.shipper._put_object = put
@@ -166,6 +169,7 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(rig: Rig, lo
         for _ in range(3):
             assert log.shipper._ship_one()
     assert len(log.heads()) == 3
+    rig.discard()
 
 
 @pytest.mark.parametrize("failures", [1, 2])

@@ -9,7 +9,6 @@ or mirrored; chunks are sealed with one key.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -145,8 +144,7 @@ class Badness:
     def _restrict(self, number: int, bad: int) -> None:
         folders: list[str] = []
         if self._restricting.random() >= _READERS and not self._limits:
-            with self._simulation.on(number):
-                self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
+            self._simulation.world.mkdir(number, self._restricting.randrange(8), 0)
             tree = self._simulation.world.fleet[number].walk()
             folders = sorted(path for path, one in tree.items() if one.is_directory)
         if folders:
@@ -159,33 +157,30 @@ class Badness:
         simulation = self._simulation
         simulation.note(f"{number} limits {bad} to {folder!r}")
         sharing = simulation.world.fleet[number].rig.sharing
-        with simulation.on(number):
-            rights = sharing.shared_folders.rights([folder], reader=False)
-            (self._limits[bad],) = rights.areas
-            sharing.set_role(self._members[bad].id.hex(), rights)
-            simulation.world.received(number)
-            simulation.world.commit(number)
+        rights = sharing.shared_folders.rights([folder], reader=False)
+        (self._limits[bad],) = rights.areas
+        sharing.set_role(self._members[bad].id.hex(), rights)
+        simulation.world.received(number)
+        simulation.world.commit(number)
 
     def _make_reader(self, number: int, bad: int) -> None:
         """A person on an honest device says that the bad one only reads."""
         simulation = self._simulation
         simulation.note(f"{number} makes a reader of {bad}")
         device = simulation.world.fleet[number]
-        with simulation.on(number):
-            device.rig.sharing.membership.set_role(self._members[bad].id.hex(), Role.READER)
-            simulation.world.received(number)
-            simulation.world.commit(number)
+        device.rig.sharing.membership.set_role(self._members[bad].id.hex(), Role.READER)
+        simulation.world.received(number)
+        simulation.world.commit(number)
 
     def _unpack(self, number: int) -> None:
         """A program makes many files."""
         self._simulation.note(f"{number} makes many files")
         device = self._simulation.world.fleet[number]
         before = _shown(device)
-        with self._simulation.on(number):
-            self._simulation.world.write_many(number, _MANY)
-            self._simulation.world.sign(number)
-            shown = _shown(device)
-            self._unpacked[number] = _Unpacked(time.monotonic(), shown - before, shown)
+        self._simulation.world.write_many(number, _MANY)
+        self._simulation.world.sign(number)
+        shown = _shown(device)
+        self._unpacked[number] = _Unpacked(self._simulation.clocks.monotonic(number), shown - before, shown)
 
     # -- what it does ----------------------------------------------------------------------------
 
@@ -238,8 +233,7 @@ class Badness:
         if unpacked is None:
             simulation.hand(receiver, updates, f"{member.name}, which is bad,")
             return
-        with simulation.on(receiver):
-            before = unpacked.seen(time.monotonic()) & _shown(device)
+        before = unpacked.seen(self._simulation.clocks.monotonic(receiver)) & _shown(device)
         (names,) = device.rig.db.execute("SELECT count(*) FROM place").fetchone()
         simulation.hand(receiver, updates, f"{member.name}, which is bad,")
         lost = before - _shown(device)
@@ -253,9 +247,8 @@ class Badness:
         """A device lets go of all that it believes to be on the clouds."""
         number = self._chance.choice(self._simulation.honest)
         self._simulation.note(f"{number} evicts")
-        with self._simulation.on(number):
-            self._simulation.world.commit(number)
-            self._simulation.world.fleet[number].rig.room.drop_all()
+        self._simulation.world.commit(number)
+        self._simulation.world.fleet[number].rig.room.drop_all()
 
     def _hold_uploads(self) -> None:
         """Somebody pauses the uploads of a device, or lets them go on."""
@@ -267,19 +260,17 @@ class Badness:
     def _collect(self) -> None:
         number = self._chance.choice(self._simulation.honest)
         self._simulation.note(f"{number} looks for what nobody needs")
-        with self._simulation.on(number):
-            Discarding(self._simulation.world.fleet[number]).look()
-            self._simulation.world.received(number)
+        Discarding(self._simulation.world.fleet[number]).look()
+        self._simulation.world.received(number)
 
     def _advance(self) -> None:
         number = self._chance.choice(self._simulation.honest)
         self._simulation.note(f"{number} answers what others propose to discard")
-        with self._simulation.on(number):
-            discarding = Discarding(self._simulation.world.fleet[number])
-            discarding.step()
-            self._simulation.world.commit(number)
-            discarding.disposer.run(lambda: True)
-            self._simulation.world.received(number)
+        discarding = Discarding(self._simulation.world.fleet[number])
+        discarding.step()
+        self._simulation.world.commit(number)
+        discarding.disposer.run(lambda: True)
+        self._simulation.world.received(number)
 
     def _remove_somewhere(self) -> None:
         candidates = sorted(self._members.keys() - self._removed)
@@ -297,49 +288,46 @@ class Badness:
         if simulation.liar is not None:
             known.add(simulation.liar.id)
         sharing = device.rig.sharing
-        with simulation.on(number):
-            membership, members = sharing.membership, sharing.members
-            tried: set[bytes] = set()
-            if self._members[bad].id in _yet_to_second(device):
-                # Whoever accuses it may turn bad, and take that back.
-                membership.remove(self._members[bad].id.hex())
-            for _ in range(_STRANGERS):
-                strangers = [one for one in members.all() if one.device not in known | tried]
-                if strangers:
-                    strangers.sort(key=lambda one: one.device != self._members[bad].id)
-                    tried.add(strangers[0].device)
-                    membership.remove(strangers[0].device.hex())
-            for member in [one for one in members.reserves() if one.device in _kits(device)]:
-                membership.remove_reserve(member.device.hex(), lambda _: [])
-            # One person alone does not remove two.
-            out = not _has_keys(device, self._members[bad].id)
-            assert out or self._count > 1, "nobody shows the bad one"
-            if out:
-                self._removed[bad] = number
-            simulation.world.received(number)
-            simulation.world.commit(number)
+        membership, members = sharing.membership, sharing.members
+        tried: set[bytes] = set()
+        if self._members[bad].id in _yet_to_second(device):
+            # Whoever accuses it may turn bad, and take that back.
+            membership.remove(self._members[bad].id.hex())
+        for _ in range(_STRANGERS):
+            strangers = [one for one in members.all() if one.device not in known | tried]
+            if strangers:
+                strangers.sort(key=lambda one: one.device != self._members[bad].id)
+                tried.add(strangers[0].device)
+                membership.remove(strangers[0].device.hex())
+        for member in [one for one in members.reserves() if one.device in _kits(device)]:
+            membership.remove_reserve(member.device.hex(), lambda _: [])
+        # One person alone does not remove two.
+        out = not _has_keys(device, self._members[bad].id)
+        assert out or self._count > 1, "nobody shows the bad one"
+        if out:
+            self._removed[bad] = number
+        simulation.world.received(number)
+        simulation.world.commit(number)
 
     def heed(self, number: int) -> None:
         """What a device does when it has heard that another one was removed."""
         if self._members:
             membership = self._simulation.world.fleet[number].rig.sharing.membership
-            with self._simulation.on(number):
-                if membership.is_removal_unheeded():
-                    self._simulation.note(f"{number} heeds a removal")
-                    membership.heed_removals()
+            if membership.is_removal_unheeded():
+                self._simulation.note(f"{number} heeds a removal")
+                membership.heed_removals()
 
     def confirm(self, number: int) -> None:
         """Somebody answers what waits for a person on this device: correct devices, too, may remove enough
         within ten minutes that the brake asks."""
-        with self._simulation.on(number):
-            if self._members:
-                self._judge(number)
-            deletions = self._simulation.world.fleet[number].rig.sharing.deletions
-            for one in deletions.all():
-                self._simulation.note(f"{number} decides about a deletion")
-                answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
-                answer(str(one.id))
-            self._simulation.world.received(number)
+        if self._members:
+            self._judge(number)
+        deletions = self._simulation.world.fleet[number].rig.sharing.deletions
+        for one in deletions.all():
+            self._simulation.note(f"{number} decides about a deletion")
+            answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
+            answer(str(one.id))
+        self._simulation.world.received(number)
 
     def go_on(self) -> None:
         """Bad members that nobody has removed go on announcing themselves, and bring nothing."""
@@ -412,8 +400,7 @@ class Badness:
         """Honest devices open again, and have what they had."""
         for number in self._simulation.honest if self._members else ():
             before = self._simulation.world.fleet[number].registers()
-            with self._simulation.on(number):
-                self._simulation.world.reopen(number)
+            self._simulation.world.reopen(number)
             assert self._simulation.world.fleet[number].registers() == before
 
     def _check_members(self, device: Device) -> None:

@@ -3,7 +3,6 @@ the relayer, the puller and the keeper of checkpoints of the daemon, one round a
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any, Final, cast
 
@@ -39,7 +38,7 @@ class Courier:
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
-        shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id)
+        shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id, rig.environment)
         self.keeper = Keeper(
             rig.fs,
             rig.updates,
@@ -106,7 +105,7 @@ class Courier:
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""
-        self.keeper.look(self.puller.heads(), time.monotonic())
+        self.keeper.look(self.puller.heads(), self.rig.environment.monotonic())
 
     def take_over(self, other: Courier) -> None:
         """*other* has not got some of what is lacking here but through a checkpoint."""
@@ -136,7 +135,9 @@ class Courier:
 
     def look_for_lacking(self) -> None:
         """Look in the packs that no register names for what is lacking."""
-        found, _ = self._orphans.look(self.rig.committer.commit_now, time.time_ns(), 0, lambda: True)
+        found, _ = self._orphans.look(
+            self.rig.committer.commit_now, self.rig.environment.time_ns(), 0, lambda: True
+        )
         self._needed.look(found.orphans)
 
     def flush(self) -> None:

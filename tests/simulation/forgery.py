@@ -218,7 +218,7 @@ class Forger:
 
     def node(self, mode: int = stat.S_IFREG | 0o644, area: bytes | None = None) -> bytes:
         """The id of a new node."""
-        return new_node_id(mode, 1_795_000_000_000_000_000, area)
+        return new_node_id(mode, 1_795_000_000_000_000_000, area, self.random.randbytes)
 
     def area(self) -> Area:
         """One that somebody is limited to, or might be."""
@@ -242,7 +242,9 @@ class Forger:
         """The register that grants these to everybody."""
         self.epochs += epochs
         publics = [self.key.public, *(one.public for one in self.others)]
-        return epoch_key(epochs[-1].id), encode_grant(VOLUME, epochs, Members(publics))
+        return epoch_key(epochs[-1].id), encode_grant(
+            VOLUME, epochs, Members(publics), random_bytes=self.random.randbytes
+        )
 
     def epoch(self, number: int) -> EpochKeys:
         random = self.random

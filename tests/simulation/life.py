@@ -8,7 +8,7 @@ from unittest import mock
 
 from hybrisfs.merge.state_hash import state_hash
 from tests.filesystem.rig import small_chunks
-from tests.simulation.determinism import Clocks, determined_by
+from tests.simulation.determinism import Clocks
 from tests.simulation.healing import heal
 from tests.simulation.simulator import Simulation
 
@@ -40,7 +40,7 @@ def live(seed: int, trace: list[str], kinds: Sequence[str] = ()) -> bytes:
     What was done is put into *trace*, also when it fails. *kinds*: what bad members forge, see `Turncoat`.
     """
     clocks = Clocks()
-    with small_chunks(256), small_checkpoints(), determined_by(seed, clocks):
+    with small_chunks(256), small_checkpoints():
         simulation = Simulation(seed, clocks, kinds)
         simulation.trace = trace
         try:

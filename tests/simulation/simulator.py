@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, count
 from random import Random
@@ -15,7 +14,7 @@ from tests.merge.world import World
 from tests.simulation.badness import Badness
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
-from tests.simulation.determinism import Clocks
+from tests.simulation.determinism import Clocks, environments
 from tests.simulation.history import decoded, operations
 from tests.simulation.liar import Liar
 from tests.simulation.watchdog import Watchdog
@@ -74,7 +73,8 @@ class Simulation:
         self.bodies: dict[bytes, bytes] = {}  # of all updates that may be known through checkpoints only
         self.clouds = Clouds(self.random, count=2 * _F + 1, f=_F, copies=_F + 1)
         self.liar = self._invite_liar() if self.random.random() < 0.35 else None
-        self.world = World(self.count, [self.liar.member] if self.liar else [])
+        guests = [self.liar.member] if self.liar else []
+        self.world = World(self.count, guests, environments(seed, clocks))
         self.badness = Badness(self, seed, kinds)
         self.watchdog = Watchdog(lambda: [one.rig.db._connection for one in self.world.fleet.devices])
         self._order = count()
@@ -108,15 +108,6 @@ class Simulation:
         if found is None or found.rig is not rig:
             found = self._couriers[device] = Courier(rig, self.clouds)
         return found
-
-    @contextmanager
-    def on(self, device: int) -> Iterator[None]:
-        """It is this device's clocks that count."""
-        before, self.clocks.active = self.clocks.active, device
-        try:
-            yield
-        finally:
-            self.clocks.active = before
 
     # -- what will happen ------------------------------------------------------------------------
 
@@ -205,57 +196,50 @@ class Simulation:
             arguments = (device, pick, few)
         else:
             arguments = (device, pick)
-        self._do(device, name, getattr(self.world, name), *arguments)
+        self._do(name, getattr(self.world, name), *arguments)
 
-    def _do(self, device: int, name: str, action: Callable[..., None], *arguments: int) -> None:
+    def _do(self, name: str, action: Callable[..., None], *arguments: int) -> None:
         self.note(f"{name}{arguments}")
-        with self.on(device):
-            action(*arguments)
+        action(*arguments)
 
     # -- the daemon ------------------------------------------------------------------------------
 
     def sign(self, device: int, *, everything: bool = True) -> None:
         """Rounds of the publisher, which may hold back open files unless *everything* is wanted."""
         self.badness.heed(device)
-        self._do(device, "sign", partial(self.world.sign, everything=everything), device)
+        self._do("sign", partial(self.world.sign, everything=everything), device)
 
     def _commit(self, device: int) -> None:
-        self._do(device, "commit", self.world.commit, device)
+        self._do("commit", self.world.commit, device)
 
     def ship(self, device: int, *, flush: bool = False) -> None:
         self.note(f"ship({device}) {self._weather()}")
-        with self.on(device):
-            courier = self.courier(device)
-            courier.flush() if flush else courier.ship()
+        courier = self.courier(device)
+        courier.flush() if flush else courier.ship()
 
     def look_for_lacking(self, device: int) -> None:
         self.note(f"look for lacking({device})")
-        with self.on(device):
-            self.courier(device).look_for_lacking()
+        self.courier(device).look_for_lacking()
 
     def pull(self, device: int, *, everything: bool = False) -> None:
         self.note(f"pull({device}) {self._weather()}")
-        with self.on(device):
-            courier = self.courier(device)
-            courier.look() if everything else courier.pull()
-            self.world.received(device)
+        courier = self.courier(device)
+        courier.look() if everything else courier.pull()
+        self.world.received(device)
 
     def look_at_checkpoints(self, device: int) -> None:
         self.note(f"checkpoints({device})")
         self.remember_bodies()
-        with self.on(device):
-            self.courier(device).look_at_checkpoints()
-            self.world.received(device)
+        self.courier(device).look_at_checkpoints()
+        self.world.received(device)
 
     def _take_over(self, device: int, other: int) -> None:
         """A device asks another one for its checkpoint, over a link."""
         self.note(f"{device} asks {other} for its checkpoint")
         self.remember_bodies()
-        with self.on(other):
-            asked = self.courier(other)  # it may begin now: by its own clock
-        with self.on(device):
-            self.courier(device).take_over(asked)
-            self.world.received(device)
+        asked = self.courier(other)  # it may begin now: by its own clock
+        self.courier(device).take_over(asked)
+        self.world.received(device)
 
     def remember_bodies(self) -> None:
         for device in self.world.fleet.devices:
@@ -297,12 +281,10 @@ class Simulation:
         return ", ".join(cloud.mood.value for cloud in self.clouds.all)
 
     def send(self, sender: int, receiver: int, number: int = 0, seed: int = 0) -> None:
-        with self.on(sender):
-            self.world.commit(sender)
-        with self.on(receiver):
-            if self.world.fleet[sender].bare() - self.world.fleet[receiver].knows():
-                self._take_over(receiver, sender)
-        self._do(receiver, "send", self.world.send, sender, receiver, number, seed)
+        self.world.commit(sender)
+        if self.world.fleet[sender].bare() - self.world.fleet[receiver].knows():
+            self._take_over(receiver, sender)
+        self._do("send", self.world.send, sender, receiver, number, seed)
 
     def _talk(self, pair: tuple[int, int]) -> None:
         if not self._links[pair]:
@@ -326,13 +308,13 @@ class Simulation:
 
     def _crash(self, device: int) -> None:
         self._remember_life(device)
-        self._do(device, "crash", self.world.crash, device)
+        self._do("crash", self.world.crash, device)
 
     def _reopen(self, device: int) -> None:
-        self._do(device, "reopen", self.world.reopen, device)
+        self._do("reopen", self.world.reopen, device)
 
     def _back_up(self, device: int) -> None:
-        self._do(device, "back_up", self.world.back_up, device)
+        self._do("back_up", self.world.back_up, device)
 
     def _restore(self, device: int) -> None:
         """It goes on from its backup; what it signed since is somewhere, with its chunks, and comes back."""
@@ -343,7 +325,7 @@ class Simulation:
         self.send(device, self.random.choice(others))
         self._remember_life(device)
         self.restored.add(device)
-        self._do(device, "restore", self.world.restore, device)
+        self._do("restore", self.world.restore, device)
 
     def _remember_life(self, device: int) -> None:
         self.remember_bodies()
@@ -391,5 +373,4 @@ class Simulation:
         """Somebody gives a device updates, or what he says are some."""
         known = set(self.world.fleet[receiver].log())
         self.note(f"{who} tells {receiver}")
-        with self.on(receiver):
-            self.world.hand(receiver, [update for update in updates if update not in known])
+        self.world.hand(receiver, [update for update in updates if update not in known])

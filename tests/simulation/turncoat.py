@@ -108,7 +108,7 @@ class Turncoat(Liar):
             return
         epoch = self._random.choice(self.forger.epochs)
         publics = [self.member.public, *(member.public for member in self._honest)]
-        grant = encode_grant(VOLUME, [epoch], Members(publics))
+        grant = encode_grant(VOLUME, [epoch], Members(publics), random_bytes=self._random.randbytes)
         for cloud in clouds.all:
             cloud.put(grant_name(epoch.id, self.id), encode_grant_object(epoch.id, grant, self.key))
         face = self._random.choice(self.faces)

@@ -7,18 +7,23 @@ when recording begins, and the test must not let it be checkpointed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
+
+from hybrisfs.environment import Environment
 
 __all__ = ["ForgetfulDisk"]
 
 
 class ForgetfulDisk:
-    """Watches the files below *root*; everything that is there now counts as synced."""
+    """Notes the syncs, which cost nothing, of all that is opened with its `environment`."""
 
     def __init__(self, root: Path) -> None:
+        """Watch the files below *root*, see `watch`."""
+        self.environment = Environment(fsync=self.note_sync, fdatasync=self.note_sync)
+        self.watch(root)
+
+    def watch(self, root: Path) -> None:
+        """Watch the files below *root* from now on, and no others; all that is there now counts as synced."""
         self.root = root
         self._bytes: dict[Path, bytes] = {}
         self._names: set[Path] = set()
@@ -26,12 +31,6 @@ class ForgetfulDisk:
             self._names.add(path)
             if path.is_file():
                 self._bytes[path] = path.read_bytes()
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Take note of all syncs; they cost nothing meanwhile."""
-        with mock.patch("os.fdatasync", self.note_sync), mock.patch("os.fsync", self.note_sync):
-            yield
 
     def note_sync(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()

@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.store.journal import Journal, JournalFullError
 from tests.store.disk import ForgetfulDisk
+from tests.surroundings import Surroundings
 from tests.system.shell import tool
 from tests.system.small_disks import XfsDisk, needs_root
 
@@ -28,8 +30,8 @@ MIB = 1 << 20
 BUDGET = 10 * BLOCK
 
 
-def make(tmp_path: Path, **options: Any) -> Journal:
-    return Journal(tmp_path / "journal", **{"budget": BUDGET, "segment_size": 1000, **options})
+def make(tmp_path: Path, environment: Environment = SYSTEM, **options: Any) -> Journal:
+    return Journal(tmp_path / "journal", environment, **{"budget": BUDGET, "segment_size": 1000, **options})
 
 
 @pytest.fixture
@@ -196,11 +198,10 @@ def test_what_was_synced_survives_a_power_cut(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "after").mkdir()
     disk = ForgetfulDisk(tmp_path / "state")
-    with disk.watching():
-        journal = make(tmp_path / "state")
-        places = [journal.append(b"%d" % number * 600) for number in range(3)]
-        journal.sync()
-        journal.append(b"lost")
+    journal = make(tmp_path / "state", disk.environment)
+    places = [journal.append(b"%d" % number * 600) for number in range(3)]
+    journal.sync()
+    journal.append(b"lost")
     disk.image(tmp_path / "after")
     after = make(tmp_path / "after")
     assert [after.read(*place, 600) for place in places] == [b"%d" % number * 600 for number in range(3)]
@@ -212,15 +213,13 @@ def test_what_a_killed_process_wrote_is_synced_by_the_next(tmp_path: Path) -> No
     (tmp_path / "after").mkdir()
     disk = ForgetfulDisk(tmp_path / "journal")
     disk._bytes.clear()
-    with disk.watching():
-        make(tmp_path).sync()
+    make(tmp_path, disk.environment).sync()
     disk.image(tmp_path / "after")
     assert (tmp_path / "after" / f"{place[0]:08d}.segment").read_bytes() == b"content"
 
 
-def test_nothing_left_to_sync_means_that_it_has_been_synced(journal: Journal) -> None:
+def test_nothing_left_to_sync_means_that_it_has_been_synced(tmp_path: Path) -> None:
     """A second sync must not return while the first is still at it: a commit would follow."""
-    journal.append(b"content")
     syncing, go_on = threading.Event(), threading.Event()
     synced: list[int] = []
 
@@ -229,11 +228,14 @@ def test_nothing_left_to_sync_means_that_it_has_been_synced(journal: Journal) ->
         assert go_on.wait(PATIENCE)
         synced.append(descriptor)
 
+    journal = make(tmp_path, Environment(fdatasync=slowly))
+    journal.append(b"content")
+
     def sync_and_count() -> int:
         journal.sync()
         return len(synced)
 
-    with mock.patch("os.fdatasync", slowly), ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool:
         first = pool.submit(journal.sync)
         assert syncing.wait(PATIENCE)
         second = pool.submit(sync_and_count)
@@ -242,32 +244,42 @@ def test_nothing_left_to_sync_means_that_it_has_been_synced(journal: Journal) ->
         assert second.result(PATIENCE) == 1
 
 
-def test_appends_go_on_during_a_sync_and_are_in_the_next(journal: Journal) -> None:
-    journal.append(b"first")
+def test_appends_go_on_during_a_sync_and_are_in_the_next(tmp_path: Path) -> None:
     synced: list[bytes] = []
+    around = Surroundings()
+    journal = make(tmp_path, around.environment)
 
     def note(descriptor: int) -> None:
         synced.append(os.pread(descriptor, 100, 0))
         if len(synced) == 1:
             journal.append(b"second")
 
-    with mock.patch("os.fdatasync", note):
-        journal.sync()
-        journal.sync()
+    journal.append(b"first")
+    around.fdatasync = note
+    journal.sync()
+    journal.sync()
     assert synced == [b"first", b"firstsecond"]
 
 
-def test_a_segment_that_goes_during_a_sync_is_no_error(journal: Journal) -> None:
+def test_a_segment_that_goes_during_a_sync_is_no_error(tmp_path: Path) -> None:
+    around = Surroundings()
+    journal = make(tmp_path, around.environment)
     segment, _ = journal.append(b"content")
+
+    def remove(_: int) -> None:
+        journal.remove(segment)
+
+    around.fdatasync = remove
     journal.seal_active()
-    with mock.patch("os.fdatasync", lambda descriptor: journal.remove(segment)):
-        journal.sync()
+    journal.sync()
     assert journal.numbers() == set()
 
 
-def test_a_failed_sync_stays_failed(journal: Journal) -> None:
+def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
+    fdatasync = mock.Mock(side_effect=[OSError(errno.EIO, "broken"), None])
+    journal = make(tmp_path, Environment(fdatasync=fdatasync))
     journal.append(b"content")
-    with mock.patch("os.fdatasync", side_effect=OSError(errno.EIO, "broken")), pytest.raises(OSError):
+    with pytest.raises(OSError):
         journal.sync()
     with pytest.raises(OSError, match="broken"):
         journal.sync()

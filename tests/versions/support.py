@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
 
+from hybrisfs.environment import Environment
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.tree import PastNode, PastTree
-from tests.merge.fleet import Device, Entry
+from tests.merge.fleet import Device, Entry, Fleet
 
 __all__ = ["SECOND", "Clock", "past_tree"]
 
@@ -29,10 +26,10 @@ class Clock:
         self.now += int(seconds * SECOND)
         return before
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with mock.patch.object(time, "time_ns", lambda: self.now):
-            yield
+    def fleet(self, count: int) -> Fleet:
+        """Devices that all read this clock."""
+        environment = Environment(time_ns=lambda: self.now)
+        return Fleet(count, environment=lambda _: environment)
 
 
 def past_tree(device: Device, moment: int) -> dict[str, Entry]:

@@ -15,7 +15,7 @@ from tests.versions.support import Clock
 
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
-    fleet = Fleet(2)
+    fleet = clock.fleet(2)
     yield fleet
     fleet.discard()
 

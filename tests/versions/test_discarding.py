@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Final
 
 from hypothesis import HealthCheck, settings
@@ -41,7 +40,9 @@ class KeepingWorld(DiscardingWorld):
         device = self.fleet[number]
         self.commit(number)
         try:
-            Thinner(device.rig.fs, ladder, Discarding(device).pages.read).thin(time.time_ns())
+            Thinner(device.rig.fs, ladder, Discarding(device).pages.read).thin(
+                device.rig.environment.time_ns()
+            )
         except ChunkUnavailable:
             return  # a list of chunks cannot be had now
         self.commit(number)

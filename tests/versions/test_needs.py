@@ -23,7 +23,7 @@ OFF = Ladder(0, 0, 0, 0)
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     with small_chunks(256), mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1):
-        fleet = Fleet(2)
+        fleet = clock.fleet(2)
         yield fleet
         fleet.discard()
 

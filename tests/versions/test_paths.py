@@ -13,7 +13,7 @@ from hybrisfs.versions.by_path import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
 from hybrisfs.versions.ladder import DEFAULT_LADDER
 from hybrisfs.versions.tree import PastNode
-from tests.merge.fleet import Device, Fleet
+from tests.merge.fleet import Device
 from tests.versions.support import Clock
 
 TOP = PastNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
@@ -47,7 +47,7 @@ class Walk:
 
 @pytest.fixture
 def device(clock: Clock) -> Iterator[Device]:
-    fleet = Fleet(1)
+    fleet = clock.fleet(1)
     yield fleet[0]
     fleet.discard()
 
@@ -104,7 +104,7 @@ def test_a_former_path_shows_what_was_there_then(device: Device, clock: Clock) -
 
 
 def test_what_is_put_into_a_folder_that_another_device_removes_has_its_versions(clock: Clock) -> None:
-    fleet = Fleet(2)
+    fleet = clock.fleet(2)
     try:
         fleet[0].mkdir("folder")
         fleet[0].sign()

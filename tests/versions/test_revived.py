@@ -16,7 +16,7 @@ from tests.versions.support import Clock
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     """One device has removed the file, later the other has edited it."""
-    fleet = Fleet(2)
+    fleet = clock.fleet(2)
     fleet[0].mkdir("folder")
     fleet[0].write("folder/file", b"1")
     fleet.meet()

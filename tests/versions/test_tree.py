@@ -15,7 +15,7 @@ from tests.versions.support import Clock, past_tree
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
     with small_chunks(64):
-        fleet = Fleet(2)
+        fleet = clock.fleet(2)
         yield fleet
         fleet.discard()
 

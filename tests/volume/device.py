@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from hybrisfs.volume.fsck import FsckReport
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
+from tests.surroundings import Surroundings
 
 __all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second"]
 
@@ -45,7 +47,7 @@ class Device:
         self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
         config = create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
         replace(config, links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 
     @staticmethod
@@ -54,9 +56,14 @@ class Device:
         device = Device.__new__(Device)
         device.home = Home.below(home)
         device.clouds = list(clouds)
-        device.volume = Volume.open(device.home, NAME)
+        device.volume = Volume.open(device.home, NAME, device.around.environment)
         device._open = True
         return device
+
+    @cached_property
+    def around(self) -> Surroundings:
+        """What the volume takes from its surroundings, whenever it is opened."""
+        return Surroundings()
 
     @property
     def state(self) -> Path:
@@ -112,7 +119,7 @@ class Device:
 
     def reopen(self) -> None:
         self.close()
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 
 
@@ -128,5 +135,5 @@ class Second(Device):
         volume.sharing.membership.admit(Member(key.public, "second"))
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True

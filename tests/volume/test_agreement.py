@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from hybrisfs.environment import Environment
 from tests.merge.fleet import Fleet
 
 
@@ -27,13 +26,12 @@ def test_equal_logs_give_equal_hashes() -> None:
     fleet.discard()
 
 
-def test_it_is_computed_when_things_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet(2)
+def test_it_is_computed_when_things_are_quiet() -> None:
+    now = 1000.0
+    fleet = Fleet(2, environment=lambda _: Environment(monotonic=lambda: now))
     fleet[0].write("file", b"x")
     fleet.meet()
     agreement = fleet[0].rig.sharing.agreement
-    now = 1000.0
-    monkeypatch.setattr("hybrisfs.volume.agreement.time.monotonic", lambda: now)
     agreement.refresh(last_change=now - 1)
     assert agreement.current() is None
     agreement.refresh(last_change=now - 60)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
 
 import pytest
 
@@ -41,31 +38,22 @@ def test_a_head_from_the_future_tells_of_a_wrong_clock(device: bytes, ahead: int
     assert clock_doubts(heads, _OWN, now, lambda _: "desk") == ([told] if told else [])
 
 
-@contextmanager
-def _clock_off_by(nanoseconds: int) -> Iterator[None]:
-    real_ns, real = time.time_ns, time.time
-    with (
-        mock.patch("time.time_ns", lambda: real_ns() + nanoseconds),
-        mock.patch("time.time", lambda: real() + nanoseconds / 1e9),
-    ):
-        yield
-
-
 @pytest.mark.parametrize("years", [-10, 10])
 def test_a_clock_that_jumps_by_years_loses_nothing(device: Device, years: int) -> None:
     device.write("before", b"written before")
     device.sync()
-    with _clock_off_by(years * _YEAR_NS):
-        device.write("after", b"written after")
-        device.write("before", b"written again")
+    device.around.ahead_ns = years * _YEAR_NS
+    device.write("after", b"written after")
+    device.write("before", b"written again")
+    device.sync()
+    device.reopen()
+    assert (device.read("before"), device.read("after")) == (b"written again", b"written after")
+    device.sync()
+    assert not device.fsck(clouds=True).problems
+    if years < 0:
+        device.write("more", b"")
         device.sync()
-        device.reopen()
-        assert (device.read("before"), device.read("after")) == (b"written again", b"written after")
-        device.sync()
-        assert not device.fsck(clouds=True).problems
-        if years < 0:
-            device.write("more", b"")
-            device.sync()
+    device.around.ahead_ns = 0
     device.write("at last", b"the clock is right again")
     device.sync()
     device.volume.drop_cache()
@@ -74,10 +62,11 @@ def test_a_clock_that_jumps_by_years_loses_nothing(device: Device, years: int) -
 
 
 def test_status_tells_of_a_clock_that_was_set_back(device: Device) -> None:
-    with _clock_off_by(5 * _YEAR_NS):
-        device.write("file", b"content")
-        device.sync()
-        device.close()
+    device.around.ahead_ns = 5 * _YEAR_NS
+    device.write("file", b"content")
+    device.sync()
+    device.close()
+    device.around.ahead_ns = 0
     device.reopen()
 
     def told() -> bool:

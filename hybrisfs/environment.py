@@ -1,0 +1,52 @@
+"""What a volume takes from its surroundings: clocks, random bytes, syncs of the disk, time to wait.
+
+An `Environment` is given once, when a volume is opened: `Database`, `Journal` and `Signals` take it, and
+everything else takes it from these. The product's is `SYSTEM`. A simulator gives each device another, whose
+time is virtual and whose random bytes follow from a seed, and patches nothing.
+
+Limits (sizes, seconds, counts) are not here: each subject has a small record of its own, beside the code that
+uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["SYSTEM", "Environment"]
+
+Wait = Callable[[threading.Condition, Callable[[], bool], float | None], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Functions that behave as those of the system, which they are by default. They may be called from any
+    thread. Hot paths bind them once."""
+
+    time_ns: Callable[[], int] = time.time_ns
+    """The time of day, ns since the epoch. It may be wrong, and jump."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds since some moment. They never go back, and stand still while the machine sleeps."""
+    random_bytes: Callable[[int], bytes] = os.urandom
+    """So many bytes that nobody can foresee."""
+    fsync: Callable[[int], None] = os.fsync
+    """Make an open file or directory survive a power cut. Raises OSError."""
+    fdatasync: Callable[[int], None] = os.fdatasync
+    """Make the bytes of an open file survive a power cut. Raises OSError."""
+    wait: Wait = threading.Condition.wait_for
+    """Wait with a condition, whose lock is held, until the function returns true, or for so many seconds;
+    what the function returned last."""
+    sleep: Callable[[float], None] = time.sleep
+    """Let so many seconds pass."""
+
+    def time(self) -> float:
+        """The time of day in seconds, see `time_ns`."""
+        return self.time_ns() / 1e9
+
+
+SYSTEM: Final = Environment()
+"""The machine that the program runs on."""

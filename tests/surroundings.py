@@ -1,0 +1,30 @@
+"""Surroundings of a volume that a test changes while the volume is open."""
+
+from __future__ import annotations
+
+from hybrisfs.environment import SYSTEM, Environment
+
+__all__ = ["Surroundings"]
+
+
+class Surroundings:
+    """An `environment` that behaves as another one until a test says otherwise, at any moment."""
+
+    def __init__(self, base: Environment = SYSTEM) -> None:
+        self._base = base
+        self.ahead_ns = 0
+        """By how much the time of day is ahead."""
+        self.passed = 0.0
+        """Seconds that have passed on the monotonic clock besides those that did."""
+        self.fsync = base.fsync
+        self.fdatasync = base.fdatasync
+        self.sleep = base.sleep
+        self.environment = Environment(
+            time_ns=lambda: self._base.time_ns() + self.ahead_ns,
+            monotonic=lambda: self._base.monotonic() + self.passed,
+            random_bytes=base.random_bytes,
+            fsync=lambda descriptor: self.fsync(descriptor),
+            fdatasync=lambda descriptor: self.fdatasync(descriptor),
+            wait=base.wait,
+            sleep=lambda seconds: self.sleep(seconds),
+        )
