@@ -4,8 +4,9 @@ An `Environment` is given once, when a volume is opened: `Database`, `Journal` a
 everything else takes it from these. The product's is `SYSTEM`. A simulator gives each device another, whose
 time is virtual and whose random bytes follow from a seed, and patches nothing.
 
-Limits (sizes, seconds, counts) are not here: each subject has a small record of its own, beside the code that
-uses it.
+It also carries the limits within which the volume works (sizes, seconds, counts). Each subject has a small
+frozen record of them beside the code that uses it, as `hybrisfs.checkpoint.limits`; its defaults are those of
+the product.
 """
 
 from __future__ import annotations
@@ -15,11 +16,28 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["SYSTEM", "Environment"]
+__all__ = ["SYSTEM", "Environment", "Limits"]
+
+L = TypeVar("L")
 
 Wait = Callable[[threading.Condition, Callable[[], bool], float | None], bool]
+
+
+class Limits:
+    """Records of limits, at most one of each type; those that are not given have their defaults."""
+
+    def __init__(self, *records: object) -> None:
+        self._records = {type(record): record for record in records}
+
+    def of(self, kind: type[L]) -> L:
+        """The record of this type, all fields of which have defaults."""
+        found = self._records.get(kind)
+        return found if isinstance(found, kind) else kind()
+
+
+_DEFAULTS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,7 @@ class Environment:
     what the function returned last."""
     sleep: Callable[[float], None] = time.sleep
     """Let so many seconds pass."""
+    limits: Limits = _DEFAULTS
 
     def time(self) -> float:
         """The time of day in seconds, see `time_ns`."""

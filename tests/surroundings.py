@@ -27,4 +27,5 @@ class Surroundings:
             fdatasync=lambda descriptor: self.fdatasync(descriptor),
             wait=base.wait,
             sleep=lambda seconds: self.sleep(seconds),
+            limits=base.limits,
         )

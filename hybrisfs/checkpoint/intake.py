@@ -15,6 +15,7 @@ from typing import Final
 
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
@@ -31,11 +32,6 @@ __all__ = ["Intake"]
 
 log = logging.getLogger(__name__)
 
-FAR_BEHIND: Final = 2000
-"""Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
-PATIENCE_SECONDS: Final = 300.0
-"""After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
-nowhere else any more."""
 _BONES: Final = 2048
 _RETRY_SECONDS: Final = 300.0
 
@@ -58,6 +54,7 @@ class Intake:
         taken_in: Callable[[], None],
     ) -> None:
         self._fs = fs
+        self._limits = fs.environment.limits.of(CheckpointLimits)
         self._updates = updates
         self._registers = registers
         self._arrivals = arrivals
@@ -135,9 +132,9 @@ class Intake:
             self._offered.discard(name)
             self._lacking.pop(name, None)
             return False
-        if not len(vector) or ahead >= FAR_BEHIND or name in self._offered:
+        if not len(vector) or ahead >= self._limits.far_behind or name in self._offered:
             return True
-        return now - self._lacking.setdefault(name, now) >= PATIENCE_SECONDS
+        return now - self._lacking.setdefault(name, now) >= self._limits.patience_seconds
 
     def _lacks(self, root: Root) -> bool:
         """Whether it stands for updates that are not known here. Raises NotToBeHadError, DecodeError."""

@@ -13,6 +13,7 @@ from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.retrospect import Base, look_back
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
@@ -39,16 +40,6 @@ __all__ = ["Keeper"]
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS: Final = 10.0
-"""How long nothing must have been accepted before a snapshot is made."""
-LEAST_BYTES: Final = 1 << 18
-"""Of updates that make a new checkpoint worth while, ..."""
-LEAST_SHARE: Final = 0.25
-"""... if they are that share of what the last one holds."""
-RESTATE_SECONDS: Final = 600.0
-"""How often a device states something else while others do not agree."""
-RESTLESS_SECONDS: Final = 600.0
-"""How often a device states what it has without having been quiet."""
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 300.0
@@ -92,6 +83,8 @@ class Keeper:
         announce: Callable[[], None],
     ) -> None:
         """*taken_in*: see `Intake`. *announce* has the own head go out soon."""
+        self.limits = fs.environment.limits.of(CheckpointLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._updates = updates
         self._key = key
@@ -214,11 +207,11 @@ class Keeper:
             self._began = now
         alone = len(self._members()) == 1
         disagreed = stated is not None and stated.root is None
-        rests = now - self._resting[1] >= QUIET_SECONDS and (published or alone)
+        rests = now - self._resting[1] >= self.limits.quiet_seconds and (published or alone)
         since = self._stated_at if alone else max(self._stated_at, self._began)
-        if not (rests or self._hurried or now - since >= RESTLESS_SECONDS):
+        if not (rests or self._hurried or now - since >= self.limits.restless_seconds):
             return False
-        if disagreed and now - self._stated_at < RESTATE_SECONDS and not self._hurried:
+        if disagreed and now - self._stated_at < self.limits.restate_seconds and not self._hurried:
             return False
         if stated is not None and self._waits_for_clouds(stated):
             return False
@@ -230,7 +223,7 @@ class Keeper:
         held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
         with self._fs.lock:
             grown = self._table.grown_beyond(agreed.vector if agreed is not None else VersionVector())
-        return grown >= max(LEAST_BYTES, 0 if hurried else held * LEAST_SHARE)
+        return grown >= max(self.limits.least_bytes, 0 if hurried else held * self.limits.least_share)
 
     def _waits_for_clouds(self, stated: Recorded) -> bool:
         """Whether a statement covers something that this device has signed and that is not on the clouds."""
@@ -251,7 +244,7 @@ class Keeper:
                     return
                 vector = wanted.vector
             hasher = SnapshotHash()
-            snapshotter = Snapshotter(database, self._updates.volume)
+            snapshotter = Snapshotter(database, self._updates.volume, self.limits.slice_bytes)
 
             def pieces() -> Iterator[bytes]:
                 for piece in snapshotter.slices():
@@ -270,7 +263,7 @@ class Keeper:
         """See `look_back`."""
         base = Base(agreed.vector, self._shelf.pieces(agreed.shelved)) if agreed is not None else None
         try:
-            return look_back(db, vector, base)
+            return look_back(db, vector, base, self.limits.past_bytes)
         except (DecodeError, OSError) as error:
             log.warning("the last checkpoint cannot be read: %s", error)
             return False

@@ -44,10 +44,12 @@ class Base(NamedTuple):
     pieces: Iterable[bytes]
 
 
-def look_back(db: sqlite3.Connection, vector: VersionVector, base: Base | None) -> bool:
+def look_back(
+    db: sqlite3.Connection, vector: VersionVector, base: Base | None, most_bytes: int = MOST_BYTES
+) -> bool:
     """From now on, let `log` and `register` on *db* be what they were when nothing was accepted but what
     *vector* covers. False when that cannot be told: not all of it is here, or it goes by other names here, or
-    too much has come since the base.
+    more than *most_bytes* of updates have come since the base.
 
     *db*: a read-only view of a volume's database, in a transaction. *base*: covered by *vector*; None when
     there never was a checkpoint. Raises DecodeError and OSError when it cannot be read.
@@ -59,7 +61,7 @@ def look_back(db: sqlite3.Connection, vector: VersionVector, base: Base | None) 
     if not _is_state(db, vector) or not _is_state(db, covered):
         return False
     bare, size = db.execute(f"SELECT count(*) - count(bytes), total(length(bytes)) {_SINCE}").fetchone()
-    if bare or size > MOST_BYTES:
+    if bare or size > most_bytes:
         return False
     touched: set[bytes] = set()
     updates = list(_updates_since(db, touched))

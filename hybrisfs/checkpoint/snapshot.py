@@ -102,8 +102,9 @@ class Snapshotter:
     """Writes one snapshot of what *db*, a read-only view of a volume's database, holds. Its memory grows with
     the number of updates, by some hundred bytes each, but not with the registers."""
 
-    def __init__(self, db: sqlite3.Connection, volume: bytes) -> None:
+    def __init__(self, db: sqlite3.Connection, volume: bytes, slice_bytes: int = SLICE_BYTES) -> None:
         self._db = db
+        self._slice_bytes = slice_bytes
         self._volume = volume
         self._numbers: dict[tuple[bytes, int], int] = {}  # (branch, clock) -> number in the skeleton
 
@@ -112,12 +113,12 @@ class Snapshotter:
         rows = self._db.execute("SELECT branch, max(clock), count(*) FROM log GROUP BY branch").fetchall()
         vector = VersionVector({branch: clock for branch, clock, _ in rows})
         yield Header(self._volume, vector, sum(row[2] for row in rows)).encode()
-        yield from _cut(SKELETON, self._bones())
-        yield from _cut(REGISTERS, self._values())
+        yield from _cut(SKELETON, self._bones(), self._slice_bytes)
+        yield from _cut(REGISTERS, self._values(), self._slice_bytes)
 
     def hints(self) -> Iterator[bytes]:
         """The slices of hints; to be asked for when all of `slices` have been taken."""
-        yield from _cut(PACKS, self._packs())
+        yield from _cut(PACKS, self._packs(), self._slice_bytes)
 
     def _bones(self) -> Iterator[bytes]:
         parents: dict[bytes, tuple[bytes | None, int]] = {
@@ -173,12 +174,12 @@ def _pack(row: tuple[bytes, int, int, bytes, int], chunks: list[tuple[bytes, int
     return out.getvalue()
 
 
-def _cut(kind: int, records: Iterator[bytes]) -> Iterator[bytes]:
-    """The records as slices; none when there are none."""
+def _cut(kind: int, records: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The records as slices, closed when they have *size* bytes; none when there are none."""
     piece = bytearray([kind])
     for record in records:
         piece += record
-        if len(piece) >= SLICE_BYTES:
+        if len(piece) >= size:
             yield bytes(piece)
             piece = bytearray([kind])
     if len(piece) > 1:

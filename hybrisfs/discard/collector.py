@@ -12,6 +12,7 @@ from typing import Any, Final
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, Idle, find_idle, remember
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans, Unnamed
 from hybrisfs.discard.pages import Pages
@@ -31,20 +32,7 @@ __all__ = ["Collection", "Collector", "Parts"]
 
 log = logging.getLogger(__name__)
 
-_STEP_SECONDS: Final = 15.0  # between two looks at what others have answered
-_LATER_SECONDS: Final = 300.0  # when a cloud or a chunk could not be reached
-_UNPROVEN_SECONDS: Final = 60.0  # between two looks whether the clouds have what members say
-_LOOK_SECONDS: Final = 3600.0  # between two looks for packs that nobody needs
-_FIRST_LOOK: Final = 600.0
-_LIST_SECONDS: Final = 86400.0  # between two listings of all clouds by the device that does it for all
-_OTHERS_LIST_SECONDS: Final = (
-    7 * _LIST_SECONDS
-)  # by another one: it may be allowed to delete, and the first not
-_REWRITTEN: Final = 64 << 20  # bytes packed anew after one look in the background
 _HELD: Final = "transfers with the clouds are paused"
-_PAUSE: Final = 0.02  # while looking in the background, after some packs
-_SHIPPED_WITHIN: Final = 60.0
-
 Step = Callable[[str, int, int], None]
 
 
@@ -123,6 +111,7 @@ class Collector:
     ) -> None:
         self._is_lacking = is_lacking
         self._fs = fs
+        self._limits = fs.environment.limits.of(GcLimits)
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
         self._committer = committer
@@ -134,7 +123,7 @@ class Collector:
         self._moment_of = moment_of
         self._busy = threading.Lock()
         self._listed = float("-inf")
-        self._look_due = self._monotonic() + _FIRST_LOOK
+        self._look_due = self._monotonic() + self._limits.first_look
         self._dispose_due = 0.0
         self._unplaced = Unplaced(fs)
         self._unproven_due = 0.0
@@ -142,7 +131,7 @@ class Collector:
     @property
     def first(self) -> Pause:
         """How long it is until the first step."""
-        return Pause(_STEP_SECONDS)
+        return Pause(self._limits.step_seconds)
 
     def step(self) -> Pause:
         """Go on with what is to be discarded, and look for more when that is due."""
@@ -153,16 +142,16 @@ class Collector:
                 self._bring_lacking()
                 self._look_for_unproven()
                 if self._monotonic() >= self._look_due and not self._signals.held:
-                    self._look_due = self._monotonic() + _LOOK_SECONDS
-                    self._look(collection, lambda: self._signals.pause(_PAUSE), self._is_listing_due())
+                    self._look_due = self._monotonic() + self._limits.look_seconds
+                    self._look(collection, self._pause, self._is_listing_due())
                 if self._monotonic() >= self._dispose_due and not self._signals.held:
                     self._dispose(collection)
                     left = self._parts.disposer.clouds()
-                    self._dispose_due = self._monotonic() + (_LATER_SECONDS if left else 0.0)
+                    self._dispose_due = self._monotonic() + (self._limits.later_seconds if left else 0.0)
             except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
                 log.info("what nobody needs stays for now: %s", error)
-                return Pause(_LATER_SECONDS)
-        return Pause(_STEP_SECONDS)
+                return Pause(self._limits.later_seconds)
+        return Pause(self._limits.step_seconds)
 
     def collect(self, step: Step, *, dry_run: bool) -> Collection:
         """Look for what nobody needs now, and go as far as can be gone; with *dry_run*, only look.
@@ -189,6 +178,10 @@ class Collector:
     def _go_on(self) -> bool:
         return not self._signals.stopping
 
+    def _pause(self) -> bool:
+        """Give way to others, in the background."""
+        return self._signals.pause(self._limits.pause)
+
     def _collect(self, collection: Collection, step: Step) -> None:
         stages = ("agreeing", "looking", "deleting")
         step(stages[0], 0, len(stages))
@@ -199,7 +192,7 @@ class Collector:
         if self._signals.held:
             collection.trouble = _HELD
         elif self._due()[0]:
-            self._flush(_SHIPPED_WITHIN)
+            self._flush(self._limits.shipped_within)
             self._dispose(collection)
         step(stages[2], 3, len(stages))
 
@@ -218,7 +211,13 @@ class Collector:
         self._committer.commit_now()
         with self._fs.db.snapshot() as snapshot:
             return find_idle(
-                snapshot, parts.assembly.device, parts.pages.read, self._time_ns(), self._grace_ns, pause
+                snapshot,
+                parts.assembly.device,
+                parts.pages.read,
+                self._time_ns(),
+                self._grace_ns,
+                pause,
+                self._limits,
             )
 
     def undeletable(self) -> dict[int, int]:
@@ -237,7 +236,7 @@ class Collector:
         with self._fs.lock:
             unproven = self._unplaced.unproven()
         self._parts.settle(unproven)
-        self._unproven_due = self._monotonic() + _UNPROVEN_SECONDS
+        self._unproven_due = self._monotonic() + self._limits.unproven_seconds
 
     def _bring_lacking(self) -> None:
         if not self._is_lacking():
@@ -262,7 +261,8 @@ class Collector:
         The others list them now and then. So what one may not delete is found by another that may.
         """
         with self._fs.lock:
-            every = _LIST_SECONDS if self._parts.assembly.is_lowest else _OTHERS_LIST_SECONDS
+            lowest = self._parts.assembly.is_lowest
+        every = self._limits.list_seconds if lowest else self._limits.others_list_seconds
         if self._monotonic() - self._listed < every:
             return False
         self._listed = self._monotonic()
@@ -293,7 +293,7 @@ class Collector:
             remember(self._fs, found)
         empty = list(found.empty)
         if found.sparse and not self._signals.held:
-            collection.rewritten = self._parts.rewriter.rewrite(found.sparse, _REWRITTEN)
+            collection.rewritten = self._parts.rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
             empty += found.sparse[: collection.rewritten]
         packs = [one.pack for one in empty]
         orphans, strays = self._unnamed(collection, pause) if listing else ([], [])

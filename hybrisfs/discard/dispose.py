@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -15,7 +16,6 @@ __all__ = ["Disposer"]
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 100  # packs whose shares one request names
-_LOOK_SECONDS: Final = 86400.0  # between two looks whether others have deleted what this device may not
 _MOST_NAMES: Final = 1_000_000
 
 
@@ -46,6 +46,7 @@ class Disposer:
         *refusing* tells which have lately refused to delete."""
         self._refusing = refusing
         self._fs = fs
+        self._pause = fs.environment.limits.of(GcLimits).refused_seconds
         self._monotonic = fs.environment.monotonic
         self._upkeep = upkeep
         self._trusted = trusted
@@ -64,7 +65,7 @@ class Disposer:
                     break
                 freed += sum(row.size for row in rows)
         for cloud in self.clouds().intersection(self._refusing()):
-            if self._monotonic() - self._looked.get(cloud, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+            if self._monotonic() - self._looked.get(cloud, float("-inf")) >= self._pause:
                 self._looked[cloud] = self._monotonic()
                 self._forget_gone(cloud)
         return freed

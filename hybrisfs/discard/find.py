@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.discard.references import Needed, References
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.role_table import Roles
@@ -19,8 +20,6 @@ from hybrisfs.state.unplaced_chunks import unproven
 __all__ = ["Found", "Idle", "find_idle", "remember"]
 
 _ROWS: Final = 256
-_SPARSE: Final = 0.5  # a pack of which less is needed is packed anew
-_LEAST_DEAD: Final = 256 << 10  # if that frees at least so many bytes of sealed chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ def find_idle(
     now_ns: int,
     grace_ns: int,
     pause: Callable[[], bool],
+    limits: GcLimits,
 ) -> Found:
     """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
     whether to go on. Raises what *read_page* raises."""
@@ -69,7 +69,7 @@ def find_idle(
         if needed.claimed or (needed.live and pack in doubted):
             continue  # that is to be found out first; what may be gone cannot be packed anew
         if needed.live and (
-            needed.dead < _LEAST_DEAD or needed.live >= _SPARSE * (needed.live + needed.dead)
+            needed.dead < limits.least_dead or needed.live >= limits.sparse * (needed.live + needed.dead)
         ):
             continue
         live, since = before.get(pack, (-1, now_ns))

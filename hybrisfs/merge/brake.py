@@ -142,10 +142,12 @@ class _Recent:
 
 
 class Brake:
-    """*share*: from which part of all names on what is lost waits; with 1 and more nothing ever waits."""
+    """*share*: from which part of all names on what is lost waits; with 1 and more nothing ever waits. *few*
+    names, and fewer, are never held up."""
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, few: int = FEW) -> None:
         self.share = share
+        self._few = few
         self._recent: dict[bytes, _Recent] = {}
         self._look = 0
 
@@ -176,7 +178,7 @@ class Brake:
             (recent.arrived, max(self.share, MOST)),
             (recent.overwritten, self.share),
         ):
-            if window.count <= FEW:
+            if window.count <= self._few:
                 continue
             files = window is recent.overwritten  # which are all shown yet
             total = shown().files if files else window.total(shown().names)

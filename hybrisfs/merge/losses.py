@@ -31,6 +31,7 @@ from __future__ import annotations
 import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -49,20 +50,30 @@ from hybrisfs.filesystem.registers import (
     slot_of,
 )
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
-from hybrisfs.merge.brake import WINDOW, Brake, Loss, Shown
+from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
 from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
 from hybrisfs.store.updates import UpdateLog
 from sync import DecodeError, Rename, SignedHeader, Write
 
-__all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "Losses"]
+__all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "LossLimits", "Losses"]
 
 _SECOND: Final = 1_000_000_000
 YOUNG_NS: Final = 3600 * _SECOND
 OLD_NS: Final = 3 * 86_400 * _SECOND
 _SHRUNK: Final = 10  # times
 _FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class LossLimits:
+    """What counts as lost, see `hybrisfs.environment.Limits`."""
+
+    few: int = FEW
+    window: float = WINDOW
+    young_ns: int = YOUNG_NS
+    old_ns: int = OLD_NS
 
 
 class Deletion(NamedTuple):
@@ -117,6 +128,7 @@ class Losses:
         self._registers = registers
         self._brake = brake
         self._clock = fs.environment.monotonic
+        self._limits = fs.environment.limits.of(LossLimits)
         self._noted: list[_Noted] = []  # since the last look
         self._arrivals: list[_Arrival] = []
         self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
@@ -167,7 +179,7 @@ class Losses:
     def came_above(self, low: int) -> None:
         """What other devices have made is shown by now: names with numbers above *low*."""
         high, now = self.highest(), self._clock()
-        while self._arrivals and self._arrivals[0].at < now - WINDOW:
+        while self._arrivals and self._arrivals[0].at < now - self._limits.window:
             del self._arrivals[0]
         if high > low and (not self._arrivals or self._arrivals[-1].high <= low):
             self._arrivals.append(_Arrival(low, high, now, self._time_ns()))
@@ -178,7 +190,7 @@ class Losses:
         if at == len(self._arrivals) or number <= self._arrivals[at].low:
             return True
         one = self._arrivals[at]
-        return one.at < self._clock() - WINDOW or moment > one.time_ns
+        return one.at < self._clock() - self._limits.window or moment > one.time_ns
 
     # -- looking ---------------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class Losses:
     def _is_young(self, node: bytes, author: _Author) -> bool:
         """Whether the device has made the node itself, not long before, and nothing else had a name that it
         has had: who puts a copy in the place of a file, and removes the copy, removes the file."""
-        since = author.moment - YOUNG_NS
+        since = author.moment - self._limits.young_ns
         if not self._is_made_by(node, author.device, since):
             return False
         key, others = place_key(node, 0), set[bytes]()
@@ -384,7 +396,7 @@ class Losses:
         if new.size * _SHRUNK <= size:
             return Loss(key, former)
         since = self._updates.moment_of(before.stamp.writer, before.stamp.clock)
-        return Loss(key, former, overwritten=True) if since <= author.moment - OLD_NS else None
+        return Loss(key, former, overwritten=True) if since <= author.moment - self._limits.old_ns else None
 
     # -- access ----------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ them, for which folders are one decides who meets whom inside; then attributes a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
@@ -24,9 +24,15 @@ from hybrisfs.merge.rules import Stamp, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["Change", "Refresh"]
+__all__ = ["Change", "Refresh", "RefreshLimits"]
 
-_MANY_NAMES: Final = 32  # more are not all looked at for the sake of one
+
+@dataclass(frozen=True, slots=True)
+class RefreshLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    many_names: int = 32
+    """More names of one file are not all looked at for the sake of one."""
 
 
 class Refresh:
@@ -41,6 +47,7 @@ class Refresh:
     ) -> None:
         self._fs = fs
         self._db = fs.db
+        self._limits = fs.environment.limits.of(RefreshLimits)
         self._registers = registers
         self._nodes = Nodes(fs)
         self._few: dict[bytes, set[int]] = {}
@@ -85,7 +92,7 @@ class Refresh:
         if inode is None or not inode.is_file or inode.ino in self._fs.inodes.entangled:
             return False
         is_moved = self._db.execute("SELECT 1 FROM moved WHERE id = ?", (node,)).fetchone()
-        return is_moved is None and inode.nlink - len(slots) >= _MANY_NAMES
+        return is_moved is None and inode.nlink - len(slots) >= self._limits.many_names
 
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies

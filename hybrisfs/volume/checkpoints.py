@@ -28,7 +28,6 @@ __all__ = ["Checkpoints"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 5.0
 _HEAD_BYTES: Final = 1 << 16
 _PART_SECONDS: Final = 30.0
 _FOLDER: Final = "checkpoints"
@@ -147,7 +146,7 @@ class Checkpoints:
         elif self._looks:
             self._look()
         self._looks = True
-        return Pause(_LOOK_SECONDS)
+        return Pause(self.keeper.limits.look_seconds)
 
     def _look(self) -> None:
         self._sharing.compare_states()

@@ -18,7 +18,7 @@ from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.history import History
-from hybrisfs.merge.losses import Losses
+from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.members import MAX_DEVICE_NAME, Member
 from hybrisfs.merge.registers import Registers
@@ -122,7 +122,7 @@ class Sharing:
         self._roles_changed(self.registers.roles.devices())
         if self.registers.roles.are_awaited(self.updates.device):
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
-        self.brake = Brake(deletion_share)
+        self.brake = Brake(deletion_share, fs.environment.limits.of(LossLimits).few)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.adoption import Adoption
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.merge.state_hash import state_hash
@@ -40,7 +41,8 @@ def snapshot_of(device: Device, shelf: Shelf) -> Shelved:
     device.rig.commit()
     hasher = SnapshotHash()
     with device.rig.db.snapshot() as db:
-        snapshotter = Snapshotter(db, VOLUME)
+        limits = device.rig.environment.limits.of(CheckpointLimits)
+        snapshotter = Snapshotter(db, VOLUME, limits.slice_bytes)
 
         def pieces() -> Iterator[bytes]:
             for piece in snapshotter.slices():

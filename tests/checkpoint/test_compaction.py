@@ -19,7 +19,6 @@ from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks, environments
-from tests.simulation.life import small_checkpoints
 
 
 class Volume:
@@ -77,10 +76,9 @@ class Volume:
 
 @contextmanager
 def living(count: int) -> Iterator[Volume]:
-    with small_checkpoints():
-        one = Volume(Clocks(), count)
-        yield one
-        one.end()
+    one = Volume(Clocks(), count)
+    yield one
+    one.end()
 
 
 @pytest.fixture

@@ -13,20 +13,21 @@ import pytest
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.environment import Environment
 from sync import Head, Statement
 from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
 from tests.filesystem.rig import SEALER, SEGMENT_KEYS, VOLUME
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
-from tests.simulation.life import small_checkpoints
+from tests.simulation.determinism import SMALL
 
 
 class Volume:
     """Two devices at rest, and clouds that do not lie."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet(2)
+        self.fleet = Fleet(2, environment=lambda _: Environment(limits=SMALL))
         self.clouds = Clouds(Random(1), count=3, f=1, copies=2)
         self.couriers = [Courier(device.rig, self.clouds) for device in self.fleet.devices]
         self.now = 0.0
@@ -56,12 +57,11 @@ class Volume:
 
 @pytest.fixture
 def volume() -> Iterator[Volume]:
-    with small_checkpoints():
-        one = Volume()
-        one.fleet[0].write("file", b"x" * 100)
-        one.fleet.meet()
-        yield one
-        one.fleet.discard()
+    one = Volume()
+    one.fleet[0].write("file", b"x" * 100)
+    one.fleet.meet()
+    yield one
+    one.fleet.discard()
 
 
 @contextmanager
@@ -130,10 +130,9 @@ def test_a_statement_that_somebody_else_signed_counts_nothing(volume: Volume) ->
 @pytest.fixture
 def empty() -> Iterator[Volume]:
     """Two devices without a log."""
-    with small_checkpoints():
-        one = Volume()
-        yield one
-        one.fleet.discard()
+    one = Volume()
+    yield one
+    one.fleet.discard()
 
 
 def test_a_device_that_was_set_back_to_nothing_begins_with_what_it_has_stated(empty: Volume) -> None:

@@ -13,25 +13,25 @@ from hybrisfs.checkpoint.adoption import check_snapshot
 from hybrisfs.checkpoint.reading import Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import HEADER, PACKS, REGISTERS, SKELETON, Header
+from hybrisfs.environment import Environment
 from sync import DecodeError, VersionVector, Writer
 from sync.checkpoint import Root
 from tests.checkpoint.test_adoption import snapshot_of
 from tests.filesystem.rig import SEALER, VOLUME
 from tests.merge.fleet import Fleet
-from tests.simulation.life import small_checkpoints
+from tests.simulation.determinism import SMALL
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shelf, Shelved, VersionVector]]:
     shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER.chunk_id)
-    with small_checkpoints():
-        fleet = Fleet(2)
-        for number in range(6):
-            fleet[number % 2].write(f"file {number}", b"x" * 99)
-            fleet.meet()
-        shelved = snapshot_of(fleet[0], shelf)
-        yield shelf, shelved, fleet[0].rig.updates.state.vector
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: Environment(limits=SMALL))
+    for number in range(6):
+        fleet[number % 2].write(f"file {number}", b"x" * 99)
+        fleet.meet()
+    shelved = snapshot_of(fleet[0], shelf)
+    yield shelf, shelved, fleet[0].rig.updates.state.vector
+    fleet.discard()
 
 
 def root_of(made: tuple[Shelf, Shelved, VersionVector]) -> Root:

@@ -13,15 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.checkpoint import retrospect
-from hybrisfs.checkpoint.retrospect import Base, look_back
+from hybrisfs.checkpoint.limits import CheckpointLimits
+from hybrisfs.checkpoint.retrospect import MOST_BYTES, Base, look_back
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.environment import Environment, Limits
 from sync import DecodeError, VersionVector
 from tests.checkpoint.test_adoption import live, snapshot_of
 from tests.filesystem.rig import SEALER, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.merge.world import World
+from tests.simulation.determinism import SMALL_CHECKPOINTS
 
 
 class Moment(NamedTuple):
@@ -37,15 +39,17 @@ def moment(device: Device, number: int, shelf: Shelf) -> Moment:
     return Moment(number, device.rig.updates.state.vector, shelved)
 
 
-def seen_again(device: Device, shelf: Shelf, vector: VersionVector, base: Moment | None) -> bytes | None:
+def seen_again(
+    device: Device, shelf: Shelf, vector: VersionVector, base: Moment | None, most_bytes: int = MOST_BYTES
+) -> bytes | None:
     """The hash of the snapshot that the device had at *vector*; None when it cannot tell."""
     device.rig.commit()
     before = None if base is None else Base(base.vector, shelf.pieces(base.shelved))
     with device.rig.db.snapshot() as db:
-        if not look_back(db, vector, before):
+        if not look_back(db, vector, before, most_bytes):
             return None
         hasher = SnapshotHash()
-        snapshotter = Snapshotter(db, VOLUME)
+        snapshotter = Snapshotter(db, VOLUME, device.rig.environment.limits.of(CheckpointLimits).slice_bytes)
         for piece in snapshotter.slices():
             hasher.update(piece)
         for _ in snapshotter.hints():
@@ -55,8 +59,8 @@ def seen_again(device: Device, shelf: Shelf, vector: VersionVector, base: Moment
 
 @contextmanager
 def world_of(count: int) -> Iterator[World]:
-    with small_chunks(256), mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 300):
-        world = World(count)
+    with small_chunks(256):
+        world = World(count, environment=lambda _: Environment(limits=Limits(SMALL_CHECKPOINTS)))
         try:
             yield world
         finally:
@@ -157,13 +161,9 @@ def gone_on(pair: Fleet, tmp_path: Path) -> tuple[Device, Shelf, Moment]:
     return device, shelf, stated
 
 
-def test_bodies_that_are_gone_and_too_many_are_not_told(
-    gone_on: tuple[Device, Shelf, Moment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bodies_that_are_gone_and_too_many_are_not_told(gone_on: tuple[Device, Shelf, Moment]) -> None:
     device, shelf, stated = gone_on
-    with monkeypatch.context() as little:
-        little.setattr(retrospect, "MOST_BYTES", 100)
-        assert seen_again(device, shelf, stated.vector, None) is None
+    assert seen_again(device, shelf, stated.vector, None, most_bytes=100) is None
     device.rig.db.execute("UPDATE log SET bytes = NULL WHERE number = 1")
     assert seen_again(device, shelf, stated.vector, None) is None
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from unittest import mock
 
 import pytest
 
 from hybrisfs.checkpoint.table import CheckpointTable
+from hybrisfs.environment import Environment, Limits
 from tests.merge.fleet import Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
-from tests.simulation.life import small_checkpoints
+from tests.simulation.determinism import SMALL_CHECKPOINTS
 
 RESTLESS = 600.0
+
+
+def busy_devices(count: int, restless: float) -> Fleet:
+    """Devices that are never quiet; they state something after so many seconds all the same."""
+    limits = replace(SMALL_CHECKPOINTS, quiet_seconds=1e9, restless_seconds=restless)
+    return Fleet(count, environment=lambda _: Environment(limits=Limits(limits)))
 
 
 class Busy:
     """Devices that never rest, and whose clouds tell of what they have when the test says so."""
 
     def __init__(self, count: int) -> None:
-        self.fleet = Fleet(count)
+        self.fleet = busy_devices(count, RESTLESS)
         clouds = Clouds(Random(1), count=3, f=1, copies=2)
         self.couriers = [Courier(device.rig, clouds) for device in self.fleet.devices]
         self.keeper = self.couriers[0].keeper
@@ -52,15 +60,13 @@ class Busy:
 
 @contextmanager
 def busy(count: int) -> Iterator[Busy]:
-    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=RESTLESS)
-    with small_checkpoints(), quiet:
-        one = Busy(count)
-        try:
-            one.work()
-            one.ship()
-            yield one
-        finally:
-            one.fleet.discard()
+    one = Busy(count)
+    try:
+        one.work()
+        one.ship()
+        yield one
+    finally:
+        one.fleet.discard()
 
 
 @pytest.fixture
@@ -101,8 +107,8 @@ def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Bu
 class BusyFleet:
     """Devices all of which write all the time, and hear of what the others write somewhat later."""
 
-    def __init__(self, count: int) -> None:
-        self.fleet = Fleet(count)
+    def __init__(self, count: int, restless: float = RESTLESS) -> None:
+        self.fleet = busy_devices(count, restless)
         clouds = Clouds(Random(1), count=3, f=1, copies=2)
         self.couriers = [Courier(device.rig, clouds) for device in self.fleet.devices]
         self.now = 0.0
@@ -143,11 +149,9 @@ class BusyFleet:
 
 @pytest.fixture(params=[2, 3, 5])
 def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
-    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=RESTLESS)
-    with small_checkpoints(), quiet:
-        one = BusyFleet(request.param)
-        yield one
-        one.fleet.discard()
+    one = BusyFleet(request.param)
+    yield one
+    one.fleet.discard()
 
 
 def test_devices_that_never_rest_do_not_state_anything_at_once(busy_fleet: BusyFleet) -> None:
@@ -179,39 +183,38 @@ def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: Bus
 def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet) -> None:
     busy_fleet.step()
     busy_fleet.couriers[1].keeper.hurry()
-    with mock.patch("hybrisfs.checkpoint.retrospect.MOST_BYTES", 100):
-        for _ in range(3):
-            busy_fleet.step()
+    for courier in busy_fleet.couriers:
+        courier.keeper.limits = replace(courier.keeper.limits, past_bytes=100)
+    for _ in range(3):
+        busy_fleet.step()
     assert busy_fleet.agreed() == {None}
     assert busy_fleet.couriers[0].keeper.statement() is None
 
 
 def test_who_has_looked_back_states_what_has_come_since_once() -> None:
     """Nothing has come between the one statement and the other."""
-    quiet = mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTLESS_SECONDS=1e9)
-    with small_checkpoints(), quiet:
-        two = BusyFleet(2)
-        try:
-            for number in (1, 2):
-                two.fleet[0].write("file", b"%d" % number)
-                two.fleet[0].sign()
-                if number == 2:  # the other device has this too when it hears of a statement of the first
-                    two.fleet.meet()
-                two.look(0, hurried=number == 1)
-            for number in (1, 0, 1):
-                two.look(number)
-            assert len(two.agreed()) == 1
-            two.look(0, hurried=True)
-            other = two.couriers[1].keeper
-            with mock.patch.object(other, "_state", wraps=other._state) as state:
-                for _ in range(3):
-                    two.look(1)
-            assert state.call_count == 1
-            for number in (0, 1):
-                two.look(number)
-                assert two.couriers[number].keeper.is_current()
-        finally:
-            two.fleet.discard()
+    two = BusyFleet(2, restless=1e9)
+    try:
+        for number in (1, 2):
+            two.fleet[0].write("file", b"%d" % number)
+            two.fleet[0].sign()
+            if number == 2:  # the other device has this too when it hears of a statement of the first
+                two.fleet.meet()
+            two.look(0, hurried=number == 1)
+        for number in (1, 0, 1):
+            two.look(number)
+        assert len(two.agreed()) == 1
+        two.look(0, hurried=True)
+        other = two.couriers[1].keeper
+        with mock.patch.object(other, "_state", wraps=other._state) as state:
+            for _ in range(3):
+                two.look(1)
+        assert state.call_count == 1
+        for number in (0, 1):
+            two.look(number)
+            assert two.couriers[number].keeper.is_current()
+    finally:
+        two.fleet.discard()
 
 
 def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:

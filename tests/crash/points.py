@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+from hybrisfs.checkpoint.limits import CheckpointLimits
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.store.journal import Journal
 from hybrisfs.volume.config import VolumeConfig
@@ -23,6 +25,7 @@ from tests.crash.recorder import RecordedDisk
 from tests.crash.trace import Mark, Step, read_trace
 from tests.crash.workload import Node, Programs, Shown, shown_tree
 from tests.filesystem.rig import small_chunks
+from tests.surroundings import Surroundings
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 __all__ = ["VARIANTS", "Life", "Point", "check", "points", "record"]
@@ -38,6 +41,9 @@ POWERLESSCLOUDS: Final = "powerless, clouds too"
 VARIANTS: Final = (KILLED, POWERLESS, POWERLESSCLOUDS)
 
 
+_LIMITS: Final = (CheckpointLimits(look_seconds=0.05, quiet_seconds=0.0, least_bytes=1, slice_bytes=1000),)
+
+
 @contextmanager
 def _small_limits() -> Iterator[None]:
     """Segments end, caches overflow, logs are emptied and checkpoints take their place with little data."""
@@ -49,9 +55,6 @@ def _small_limits() -> Iterator[None]:
         mock.patch("hybrisfs.store.database._CHECKPOINT_BYTES", 64 << 10),
         mock.patch("hybrisfs.store.database._WAL_LIMIT", 256 << 10),
         mock.patch("hybrisfs.store.database._SPARE_PAGES", 4),
-        mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05),
-        mock.patch("hybrisfs.checkpoint.snapshot.SLICE_BYTES", 1000),
-        mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.0, LEAST_BYTES=1),
     ):
         yield
 
@@ -78,7 +81,7 @@ def record(seed: int, root: Path, steps: int) -> Life:
     """Live, on a disk mounted below *root*."""
     where, trace = root / "disk", root / "trace"
     with _small_limits(), RecordedDisk(where, trace) as disk, ExitStack() as undo:
-        device = Device(where)
+        device = Device(where, limits=_LIMITS)
         undo.callback(device.close)
         device.close()
         config = VolumeConfig.load(device.home, NAME)
@@ -183,6 +186,7 @@ class _Returned(Device):
     """The device whose disk is below *where*."""
 
     def __init__(self, where: Path) -> None:
+        self.around = Surroundings(Environment(limits=Limits(*_LIMITS)))
         self.home = Home.below(where / "home")
         self.clouds = [where / cloud for cloud in CLOUDS]
         self._open = False

@@ -8,6 +8,7 @@ from unittest import mock
 from hybrisfs.discard.assembly import Assembly
 from hybrisfs.discard.dispose import Disposer
 from hybrisfs.discard.find import Found, find_idle, remember
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.discard.needed import NeededOrphans
 from hybrisfs.discard.orphans import Orphans
 from hybrisfs.discard.pages import Pages
@@ -96,6 +97,7 @@ class Discarding:
             rig.packs,
             rig.fetcher.fetch_one,
         )
+        self.limits = rig.environment.limits.of(GcLimits)
         self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
 
     def find(self, grace: float = 0.0) -> Found:
@@ -108,9 +110,10 @@ class Discarding:
                 snapshot,
                 self.assembly.device,
                 self.pages.read,
-                self.rig.environment.time_ns(),
+                rig.environment.time_ns(),
                 int(grace * 1e9),
                 lambda: True,
+                self.limits,
             )
 
     def look(self) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
 
 from hybrisfs.discard.consent import Book
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage
 from tests.discard.support import Discarding, check_shown
 from tests.filesystem.rig import small_chunks
@@ -279,8 +279,9 @@ def test_what_is_needed_is_packed_anew_and_the_others_use_it(fleet: Fleet) -> No
     pack = pack_of(fleet[0], b"small")
     fleet[0].remove("big")
     fleet.meet()
-    with mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1):
-        assert Discarding(fleet[0]).look() >= 1
+    discarding = Discarding(fleet[0])
+    discarding.limits = GcLimits(least_dead=1)
+    assert discarding.look() >= 1
     assert pack_of(fleet[0], b"small") != pack
     for _ in range(3):
         for number in (0, 1):

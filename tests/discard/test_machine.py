@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from typing import Final
-from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from hybrisfs.discard.limits import GcLimits
+from hybrisfs.environment import Environment, Limits
 from tests.discard.support import Discarding, check_shown, cut_short
 from tests.filesystem.rig import small_chunks
 from tests.merge.world import World
@@ -73,9 +74,10 @@ class DiscardingOfMany(RuleBasedStateMachine):
     def begin(self, count: int) -> None:
         self.patches = ExitStack()
         self.patches.enter_context(small_chunks(256))
-        self.patches.enter_context(mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1))
         self.count = count
-        self.world = self.world_of(count)
+        self.world = self.world_of(
+            count, environment=lambda _: Environment(limits=Limits(GcLimits(least_dead=1)))
+        )
 
     @rule(device=few, pick=picks, name=few, size=st.sampled_from([1, 9, 90]))
     def write(self, device: int, pick: int, name: int, size: int) -> None:

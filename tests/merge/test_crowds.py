@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
@@ -23,6 +24,7 @@ from hybrisfs.merge.names import (
     name_by_id,
     number_names,
 )
+from hybrisfs.merge.refresh import RefreshLimits
 from hybrisfs.merge.rules import MOST_CONTENDERS, Contender, Stamp, judge
 from hybrisfs.store.schema import ROOT_ID, ROOT_INO
 from sync import DeviceKey, Members
@@ -44,8 +46,7 @@ STAMP = Stamp(1, bytes(16))
 @contextmanager
 def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
     """Crowds that begin sooner."""
-    refresh, rules, names, arrange = (
-        "hybrisfs.merge.refresh",
+    rules, names, arrange = (
         "hybrisfs.merge.rules",
         "hybrisfs.merge.names",
         "hybrisfs.merge.arrange",
@@ -55,7 +56,6 @@ def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
         "MOST_COPIES": (copies, (rules, arrange)),
         "MOST_NUMBER": (number, (rules, names, arrange)),
         "_MOST_SHOWN": (contenders + copies, (arrange,)),
-        "_MANY_NAMES": (2, (refresh,)),
     }
     with ExitStack() as patches:
         for name, (value, modules) in values.items():
@@ -65,7 +65,9 @@ def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
 
 
 def fleet_of(count: int) -> Fleet:
-    fleet = Fleet(count, [Member(key.public, f"guest {number}") for number, key in enumerate(GUESTS)])
+    guests = [Member(key.public, f"guest {number}") for number, key in enumerate(GUESTS)]
+    environment = Environment(limits=Limits(RefreshLimits(many_names=2)))
+    fleet = Fleet(count, guests, lambda _: environment)
     for device in fleet.devices:
         device.rig.sharing.brake.share = 1.0
     return fleet

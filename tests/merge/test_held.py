@@ -6,20 +6,25 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Final
 from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.brake import Brake
+from hybrisfs.merge.losses import LossLimits
 from tests.filesystem.replay import read_content
 from tests.filesystem.rig import small_chunks
 from tests.merge.world import World
 
 _SEEDS: Final = int(os.environ.get("HYBRISFS_HELD_SEEDS", "12"))
 _STEPS: Final = 150
+ENVIRONMENT: Final = Environment(
+    limits=Limits(LossLimits(few=-1, window=-1.0, young_ns=-(1 << 60), old_ns=-(1 << 60)))
+)
+"""What is young, or was hardly seen, counts, too, and few names are many."""
 
 
 class Holding(World):
@@ -73,14 +78,8 @@ class Holding(World):
 
 
 @pytest.fixture(autouse=True)
-def _brakes() -> Iterator[None]:
-    """What is young, or was hardly seen, counts, too, and few names are many."""
-    with ExitStack() as stack:
-        stack.enter_context(small_chunks(256))
-        stack.enter_context(mock.patch("hybrisfs.merge.brake.FEW", -1))
-        stack.enter_context(mock.patch("hybrisfs.merge.losses.YOUNG_NS", -(1 << 60)))
-        stack.enter_context(mock.patch("hybrisfs.merge.losses.OLD_NS", -(1 << 60)))
-        stack.enter_context(mock.patch("hybrisfs.merge.losses.WINDOW", -1.0))
+def _small() -> Iterator[None]:
+    with small_chunks(256):
         yield
 
 
@@ -89,7 +88,7 @@ def test_views_are_sound_and_come_to_be_alike(seed: int) -> None:
     draw = random.Random(seed)
     share = draw.choice([0.0, 0.2])
     with mock.patch.object(Brake, "share", property(lambda _: share, lambda _, __: None), create=True):
-        world = Holding(draw.choice([2, 3]))
+        world = Holding(draw.choice([2, 3]), environment=lambda _: ENVIRONMENT)
         try:
             for _ in range(_STEPS):
                 _step(world, draw)

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from typing import Final
-from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.merge.refresh import RefreshLimits
 from tests.filesystem.rig import small_chunks
 from tests.merge.world import World
 
@@ -28,9 +29,9 @@ class TreeOfMany(RuleBasedStateMachine):
     def begin(self, count: int, many: int) -> None:
         self.patches = ExitStack()
         self.patches.enter_context(small_chunks(256))
-        self.patches.enter_context(mock.patch("hybrisfs.merge.refresh._MANY_NAMES", many))
+        limits = Limits(RefreshLimits(many_names=many))
         self.count = count
-        self.world = World(count)
+        self.world = World(count, environment=lambda _: Environment(limits=limits))
 
     @rule(device=few, pick=picks, name=few, size=st.sampled_from([0, 0, 0, 1, 9, 14]))
     def write(self, device: int, pick: int, name: int, size: int) -> None:

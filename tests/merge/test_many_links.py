@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from types import FrameType
-from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.merge.refresh import RefreshLimits
 from hybrisfs.store.database import Database
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import Rig
@@ -159,26 +160,25 @@ def test_many_names_arrive_elsewhere() -> None:
 def test_what_is_not_looked_at_is_shown_as_if_it_were(number: int) -> None:
     """A file with many names, of which each update is about a few, beside all else that may stand there."""
     random = Random(number)
-    with mock.patch("hybrisfs.merge.refresh._MANY_NAMES", 2):
-        fleet = Fleet(3)
-        fleet[0].write("f", b"x")
-        for folder in "abc":
-            fleet[0].mkdir(folder)
-            fleet[0].link("f", f"{folder}/f")
-        fleet.meet()
-        for _ in range(60):
-            device = fleet[random.randrange(3)]
-            with suppress(OSError):
-                _change(device, random)
-            device.sign()
-            if random.random() < 0.5:
-                fleet.send(*random.sample(range(3), 2))
-                check_view(fleet[random.randrange(3)])
-        fleet.meet()
-        assert fleet[0].tree() == fleet[1].tree() == fleet[2].tree()
-        for device in fleet.devices:
-            check_view(device)
-        fleet.discard()
+    fleet = Fleet(3, environment=lambda _: Environment(limits=Limits(RefreshLimits(many_names=2))))
+    fleet[0].write("f", b"x")
+    for folder in "abc":
+        fleet[0].mkdir(folder)
+        fleet[0].link("f", f"{folder}/f")
+    fleet.meet()
+    for _ in range(60):
+        device = fleet[random.randrange(3)]
+        with suppress(OSError):
+            _change(device, random)
+        device.sign()
+        if random.random() < 0.5:
+            fleet.send(*random.sample(range(3), 2))
+            check_view(fleet[random.randrange(3)])
+    fleet.meet()
+    assert fleet[0].tree() == fleet[1].tree() == fleet[2].tree()
+    for device in fleet.devices:
+        check_view(device)
+    fleet.discard()
 
 
 def _change(device: Device, random: Random) -> None:

@@ -13,7 +13,6 @@ from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks, environments
-from tests.simulation.life import small_checkpoints
 
 LOSING, HONEST, OTHER = range(3)
 _YEAR = 365 * 86_400.0
@@ -89,7 +88,7 @@ def tip_of(device: Device) -> bytes:
 
 @pytest.fixture
 def volume() -> Iterator[Volume]:
-    with small_chunks(256), small_checkpoints():
+    with small_chunks(256):
         made = Volume(Clocks())
         yield made
         made.fleet.discard()

@@ -8,10 +8,24 @@ from random import Random
 from threading import Condition
 from typing import Final
 
-from hybrisfs.environment import Environment
+from hybrisfs.checkpoint.limits import CheckpointLimits
+from hybrisfs.discard.limits import GcLimits
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.merge.refresh import RefreshLimits
 
-__all__ = ["Clocks", "environments"]
+__all__ = ["SMALL", "SMALL_CHECKPOINTS", "Clocks", "environments"]
 
+SMALL_CHECKPOINTS: Final = CheckpointLimits(
+    quiet_seconds=0.0,
+    least_bytes=1,
+    restate_seconds=20.0,
+    restless_seconds=20.0,
+    far_behind=1,
+    slice_bytes=300,
+)
+"""A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
+SMALL: Final = Limits(SMALL_CHECKPOINTS, GcLimits(least_dead=1), RefreshLimits(many_names=2))
+"""Limits that are met with little data and in little time."""
 _BEGIN: Final = 1_795_000_000_000_000_000
 _SECOND: Final = 10**9
 
@@ -62,6 +76,7 @@ def environments(seed: int, clocks: Clocks) -> Callable[[int], Environment]:
             fdatasync=_nothing,
             wait=_look_once,
             sleep=_nothing,
+            limits=SMALL,
         )
 
     return of

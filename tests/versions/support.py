@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.tree import PastNode, PastTree
 from tests.merge.fleet import Device, Entry, Fleet
@@ -26,9 +26,9 @@ class Clock:
         self.now += int(seconds * SECOND)
         return before
 
-    def fleet(self, count: int) -> Fleet:
+    def fleet(self, count: int, *limits: object) -> Fleet:
         """Devices that all read this clock."""
-        environment = Environment(time_ns=lambda: self.now)
+        environment = Environment(time_ns=lambda: self.now, limits=Limits(*limits))
         return Fleet(count, environment=lambda _: environment)
 
 

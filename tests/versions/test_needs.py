@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
 
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.versions.ladder import DAY_NS, DEFAULT_LADDER, Ladder
 from hybrisfs.versions.thinning import Thinner
 from tests.discard.support import Discarding
@@ -22,8 +22,8 @@ OFF = Ladder(0, 0, 0, 0)
 
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
-    with small_chunks(256), mock.patch("hybrisfs.discard.find._LEAST_DEAD", 1):
-        fleet = clock.fleet(2)
+    with small_chunks(256):
+        fleet = clock.fleet(2, GcLimits(least_dead=1))
         yield fleet
         fleet.discard()
 

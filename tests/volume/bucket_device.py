@@ -8,12 +8,14 @@ from pathlib import Path
 
 from backends.credentials import CredentialStore
 from backends.s3 import S3Store
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.create import create_volume
 from hybrisfs.volume.volume import Volume
 from tests.backends.buckets import allow
 from tests.backends.servers import ORDINARY, FixedCredentials, Server
+from tests.surroundings import Surroundings
 from tests.volume.device import NAME, PATIENCE, Device, Second
 
 __all__ = ["First", "Other", "everything", "keeping_buckets", "log_in", "wait_for"]
@@ -23,13 +25,21 @@ class First(Device):
     """The device that makes the volume."""
 
     def __init__(
-        self, root: Path, urls: Sequence[str], f: int, k: int, secrets: Mapping[str, str] = ORDINARY
+        self,
+        root: Path,
+        urls: Sequence[str],
+        f: int,
+        k: int,
+        secrets: Mapping[str, str] = ORDINARY,
+        *,
+        limits: Sequence[object] = (),
     ) -> None:
+        self.around = Surroundings(Environment(limits=Limits(*limits)))
         self.home = Home.below(root / "home")
         self.clouds = []
         log_in(self.home, urls, secrets)
         create_volume(self.home, NAME, urls, f, k)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
@@ -23,7 +25,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.surroundings import Surroundings
 
-__all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second"]
+__all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second", "checkpoints_within"]
 
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
@@ -42,7 +44,10 @@ class Device:
         k: int | None = 1,
         *,
         cloud_folders: Sequence[Path] = (),
+        limits: Sequence[object] = (),
     ) -> None:
+        """*limits*: records that differ from those of the product, also for devices that it lets in."""
+        self.around = Surroundings(Environment(limits=Limits(*limits)))
         self.home = Home.below(root / "home")
         self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
         config = create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
@@ -123,10 +128,23 @@ class Device:
         self._open = True
 
 
+@contextmanager
+def checkpoints_within(*volumes: Volume, **limits: float) -> Iterator[None]:
+    """These limits of checkpoints hold for a while."""
+    keepers = [volume.checkpoints.keeper for volume in volumes]
+    before = [keeper.limits for keeper in keepers]
+    for keeper in keepers:
+        keeper.limits = replace(keeper.limits, **limits)  # type: ignore[arg-type]
+    yield
+    for keeper, usual in zip(keepers, before, strict=True):
+        keeper.limits = usual
+
+
 class Second(Device):
     """Another device of the volume."""
 
     def __init__(self, root: Path, first: Device) -> None:
+        self.around = Surroundings(Environment(limits=first.around.environment.limits))
         self.home = Home.below(root / "home")
         self.clouds = first.clouds
         self.home.prepare()

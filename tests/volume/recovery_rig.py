@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybrisfs.api.recovery import Kit, MadeKit
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
@@ -17,6 +18,7 @@ from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.recover import Recovered, recover_volume
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
+from tests.surroundings import Surroundings
 from tests.volume.device import ALONE, NAME, PATIENCE, Device
 
 __all__ = ["PASSPHRASE", "First", "New", "Second", "copies", "has", "kit_of", "recover", "waits"]
@@ -27,8 +29,8 @@ PASSPHRASE = "correct horse battery staple"
 class First(Device):
     """The device that the volume was made on."""
 
-    def __init__(self, root: Path, clouds: int = 3) -> None:
-        super().__init__(root, clouds)
+    def __init__(self, root: Path, clouds: int = 3, limits: Sequence[object] = ()) -> None:
+        super().__init__(root, clouds, limits=limits)
         self.volume.recovery.cost = Cost(1, 8)
 
     def reopen(self) -> None:
@@ -43,6 +45,7 @@ class Second(Device):
     """Another device of the volume, which was paired."""
 
     def __init__(self, root: Path, first: Device, name: str = "second") -> None:
+        self.around = Surroundings(Environment(limits=first.around.environment.limits))
         self.home = Home.below(root / "home")
         self.clouds = first.clouds
         self.home.prepare()
@@ -51,18 +54,19 @@ class Second(Device):
         volume.sharing.membership.admit(Member(key.public, name))
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         replace(join_volume(self.home, None, key, name, joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 
 
 class New(Device):
     """A device that was recovered."""
 
-    def __init__(self, home: Home, clouds: Sequence[Path]) -> None:
+    def __init__(self, home: Home, clouds: Sequence[Path], limits: Sequence[object] = ()) -> None:
+        self.around = Surroundings(Environment(limits=Limits(*limits)))
         self.home = home
         self.clouds = list(clouds)
         replace(VolumeConfig.load(home, NAME), links=ALONE).save(home)
-        self.volume = Volume.open(home, NAME)
+        self.volume = Volume.open(home, NAME, self.around.environment)
         self._open = True
 
 

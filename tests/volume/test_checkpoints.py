@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
@@ -23,7 +24,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
-from tests.volume.device import ALONE, NAME, Device
+from tests.volume.device import ALONE, NAME, Device, checkpoints_within
 from tests.volume.recovery_rig import Second
 
 _NOTHING = "SELECT count(*) FROM log WHERE bytes IS NULL"
@@ -32,15 +33,8 @@ _NOTHING = "SELECT count(*) FROM log WHERE bytes IS NULL"
 @pytest.fixture
 def first(tmp_path: Path) -> Iterator[Device]:
     """A device whose checkpoints come at once."""
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
-        stack.enter_context(
-            mock.patch.multiple(
-                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.2, LEAST_BYTES=1, RESTATE_SECONDS=1
-            )
-        )
-        device = Device(tmp_path)
-        stack.callback(device.close)
+    limits = CheckpointLimits(look_seconds=0.05, quiet_seconds=0.2, least_bytes=1, restate_seconds=1.0)
+    with closing(Device(tmp_path, limits=[limits])) as device:
         yield device
 
 
@@ -97,7 +91,7 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
     before = objects(first)
     assert before
     home = invited(first, tmp_path / "other")
-    second = Volume.open(home, NAME)
+    second = Volume.open(home, NAME, first.around.environment)
     try:
         until(second.sharing.begun.is_set, "the second device to have begun")
         assert bare(second) > 0, "it has read the log instead"
@@ -105,7 +99,7 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
         first.write("later", b"later")
         until(lambda: b"later" in names(second), "what came after the checkpoint")
         both = (first.volume, second)
-        with mock.patch("hybrisfs.checkpoint.keeper.LEAST_SHARE", 0.0):  # of what came last there is little
+        with checkpoints_within(*both, least_share=0.0):  # of what came last there is little
             until(lambda: all(is_current(one) for one in both), "both to agree on the next one")
         with first.volume.fs.lock, second.fs.lock:
             assert first.volume.checkpoints.keeper.statement() != second.checkpoints.keeper.statement()
@@ -131,7 +125,7 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
     first.write("file", b"x" * 100)
     first.sync()
     until(lambda: is_covered(VersionVector()), "the first checkpoint")
-    with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
+    with checkpoints_within(volume, quiet_seconds=1e9, restate_seconds=1e9):
         first.write("later", b"y" * 100)
         first.sync()
         with volume.fs.lock:
@@ -142,8 +136,9 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
 
 
 def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:
-    with mock.patch.multiple("hybrisfs.checkpoint.keeper", QUIET_SECONDS=1e9, RESTATE_SECONDS=1e9):
+    with checkpoints_within(first.volume, quiet_seconds=1e9, restate_seconds=1e9):
         second = Second(tmp_path / "other", first)
+        second.volume.checkpoints.keeper.limits = first.volume.checkpoints.keeper.limits
         try:
             both = (first, second)
             until(second.volume.sharing.begun.is_set, "the second device to have begun")
@@ -163,11 +158,11 @@ def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None
 
 
 def test_without_a_checkpoint_it_reads_the_log(first: Device, tmp_path: Path) -> None:
-    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+    with checkpoints_within(first.volume, least_bytes=1 << 40):
         first.write("file", b"x")
         first.sync()
         home = invited(first, tmp_path / "other")
-        second = Volume.open(home, NAME)
+        second = Volume.open(home, NAME, first.around.environment)
         try:
             until(lambda: b"file" in names(second), "the log")
             assert bare(second) == 0
@@ -179,12 +174,12 @@ def test_a_damaged_checkpoint_is_passed_over(first: Device, tmp_path: Path) -> N
     first.write("file", b"x" * 100)
     first.sync()
     until(lambda: is_current(first.volume), "the checkpoint")
-    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+    with checkpoints_within(first.volume, least_bytes=1 << 40):
         for cloud in first.clouds:
             for path in (cloud / CHECKPOINTS).glob("*"):
                 path.write_bytes(path.read_bytes()[:-1] + b"?")
         home = invited(first, tmp_path / "other")
-        second = Volume.open(home, NAME)
+        second = Volume.open(home, NAME, first.around.environment)
         try:
             until(lambda: b"file" in names(second), "the log")
             assert bare(second) == 0

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.api.maintenance import WrongObject
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.rebuild import rebuild_volume
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
-from tests.volume.device import NAME, Device
+from tests.volume.device import NAME, Device, checkpoints_within
 from tests.volume.recovery_rig import First, New, Second, recover
 
 _FILES = 10
 _PATIENCE = 120.0
+AT_ONCE = CheckpointLimits(look_seconds=0.05, quiet_seconds=0.1, least_bytes=1, restate_seconds=1.0)
 _BRANCHES = "SELECT count(*) FROM log_branch"
 
 
 @pytest.fixture
 def first(tmp_path: Path) -> Iterator[First]:
     """A device whose checkpoints come at once, with a recovery kit."""
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
-        stack.enter_context(
-            mock.patch.multiple(
-                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
-            )
-        )
-        device = First(tmp_path / "first", clouds=4)
-        stack.callback(device.close)
+    with closing(First(tmp_path / "first", clouds=4, limits=[AT_ONCE])) as device:
         device.make_kit()
         yield device
 
@@ -73,7 +66,8 @@ def rewrite(device: Device, round_: int, *others: Device) -> None:
             one.volume.signals.look_around()
         return all(one.volume.checkpoints.keeper.is_current() for one in (device, *others))
 
-    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_SHARE", 0.0):  # of what came last there is little
+    volumes = [one.volume for one in (device, *others)]
+    with checkpoints_within(*volumes, least_share=0.0):  # of what came last there is little
         until(is_current, "a checkpoint", _PATIENCE)
 
 
@@ -97,7 +91,7 @@ def file_names(device: Device) -> set[str]:
 @contextmanager
 def settled(device: Device) -> Iterator[None]:
     """Nothing is left to be done, and no other checkpoint is made meanwhile."""
-    with mock.patch("hybrisfs.checkpoint.keeper.LEAST_BYTES", 1 << 40):
+    with checkpoints_within(device.volume, least_bytes=1 << 40):
         keeper = device.volume.checkpoints.keeper
         until(lambda: keeper.succession.is_settled, "what is replaced to be gone")
         yield
@@ -187,7 +181,7 @@ def test_a_machine_that_is_recovered_has_all_of_it(first: First, tmp_path: Path)
     shutil.rmtree(first.home.state.parent)
     home = Home.below(tmp_path / "new machine")
     recover(home, first.clouds)
-    new = New(home, first.clouds)
+    new = New(home, first.clouds, [AT_ONCE])
     try:
         until(lambda: has_all(new, last), "all to come back")
         until(lambda: "later" in file_names(new), "what came after the checkpoint")
@@ -205,7 +199,7 @@ def test_a_kit_can_be_used_again_after_its_log_was_covered(first: First, tmp_pat
     for name in ("one", "two"):
         home = Home.below(tmp_path / name)
         recover(home, first.clouds, own_name=name)
-        new = New(home, first.clouds)
+        new = New(home, first.clouds, [AT_ONCE])
         try:
             until(lambda new=new: bare(new), "it to have begun")  # type: ignore[misc]
             new.write(name, name.encode())

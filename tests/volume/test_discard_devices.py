@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
@@ -30,8 +30,7 @@ from tests.volume.test_discard import collect, noise, packs, remove
 def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
     """A device that discards at once what nobody needs, and the home of another, which is off."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.05))
-        first = Device(tmp_path)
+        first = Device(tmp_path, limits=[GcLimits(step_seconds=0.05)])
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
@@ -83,7 +82,7 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
     assert [one["device"] for one in done.waiting] == ["other"]
     assert collect(first).deleted_packs == 0
     assert packs(first) == before
-    second = Volume.open(home, NAME)
+    second = Volume.open(home, NAME, first.around.environment)
     assert second.config.keep_versions == DEFAULT_LADDER
     try:
         until(lambda: second.versions.removed("").removed, "the other device to hear of the removal")

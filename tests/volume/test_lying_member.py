@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
 from hybrisfs.store.schema import ROOT_INO
@@ -33,8 +34,7 @@ NOWHERE: Final = bytes(range(32))  # a pack that nobody has made
 def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
     """Two devices; the first discards at once what nobody needs. Nothing is done in the background for it."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 3600.0))
-        first = Device(tmp_path)
+        first = Device(tmp_path, limits=[GcLimits(step_seconds=3600.0)])
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from backends.s3 import S3Store
+from hybrisfs.discard.limits import GcLimits
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.volume.config import VolumeConfig
 from sync.checkpoint import checkpoint_name
@@ -22,7 +22,7 @@ from tests.backends.servers import ORDINARY, FixedCredentials, Server
 from tests.system.deadline import until
 from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
 from tests.volume.device import NAME, Device
-from tests.volume.test_compaction import rewrite
+from tests.volume.test_compaction import AT_ONCE, rewrite
 from tests.volume.test_discard import collect, noise, remove
 
 MIB = 1 << 20
@@ -43,8 +43,7 @@ def urls(server: Server) -> list[str]:
 def ordinary(tmp_path: Path, urls: list[str]) -> Iterator[First]:
     """A device that discards at once what nobody needs, but may not delete."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.05))
-        device = First(tmp_path / "ordinary", urls, 1, 1)
+        device = First(tmp_path / "ordinary", urls, 1, 1, limits=[GcLimits(step_seconds=0.05)])
         stack.callback(device.close)
         hurry(device)
         yield device
@@ -164,13 +163,7 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
     tmp_path: Path, server: Server, urls: list[str]
 ) -> None:
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.05))
-        stack.enter_context(
-            mock.patch.multiple(
-                "hybrisfs.checkpoint.keeper", QUIET_SECONDS=0.1, LEAST_BYTES=1, RESTATE_SECONDS=1
-            )
-        )
-        ordinary = First(tmp_path / "ordinary", urls, 1, 1)
+        ordinary = First(tmp_path / "ordinary", urls, 1, 1, limits=[AT_ONCE])
         stack.callback(ordinary.close)
         keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
         stack.callback(keeper.close)

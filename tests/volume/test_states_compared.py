@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.store.schema import ROOT_INO
@@ -23,13 +24,12 @@ CONTENT = b"content" * 1000
 @pytest.fixture(autouse=True)
 def quiet_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybrisfs.volume.agreement._QUIET", 1.0)
-    monkeypatch.setattr("hybrisfs.volume.checkpoints._LOOK_SECONDS", 0.2)
     monkeypatch.setattr("hybrisfs.pipeline.ship._STATE_SECONDS", 1.0)
 
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
-    first = Device(tmp_path / "first")
+    first = Device(tmp_path / "first", limits=[CheckpointLimits(look_seconds=0.2)])
     connect(first, ALONE)
     second = Second(tmp_path / "second", first)
     first.write("file", CONTENT)

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.api.status import MachinesOnly
+from hybrisfs.discard.limits import GcLimits
 from tests.system.deadline import until
 from tests.volume.device import Device, Second
 from tests.volume.test_discard import noise
@@ -20,8 +21,7 @@ CONTENT = noise(7, 3 << 20)
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("hybrisfs.discard.collector._STEP_SECONDS", 0.2))
-        first = Device(tmp_path)
+        first = Device(tmp_path, limits=[GcLimits(step_seconds=0.2)])
         stack.callback(first.close)
         second = Second(tmp_path / "second", first)
         stack.callback(second.close)

@@ -1,0 +1,42 @@
+"""When checkpoints are made, agreed upon and taken in, and how large their parts are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrisfs.checkpoint.retrospect import MOST_BYTES
+from hybrisfs.checkpoint.snapshot import SLICE_BYTES
+
+__all__ = ["CheckpointLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    look_seconds: float = 5.0
+    """How often a device looks whether something is due."""
+
+    # When a device states what it has:
+    quiet_seconds: float = 10.0
+    """How long nothing must have been accepted before a snapshot is made."""
+    least_bytes: int = 1 << 18
+    """Of updates that make a new checkpoint worth while, ..."""
+    least_share: float = 0.25
+    """... if they are that share of what the last one holds."""
+    restate_seconds: float = 600.0
+    """How often a device states something else while others do not agree."""
+    restless_seconds: float = 600.0
+    """How often a device states what it has without having been quiet."""
+
+    # When it takes in a checkpoint of others:
+    far_behind: int = 2000
+    """Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
+    patience_seconds: float = 300.0
+    """After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
+    nowhere else any more."""
+
+    slice_bytes: int = SLICE_BYTES
+    """A slice of a snapshot ends when it has so many."""
+    past_bytes: int = MOST_BYTES
+    """Most bytes of updates that are gone through to find the state at an earlier vector."""
