@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -26,12 +27,12 @@ __all__ = [
     "STALE",
     "Displaced",
     "Inode",
+    "InodeLimits",
     "InodeTable",
     "Intent",
     "NodeRow",
 ]
 
-_CACHED_INODES: Final = 50_000
 LEAST_PATIENCE: Final = 1.0
 NODE_COLUMNS: Final = (
     "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
@@ -166,6 +167,14 @@ def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
     """Only updates of other devices entangle nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class InodeLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    most_loaded: int = 50_000
+    """That are in memory though nothing needs them there."""
+
+
 class InodeTable:
     """All inodes that are in memory, by number."""
 
@@ -177,6 +186,7 @@ class InodeTable:
         self._extents_dirty: dict[int, Inode] = {}
         self.now = database.environment.time_ns
         self._random_bytes = database.environment.random_bytes
+        self.most_loaded = database.environment.limits.of(InodeLimits).most_loaded
         # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
         # `settle` is told before this device changes one of them.
         self.entangled = {
@@ -296,9 +306,9 @@ class InodeTable:
         Called when an operation begins: in its midst somebody may hold an inode that nothing pins yet, change
         it, and a second one of the same node would be read from the database without that change.
         """
-        if len(self._loaded) < _CACHED_INODES:
+        if len(self._loaded) < self.most_loaded:
             return
-        for ino in list(self._loaded)[: _CACHED_INODES // 4]:
+        for ino in list(self._loaded)[: self.most_loaded // 4]:
             inode = self._loaded[ino]
             if not inode.pinned and ino not in self._dirty and ino not in self._extents_dirty:
                 del self._loaded[ino]

@@ -12,27 +12,38 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.pipeline.signals import Pause, Signals
 from hybrisfs.store.journal import JournalFullError
 
-__all__ = ["Committer"]
+__all__ = ["CommitLimits", "Committer"]
 
 log = logging.getLogger(__name__)
 
-_INTERVAL: Final = 1.0
-_FULL_SECONDS: Final = 10.0  # that fsync waits for room before it fails
-_FULL_PAUSE: Final = 0.1
-_CHECKPOINT_INTERVAL: Final = 5.0  # seconds; each costs syncs that those who wait for fsync would feel
 Answer = Callable[[OSError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """See `hybrisfs.environment.Limits`. All are seconds."""
+
+    interval: float = 1.0
+    """Between two commits that nobody waits for."""
+    full: float = 10.0
+    """That fsync waits for room before it fails."""
+    full_pause: float = 0.1
+    checkpoint_interval: float = 5.0
+    """Each checkpoint of the database costs syncs that those who wait for fsync would feel."""
 
 
 class Committer:
     """A stage that commits once a second, and at once when somebody waits for it."""
 
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
+        self.limits = fs.environment.limits.of(CommitLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._signals = signals
         self._monotonic = fs.environment.monotonic
@@ -61,7 +72,7 @@ class Committer:
         """Commit, if there is something to commit, or somebody to answer."""
         if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
             self._round()
-        return Pause(_INTERVAL)
+        return Pause(self.limits.interval)
 
     def stop(self) -> None:
         """End the stage, once it has answered those who wait now."""
@@ -95,7 +106,7 @@ class Committer:
             self._signals.offer_rest()
         for answer in answers:
             answer(error)
-        if self._monotonic() - self._checkpointed >= _CHECKPOINT_INTERVAL:
+        if self._monotonic() - self._checkpointed >= self.limits.checkpoint_interval:
             self._fs.db.checkpoint()
             self._checkpointed = self._monotonic()
 
@@ -105,10 +116,10 @@ class Committer:
         if self._full_since is None:
             self._full_since = now
         with self._condition:
-            if self._stopping or now - self._full_since >= _FULL_SECONDS:
+            if self._stopping or now - self._full_since >= self.limits.full:
                 return False
             self._waiting = answers + self._waiting
-            self._condition.wait_for(lambda: self._stopping, _FULL_PAUSE)
+            self._condition.wait_for(lambda: self._stopping, self.limits.full_pause)
         return True
 
     def _take_waiting(self) -> list[Answer]:

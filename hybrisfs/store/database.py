@@ -15,6 +15,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,19 +25,28 @@ from hybrisfs.store.files import sync_directory
 from hybrisfs.store.migration import OLDEST, migrate
 from hybrisfs.store.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database"]
+__all__ = ["Database", "DatabaseLimits"]
 
 log = logging.getLogger(__name__)
 
 _PAGE_CACHE_KIB = 48 * 1024
-_CHECKPOINT_BYTES = 8 << 20
-_WAL_LIMIT = 64 << 20
 _WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
 _BUSY_SECONDS = 30
-_SPARE_PAGES = 256
 
 # SQLite takes bytes as they are. Without this, each one is first searched for methods that would adapt it.
 sqlite3.register_adapter(bytes, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    checkpoint_bytes: int = 8 << 20
+    """Of the write-ahead log that has pages copied into the database file in the background."""
+    log_bytes: int = 64 << 20
+    """Of the write-ahead log that has it emptied with the next commit."""
+    spare_pages: int = 256
+    """Free pages that stay in the file, as a busy volume will use them again soon."""
 
 
 class Database:
@@ -48,6 +58,8 @@ class Database:
         self.path = path
         self.environment: Final = environment
         self._fdatasync = environment.fdatasync
+        self.limits = environment.limits.of(DatabaseLimits)
+        """They may be others at any moment."""
         self._failure: OSError | None = None
         try:
             self._open(path)
@@ -135,7 +147,7 @@ class Database:
 
     def _bound_wal(self) -> None:
         """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
-        if os.fstat(self._wal).st_size <= min(_WAL_LIMIT, self._wal_share):
+        if os.fstat(self._wal).st_size <= min(self.limits.log_bytes, self._wal_share):
             return
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
@@ -150,9 +162,10 @@ class Database:
         """Give up to so many free pages back to the file system with the next commit; whether there are more
         free ones than a busy volume will use again soon."""
         (free,) = self.execute("PRAGMA freelist_count").fetchone()
-        if free > _SPARE_PAGES:
-            self.execute(f"PRAGMA incremental_vacuum({min(pages, free - _SPARE_PAGES)})").fetchall()
-        return bool(free > _SPARE_PAGES + pages)
+        spare = self.limits.spare_pages
+        if free > spare:
+            self.execute(f"PRAGMA incremental_vacuum({min(pages, free - spare)})").fetchall()
+        return bool(free > spare + pages)
 
     def make_durable(self) -> None:
         """Sync what has been committed. May be called from any thread, without the volume's lock.
@@ -169,7 +182,7 @@ class Database:
 
     def checkpoint(self) -> None:
         """Copy committed pages into the database file when the log has grown; from one thread only."""
-        if os.fstat(self._wal).st_size > _CHECKPOINT_BYTES:
+        if os.fstat(self._wal).st_size > self.limits.checkpoint_bytes:
             try:
                 self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             except sqlite3.Error as error:

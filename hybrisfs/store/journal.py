@@ -24,6 +24,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.store.files import make_directory, sync_directory
 from sync.codec import Buffer
 
-__all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "Segment"]
+__all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "JournalLimits", "Segment"]
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,13 @@ _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE
 _PUNCH_HOLE: Final = _KEEP_SIZE | 0x02  # FALLOC_FL_PUNCH_HOLE
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    segment_size: int = ACTIVE_SEGMENT_SIZE
 
 
 class JournalFullError(OSError):
@@ -102,13 +110,15 @@ class Journal:
         environment: Environment = SYSTEM,
         *,
         budget: int,
-        segment_size: int = ACTIVE_SEGMENT_SIZE,
+        segment_size: int | None = None,
     ) -> None:
+        """*segment_size*: by default what `JournalLimits` says."""
         self.directory = directory
         self._environment = environment
         self.budget = budget
         self.pins: Counter[int] = Counter()
-        self._segment_size = segment_size
+        self.segment_size = segment_size or environment.limits.of(JournalLimits).segment_size
+        """Bytes after which the next segment begins."""
         self._segments: dict[int, Segment] = {}
         self._unsynced: dict[int, Segment] = {}
         self._unsynced_names = False
@@ -141,10 +151,10 @@ class Journal:
         self._require_sound()
         self._require_room(length, within_budget)
         active = self._active
-        if active is None or active.size + length > self._segment_size:
+        if active is None or active.size + length > self.segment_size:
             active = self._open_next()
         position = active.size
-        active.allocate(position + length, self._segment_size)
+        active.allocate(position + length, self.segment_size)
         _write_all(active.descriptor, data, position)
         active.size = position + length
         grown = _in_blocks(active.size) - _in_blocks(position)

@@ -16,7 +16,9 @@ from unittest import mock
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
-from hybrisfs.store.journal import Journal
+from hybrisfs.pipeline.commit import CommitLimits
+from hybrisfs.store.database import DatabaseLimits
+from hybrisfs.store.journal import JournalLimits
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
@@ -41,20 +43,21 @@ POWERLESSCLOUDS: Final = "powerless, clouds too"
 VARIANTS: Final = (KILLED, POWERLESS, POWERLESSCLOUDS)
 
 
-_LIMITS: Final = (CheckpointLimits(look_seconds=0.05, quiet_seconds=0.0, least_bytes=1, slice_bytes=1000),)
+_LIMITS: Final = (
+    JournalLimits(segment_size=128 << 10),
+    CommitLimits(checkpoint_interval=0.0),
+    DatabaseLimits(checkpoint_bytes=64 << 10, log_bytes=256 << 10, spare_pages=4),
+    CheckpointLimits(look_seconds=0.05, quiet_seconds=0.0, least_bytes=1, slice_bytes=1000),
+)
+"""Segments end, logs are emptied and checkpoints take their place with little data."""
 
 
 @contextmanager
 def _small_limits() -> Iterator[None]:
-    """Segments end, caches overflow, logs are emptied and checkpoints take their place with little data."""
+    """Files have many chunks, and caches overflow, with little data."""
     with (
         small_chunks(16 << 10, block=4096),
-        mock.patch.dict(Journal.__init__.__kwdefaults__ or {}, segment_size=128 << 10),
         mock.patch("hybrisfs.volume.config._LEAST_CACHE_BYTES", 1),
-        mock.patch("hybrisfs.pipeline.commit._CHECKPOINT_INTERVAL", 0.0),
-        mock.patch("hybrisfs.store.database._CHECKPOINT_BYTES", 64 << 10),
-        mock.patch("hybrisfs.store.database._WAL_LIMIT", 256 << 10),
-        mock.patch("hybrisfs.store.database._SPARE_PAGES", 4),
     ):
         yield
 

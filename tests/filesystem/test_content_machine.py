@@ -23,8 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.environment import Limits
 from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.inodes import Inode, InodeLimits
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.pipeline.cut import Cut, FileSnapshot
 from hybrisfs.pipeline.publish import Publisher
@@ -127,7 +128,6 @@ class ContentMachine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(small_chunks(CHUNK))
-        self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4))
         self.watch = self.stack.enter_context(ExitStack())
         self.names: dict[bytes, ModelFile] = {}
         self.handles: dict[int, ModelFile] = {}
@@ -138,7 +138,7 @@ class ContentMachine(RuleBasedStateMachine):
         self.publisher: PausingPublisher | None = None
         self.clouds = FakeClouds()
         folder = Path(tempfile.mkdtemp(prefix="hybrisfs-machine-"))
-        self.disk = ForgetfulDisk(folder)
+        self.disk = ForgetfulDisk(folder, Limits(InodeLimits(most_loaded=4)))
         self.adopt(Rig(folder, self.clouds, segment_size=16 * CHUNK, environment=self.disk.environment))
         self.rig.commit()
 

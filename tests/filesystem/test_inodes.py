@@ -8,16 +8,20 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.filesystem.inodes import InodeLimits
 from hybrisfs.filesystem.registers import Place, place_key
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.replay import Reader
 from tests.filesystem.rig import Rig
 
 
-@pytest.fixture(autouse=True)
-def _few_inodes() -> Iterator[None]:
-    with mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4):
-        yield
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """It keeps few inodes in memory."""
+    one = Rig(environment=Environment(limits=Limits(InodeLimits(most_loaded=4))))
+    yield one
+    one.discard()
 
 
 def test_an_operation_never_meets_two_objects_of_one_node(rig: Rig) -> None:
@@ -42,9 +46,9 @@ def test_many_inodes_do_not_stay(rig: Rig) -> None:
     for number in range(40):
         rig.make(b"%d" % number)
     rig.commit()
-    with mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 16):
-        for number in range(40):
-            rig.find(b"%d" % number)
+    rig.fs.inodes.most_loaded = 16
+    for number in range(40):
+        rig.find(b"%d" % number)
     assert len(rig.fs.inodes._loaded) <= 16
 
 

@@ -22,6 +22,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.filesystem.inodes import InodeLimits
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts, check_published
@@ -69,8 +71,10 @@ class TreeMachine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(small_chunks(CHUNK))
-        self.stack.enter_context(mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4))
-        self.rig = Rig(Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")))
+        self.rig = Rig(
+            Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")),
+            environment=Environment(limits=Limits(InodeLimits(most_loaded=4))),
+        )
         self.root = Node(stat.S_IFDIR | 0o755, entries={})
         self.open: dict[int, Node] = {}
         self.reader = Reader()

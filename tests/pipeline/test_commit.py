@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.pipeline.commit import CommitLimits
 from hybrisfs.stage import Stage
 from hybrisfs.store.journal import JournalFullError
 from tests.filesystem.rig import Rig
@@ -103,8 +104,8 @@ def _fail_durable(rig: Rig) -> object:
 @pytest.mark.parametrize(
     "failure", [_fail_sync, _fail_second_sync, _fail_full, _fail_commit, _fail_flush, _fail_durable]
 )
-@mock.patch("hybrisfs.pipeline.commit._FULL_SECONDS", 0.0)
 def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
+    rig.committer.limits = CommitLimits(full=0.0)
     rig.make(b"file", b"content")
     answers = [ask(rig) for _ in range(3)]
     with failure(rig):  # type: ignore[operator]
@@ -115,8 +116,8 @@ def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
         assert error is not None and error.errno == expected
 
 
-@mock.patch("hybrisfs.pipeline.commit._FULL_SECONDS", 0.0)
 def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
+    rig.committer.limits = CommitLimits(full=0.0)
     rig.make(b"file", b"content")
     with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
         refused = ask(rig)
@@ -197,13 +198,14 @@ def test_who_waits_when_it_stops_is_answered(rig: Rig) -> None:
 
 def test_changes_are_committed_though_nobody_asks(rig: Rig) -> None:
     rig.make(b"file", b"content")
-    with mock.patch("hybrisfs.pipeline.commit._INTERVAL", 0.001), running(rig):
+    rig.committer.limits = CommitLimits(interval=0.001)
+    with running(rig):
         while rig.fs.uncommitted:
             os.sched_yield()
 
 
-@mock.patch("hybrisfs.pipeline.commit._FULL_PAUSE", 0.0)
 def test_fsync_waits_for_room_that_is_being_made(rig: Rig) -> None:
+    rig.committer.limits = CommitLimits(full_pause=0.0)
     rig.make(b"file", b"content")
     answer = ask(rig)
     with mock.patch.object(rig.journal, "free_bytes", return_value=-1):

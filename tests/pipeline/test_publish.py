@@ -329,10 +329,10 @@ def test_a_file_that_was_named_anew_is_not_held_back_when_it_left_memory_meanwhi
     rig.fs.rename(ROOT_INO, b"a", ROOT_INO, b"b", 0)
     rig.fs.make(ROOT_INO, b"a", stat.S_IFDIR | 0o755, 0, 0)
     rig.commit()
-    with mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 4):
-        for number in range(8):
-            rig.fs.make(ROOT_INO, b"%d" % number, stat.S_IFDIR | 0o755, 0, 0)
-            rig.commit()
+    rig.fs.inodes.most_loaded = 4
+    for number in range(8):
+        rig.fs.make(ROOT_INO, b"%d" % number, stat.S_IFDIR | 0o755, 0, 0)
+        rig.commit()
     handle = rig.fs.open(rig.find(b"b").ino, os.O_RDWR)
     rig.fs.write(rig.fs.handle(handle), 0, b"NEW")
     rig.publish()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment, Limits
 
 __all__ = ["ForgetfulDisk"]
 
@@ -17,9 +17,9 @@ __all__ = ["ForgetfulDisk"]
 class ForgetfulDisk:
     """Notes the syncs, which cost nothing, of all that is opened with its `environment`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, limits: Limits = SYSTEM.limits) -> None:
         """Watch the files below *root*, see `watch`."""
-        self.environment = Environment(fsync=self.note_sync, fdatasync=self.note_sync)
+        self.environment = Environment(fsync=self.note_sync, fdatasync=self.note_sync, limits=limits)
         self.watch(root)
 
     def watch(self, root: Path) -> None:

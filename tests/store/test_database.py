@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
-from hybrisfs.store.database import Database
+from hybrisfs.store.database import Database, DatabaseLimits
 from hybrisfs.store.schema import SCHEMA_VERSION
 from tests.store.disk import ForgetfulDisk
 
@@ -146,11 +146,11 @@ def wal_size(database: Database) -> int:
 
 
 def test_the_log_stays_short(database: Database) -> None:
-    with mock.patch("hybrisfs.store.database._WAL_LIMIT", 200_000):
-        for number in range(50):
-            put(database, number, size=20_000)
-            database.commit()
-            assert wal_size(database) < 300_000
+    database.limits = DatabaseLimits(log_bytes=200_000)
+    for number in range(50):
+        put(database, number, size=20_000)
+        database.commit()
+        assert wal_size(database) < 300_000
     assert len(numbers(database)) == 50
 
 
@@ -159,8 +159,8 @@ def test_checkpoints_leave_little_to_do_for_who_shortens_the_log(database: Datab
     database.commit()
     database.checkpoint()
     assert database.path.stat().st_size < 1_000_000  # the log is still short
-    with mock.patch("hybrisfs.store.database._CHECKPOINT_BYTES", 100_000):
-        database.checkpoint()
+    database.limits = DatabaseLimits(checkpoint_bytes=100_000)
+    database.checkpoint()
     assert database.path.stat().st_size > 1_000_000
 
 
@@ -168,18 +168,14 @@ def test_no_reader_holds_up_a_commit(database: Database) -> None:
     """A check that takes an hour must not keep programs waiting at each commit."""
     put(database, 1)
     database.commit()
-    with (
-        mock.patch("hybrisfs.store.database._WAL_LIMIT", 1000),
-        database.snapshot() as reader,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    database.limits = DatabaseLimits(log_bytes=1000)
+    with database.snapshot() as reader, ThreadPoolExecutor(1) as pool:
         assert numbers(reader) == {1}
         put(database, 2, size=20_000)
         pool.submit(database.commit).result(PATIENCE)
         assert numbers(reader) == {1}
         assert wal_size(database) > 1000
-    with mock.patch("hybrisfs.store.database._WAL_LIMIT", 1000):
-        database.commit()
+    database.commit()
     assert wal_size(database) == 0
 
 
@@ -196,15 +192,10 @@ def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path) -> None:
 
     failing.execute = execute
     put(database, 1)
-    with (
-        mock.patch("hybrisfs.store.database._WAL_LIMIT", 1000),
-        mock.patch.object(database, "_connection", failing),
-    ):
+    database.limits = DatabaseLimits(log_bytes=1000, checkpoint_bytes=1000)
+    with mock.patch.object(database, "_connection", failing):
         database.commit()
-    with (
-        mock.patch("hybrisfs.store.database._CHECKPOINT_BYTES", 1000),
-        mock.patch.object(database, "_checkpointer", failing),
-    ):
+    with mock.patch.object(database, "_checkpointer", failing):
         database.checkpoint()
     put(database, 2)
     database.commit()

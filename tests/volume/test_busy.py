@@ -8,10 +8,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
+from hybrisfs.filesystem.inodes import InodeLimits
+from hybrisfs.store.journal import JournalLimits
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.rig import small_chunks
 from tests.volume.device import PATIENCE, Device
@@ -110,11 +111,10 @@ def test_programs_at_once(tmp_path: Path, budget: int) -> None:
     stop = threading.Event()
     with (
         small_chunks(4096),
-        mock.patch("hybrisfs.filesystem.inodes._CACHED_INODES", 8),
         ThreadPoolExecutor(5) as pool,
-        closing(Device(tmp_path)) as device,  # which ends the programs that are left when one has failed
+        # Its end also ends the programs that are left when one has failed.
+        closing(Device(tmp_path, limits=[InodeLimits(8), JournalLimits(64 << 10)])) as device,
     ):
-        device.volume.fs.journal._segment_size = 64 << 10
         device.volume.fs.journal.budget = budget
         programs = [Program(device, number, seed) for number in range(4)]
         background = pool.submit(disturb, device, stop, seed)

@@ -15,6 +15,7 @@ import pytest
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.pipeline.commit import CommitLimits
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.config import VolumeConfig
@@ -137,7 +138,8 @@ def test_a_full_disk_is_an_error_of_the_call_and_nothing_that_was_accepted_is_lo
 def test_a_commit_that_has_no_room_is_made_later_and_nothing_is_lost(cramped: Device) -> None:
     """Somebody else takes the reserve, too: fsync says so, and what was written stays until there is room."""
     _fsynced(cramped)
-    with mock.patch("hybrisfs.pipeline.commit._FULL_SECONDS", 0.3), _away(*cramped.clouds):
+    cramped.volume.committer.limits = CommitLimits(full=0.3)
+    with _away(*cramped.clouds):
         fs = cramped.volume.fs
         with fs.lock:  # so that nobody commits meanwhile
             fs.make(ROOT_INO, b"made", stat.S_IFDIR | 0o755, 1, 1)
