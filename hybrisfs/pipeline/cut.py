@@ -14,7 +14,7 @@ number of whole runs, the oldest first.
 **Files in the making.** A file that a program has open for writing, with changes that no update holds, is
 *held back*, so that half-written files are not uploaded again and again. The run that it is in, and all
 later ones, wait with it. The file is no longer held back once it is closed or has another name. Otherwise
-its time is limited, to `HOLD_SECONDS`, or, if finished changes wait behind it, to the file's own patience:
+its time is limited, to `hold_seconds`, or, if finished changes wait behind it, to the file's own patience:
 one second, or longer when taking it meant much rewriting the last time. When the time is over, the cut
 takes everything as it is at that moment, open files included. So no file is left out for ever, and what
 others get of a database is what a power cut here would have left: the database and its log at one moment.
@@ -25,8 +25,8 @@ committer holds back the answer to an fsync until the cut is taken (`Signals.off
 see what is between two transactions, even of a database that no journal protects.
 
 **Size.** Programs wait while a cut is taken, and an update has a largest size, so a cut ends with the run
-that brings it to `MOST_REGISTERS` or `MOST_BYTES`; for this, changes of the attributes of directories do
-not count, because every new name makes one. A run that comes to `_UTMOST` times the limits is divided
+that brings it to `most_registers` or `most_bytes`; for this, changes of the attributes of directories do
+not count, because every new name makes one. A run that comes to `utmost` times the limits is divided
 between two nodes.
 
 **Bytes that cannot be had** (a chunk is on the clouds only, and these are away) must not hold up all else:
@@ -48,25 +48,15 @@ from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.state.file_chunks import BaseRow
 
 __all__ = [
-    "HOLD_SECONDS",
-    "MOST_BYTES",
-    "MOST_REGISTERS",
-    "REST_SECONDS",
     "Cut",
+    "CutLimits",
     "FileSnapshot",
     "Taken",
     "release",
     "take_cut",
 ]
 
-HOLD_SECONDS: Final = 15.0
-REST_SECONDS: Final = 5.0  # more, for a moment at which no program is in the midst of changing a file
-MOST_REGISTERS: Final = 10_000  # so many another device takes in at once, while its programs wait
-MOST_BYTES: Final = 16 << 20
-_UTMOST: Final = 2
 _LOOKED_AT: Final = 2  # times the limits: so much of what waits is looked at, when there is more
-_RECUT_RATE: Final = 1 << 20
-"""Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
 
@@ -88,10 +78,28 @@ class FileSnapshot:
         return {extent.segment for extent in self.extents if extent.segment != ZEROS}
 
 
+@dataclass(frozen=True, slots=True)
+class CutLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    hold_seconds: float = 15.0
+    """That open files hold up changes."""
+    rest_seconds: float = 5.0
+    """More, for a moment at which no program is in the midst of changing a file."""
+    most_registers: int = 10_000
+    """So many another device takes in at once, while its programs wait."""
+    most_bytes: int = 16 << 20
+    utmost: int = 2
+    """Times the limits: there a run is divided."""
+    recut_rate: int = 1 << 20
+    """Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
+
+
 @dataclass(slots=True)
 class Cut:
     """Register values to be signed together, and the files whose content value is still to be made."""
 
+    limits: CutLimits = field(default_factory=CutLimits)
     seqs: dict[bytes, int] = field(default_factory=dict)
     inos: dict[bytes, int] = field(default_factory=dict)
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -111,7 +119,10 @@ class Cut:
 
     def fills(self, times: int) -> bool:
         """Whether it has come to the limits, or to so many *times* these."""
-        return len(self.seqs) >= times * MOST_REGISTERS or self.size >= times * MOST_BYTES
+        return (
+            len(self.seqs) >= times * self.limits.most_registers
+            or self.size >= times * self.limits.most_bytes
+        )
 
     def without(self, inode: Inode) -> None:
         """Leave all of a node for a later cut."""
@@ -178,6 +189,7 @@ class Taken(NamedTuple):
 def take_cut(
     fs: FileSystem,
     now: float,
+    limits: CutLimits,
     *,
     everything: bool,
     skip: Callable[[int], bool],
@@ -189,7 +201,7 @@ def take_cut(
     and node, a register that this device may not write: the node waits, and nothing else waits with it.
     """
     if withheld is None:
-        nodes = _oldest_nodes(fs)
+        nodes = _oldest_nodes(fs, limits)
     else:
         nodes = [
             node
@@ -199,8 +211,8 @@ def take_cut(
     rest_wanted = False
     if not everything and any(node.held for node in nodes):
         every = _changed_nodes(fs, fs.changes.spans()) if withheld is None else nodes
-        nodes, rest_wanted = _without_held(fs, every, now)
-    cut = Cut()
+        nodes, rest_wanted = _without_held(fs, every, now, limits)
+    cut = Cut(limits)
     removals_wait = False
     for node in _that_fit(nodes, cut):
         if skip(node.ino):
@@ -217,10 +229,10 @@ def take_cut(
     return Taken(cut, rest_wanted)
 
 
-def _oldest_nodes(fs: FileSystem) -> list[_Node]:
+def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
     """The nodes of the oldest runs, as many as a cut can hold and not many more; all, when the first of these
     is so long that it cannot be told."""
-    spans, reach = fs.changes.oldest(_LOOKED_AT * MOST_REGISTERS)
+    spans, reach = fs.changes.oldest(_LOOKED_AT * limits.most_registers)
     if len(spans) < len(fs.changes.unsigned) - len(fs.changes.held):
         nodes: list[_Node] = []
         for run in _runs(_changed_nodes(fs, spans), lenient=True):
@@ -271,7 +283,9 @@ def _span(node: _Node, *, lenient: bool) -> tuple[int, int]:
     return node.first, node.latest
 
 
-def _without_held(fs: FileSystem, nodes: list[_Node], now: float) -> tuple[list[_Node], bool]:
+def _without_held(
+    fs: FileSystem, nodes: list[_Node], now: float, limits: CutLimits
+) -> tuple[list[_Node], bool]:
     """The nodes of the runs before the first one in which a file is held back, or all when its time is over;
     and whether a moment of rest is wanted."""
     if not any(node.held for node in nodes):
@@ -283,13 +297,13 @@ def _without_held(fs: FileSystem, nodes: list[_Node], now: float) -> tuple[list[
         free += run
     behind = nodes[len(free) :]
     held = [node.inode for node in behind if node.held and node.inode is not None]
-    patience = HOLD_SECONDS
+    patience = limits.hold_seconds
     if any(node.is_finished for node in behind):
-        patience = min(HOLD_SECONDS, max(inode.patience for inode in held))
+        patience = min(patience, max(inode.patience for inode in held))
     waited = now - min(inode.dirty_since for inode in held)
     if waited < patience:
         return free, False
-    if waited < patience + REST_SECONDS and any(inode.ino in fs.restless for inode in held):
+    if waited < patience + limits.rest_seconds and any(inode.ino in fs.restless for inode in held):
         return free, True
     return nodes, False
 
@@ -300,7 +314,7 @@ def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
         if cut.fills(1):
             return
         for node in run:
-            if cut.fills(_UTMOST):
+            if cut.fills(cut.limits.utmost):
                 return
             yield node
 
@@ -325,7 +339,7 @@ def release(fs: FileSystem, cut: Cut) -> None:
     """The snapshots of *cut* are not needed any more (with the lock held)."""
     for snapshot in cut.files:
         snapshot.inode.snapshots -= 1
-        snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / _RECUT_RATE)
+        snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / cut.limits.recut_rate)
         for segment in snapshot.segments():
             fs.journal.pins[segment] -= 1
     fs.settling = []

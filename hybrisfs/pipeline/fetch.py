@@ -26,20 +26,16 @@ from hybrisfs.state.file_chunks import chunks_after
 from hybrisfs.state.pack_chunks import neighbours
 from hybrisfs.topic import Topic
 
-__all__ = ["Fetcher", "asked_at_once"]
+__all__ = ["FetchLimits", "Fetcher", "asked_at_once"]
 
 log = logging.getLogger(__name__)
 
 _NEIGHBOURS: Final = 64
-_NEAR_BYTES: Final = 256 << 10
-_AHEAD_BYTES: Final = 4 << 20  # of one run
 _AHEAD_RUNS: Final = 3  # under way at a time, of all files together
 _AHEAD_CHUNKS: Final = 32  # how far ahead of the reader
 _THREADS: Final = 6
 _REMEMBERED: Final = 256
 _DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
-_ASKED_AT_ONCE: Final = 1 << 20  # bytes that each who fetches asks other devices for
-_LOCATED_WITHIN: Final = 20.0
 _REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
 
 
@@ -53,6 +49,20 @@ class _Run:
     chunks: list[ChunkRef]
     futures: dict[int, Future[bytes]]
     ahead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    near_bytes: int = 256 << 10
+    """Of neighbours that come along with a chunk."""
+    ahead_bytes: int = 4 << 20
+    """Of one run that is fetched ahead of a sequential reader."""
+    asked_bytes: int = 1 << 20
+    """That one thread asks other devices for at once, so that others get through."""
+    located_within: float = 20.0
+    """Seconds that a chunk is waited for of which nobody has told where it is."""
 
 
 class Fetcher:
@@ -70,6 +80,8 @@ class Fetcher:
         silent for so many seconds. While *sparing*, nothing is fetched but what is asked for. *find_shares*
         looks through the clouds for the shares of a pack of n; see `Upkeep.find_shares`."""
         self._find_shares = find_shares
+        self.limits = fs.environment.limits.of(FetchLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._get_chunks = get_chunks
@@ -212,7 +224,7 @@ class Fetcher:
             sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
         if self._sparing() or not ref.is_on_clouds:
             return [ref]
-        budget = _AHEAD_BYTES if sequential else _NEAR_BYTES
+        budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
         run = [ref]
         size = ref.sealed or 0
         for neighbour in neighbours(self._fs.db, ref, _NEIGHBOURS):
@@ -289,7 +301,7 @@ class Fetcher:
         got: dict[int, bytes] = {}
         if self._ask_devices is None:
             return got
-        for refs in asked_at_once(run):
+        for refs in asked_at_once(run, self.limits.asked_bytes):
             answers = self._ask_devices([ref.id for ref in refs], _DEVICE_SECONDS)
             found = {ref.number: data for ref, data in zip(refs, answers, strict=True) if data is not None}
             if not found:
@@ -361,7 +373,7 @@ class Fetcher:
                         waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
         for refs in waiting.values():
             failures = 0
-            for some in in_groups(refs, lambda ref: ref.sealed or 0, _AHEAD_BYTES):
+            for some in in_groups(refs, lambda ref: ref.sealed or 0, self.limits.ahead_bytes):
                 if self._closing or self._is_there(some):
                     continue
                 for ref in some:
@@ -395,7 +407,7 @@ class Fetcher:
         if not ref.is_on_clouds:
             with self._fs.lock:
                 ref = next(iter(self._fs.chunks.places(ref)), ref)
-        give_up = self._monotonic() + _LOCATED_WITHIN
+        give_up = self._monotonic() + self.limits.located_within
         while not ref.is_on_clouds:
             with self._news:
                 told = self._told
@@ -438,9 +450,9 @@ class Fetcher:
         ]
 
 
-def asked_at_once(refs: Iterable[ChunkRef]) -> Iterator[list[ChunkRef]]:
-    """The chunks in groups that one thread asks other devices for at once, so that others get through."""
-    return in_groups(refs, lambda ref: ref.length or MAX_CHUNK, _ASKED_AT_ONCE)  # 0: it is not known yet
+def asked_at_once(refs: Iterable[ChunkRef], size: int) -> Iterator[list[ChunkRef]]:
+    """The chunks in groups of at most *size* bytes: see `FetchLimits.asked_bytes`."""
+    return in_groups(refs, lambda ref: ref.length or MAX_CHUNK, size)  # 0: it is not known yet
 
 
 def _remember(recent: OrderedDict[int, None], numbers: Iterable[int]) -> None:

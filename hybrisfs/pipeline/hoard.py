@@ -23,23 +23,19 @@ from hybrisfs.pipeline.signals import Pause, Signals, Wake
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.subtree import Measure, Subtree
 
-__all__ = ["SHARE_OF_BUDGET", "Hoarder"]
+__all__ = ["SHARE_OF_BUDGET", "HoardLimits", "Hoarder"]
 
 log = logging.getLogger(__name__)
 
 SHARE_OF_BUDGET: Final = 0.8
 """Of the cache's budget, what may be pinned: the rest is for what is written, and read now and then."""
 
-_FETCHERS: Final = 4
-_SLICE: Final = 64  # chunks that one fetcher brings in a row, so that reading ahead pays
 _ROOM: Final = 8 << 20  # bytes that a fetch may bring
 _LOOK_AHEAD: Final = 16  # pieces of work; before the last ones are done it is seen what has come to be wanted
 _LOOK_EVERY: Final = 30.0
 _RETRY_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
-_COMMIT_EVERY: Final = 0.25  # seconds, at most
 _COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
-_LOOKING_SHARE: Final = 10  # of the time, at most one part in so many goes into looking
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,19 @@ class _Piece:
     bring: Callable[[], None]
     files: Sequence[int] = ()
     chunks: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HoardLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    fetchers: int = 4
+    slice_chunks: int = 64
+    """That one fetcher brings in a row, so that reading ahead pays."""
+    commit_every: float = 0.25
+    """Seconds, at most."""
+    looking_share: float = 10.0
+    """Of the time, at most one part in so many goes into looking."""
 
 
 class Hoarder:
@@ -63,6 +72,8 @@ class Hoarder:
         commit: Callable[[], None] | None = None,
     ) -> None:
         """*commit* is called, now and then, to see what has come without waiting for the next commit."""
+        self.limits = fs.environment.limits.of(HoardLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._commit = commit
@@ -97,7 +108,7 @@ class Hoarder:
         be had."""
         self._failures = self._fetched = 0
         self._in_vain.clear()
-        with ThreadPoolExecutor(_FETCHERS, thread_name_prefix="hoard") as pool:
+        with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="hoard") as pool:
             under_way: deque[tuple[Future[None], _Piece]] = deque()
 
             def look() -> None:
@@ -133,7 +144,7 @@ class Hoarder:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._look_after = begun + _LOOKING_SHARE * (self._monotonic() - begun)
+        self._look_after = begun + self.limits.looking_share * (self._monotonic() - begun)
         with self._guard:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
@@ -141,7 +152,8 @@ class Hoarder:
         listed = {one for piece in under_way for one in piece.files}
         handed_out = self._in_vain.union(*(piece.chunks for piece in under_way))
         wanted = [one for one in missing if one not in handed_out] if handed_out else missing
-        slices = [wanted[start : start + _SLICE] for start in range(0, len(wanted), _SLICE)]
+        size = self.limits.slice_chunks
+        slices = [wanted[start : start + size] for start in range(0, len(wanted), size)]
         return [
             *(_Piece(partial(self._list, ino), files=(ino,)) for ino in unlisted if ino not in listed),
             *(_Piece(partial(self._keep_all, one), chunks=one) for one in slices),
@@ -155,7 +167,7 @@ class Hoarder:
         with self._fs.lock:
             if not self._fs.hoard or not self._fs.uncommitted:
                 return
-        self._may_commit_at = now + _COMMIT_EVERY
+        self._may_commit_at = now + self.limits.commit_every
         try:
             self._commit()
         except OSError as error:  # the committer meets it, too, and sees to it
@@ -210,7 +222,7 @@ class Hoarder:
         """Bring many at once, as far as linked devices have them."""
         with self._fs.lock:
             missing = self._fs.chunks.missing(numbers)
-        for refs in asked_at_once(missing):
+        for refs in asked_at_once(missing, self._fetcher.limits.asked_bytes):
             size = sum(ref.length for ref in refs)
             if self._is_hopeless() or self._room_left < size or not self._wait_for_room():
                 return

@@ -1,6 +1,6 @@
 """The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
 
-A pack is sent when it is full, when its first chunk has waited `LINGER_SECONDS`, or when somebody
+A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when somebody
 flushes. Chunks stay pinned in the journal until the pack's placement is in the database, so a crash at any
 point costs at most an upload that is done again.
 """
@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
@@ -21,16 +22,28 @@ from hybrisfs.pipeline.placed import PackMaker, record_pack
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.state.journal_chunks import PendingRow, pending_after, pending_row
 
-__all__ = ["LINGER_SECONDS", "Packer"]
+__all__ = ["PackLimits", "Packer"]
 
 log = logging.getLogger(__name__)
 
-LINGER_SECONDS: Final = 3.0
-AWAITED_SECONDS: Final = 0.5  # when another device hears of changes through the clouds alone
 _IN_FLIGHT: Final = 3
 _BATCH: Final = 256
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PackLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    linger_seconds: float = 3.0
+    """That the first chunk of a pack waits for others, ..."""
+    awaited_seconds: float = 0.5
+    """... when another device hears of changes through the clouds alone."""
+    target_bytes: int = PACK_TARGET
+    """Of sealed chunks that make a pack full."""
+    first_retry: float = 1.0
+    """Seconds after which a pack that the clouds did not take is put again, and then twice as many, ..."""
+    last_retry: float = 30.0
+    """... up to these."""
 
 
 class Packer:
@@ -47,6 +60,8 @@ class Packer:
         """*settle* finds out whether chunks are on the clouds where other members say, see `Fetcher.settle`:
         what is there is not sent."""
         self._settle = settle
+        self.limits = fs.environment.limits.of(PackLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._signer = signer
@@ -83,7 +98,7 @@ class Packer:
             self._send()
 
     def _due(self) -> bool:
-        linger = AWAITED_SECONDS if self._signals.awaited else LINGER_SECONDS
+        linger = self.limits.awaited_seconds if self._signals.awaited else self.limits.linger_seconds
         return self._signals.flushing or self._monotonic() - self._begun >= linger
 
     def _take_pending(self) -> None:
@@ -167,7 +182,7 @@ class Packer:
             self._begun = self._monotonic()
         self._builder.add(identity, length, sealed)
         self._numbers[identity] = number
-        if self._builder.sealed_size >= PACK_TARGET:
+        if self._builder.sealed_size >= self.limits.target_bytes:
             self._send()
 
     def _send(self) -> None:
@@ -192,7 +207,7 @@ class Packer:
             self._slots.release()
 
     def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
-        delay = _FIRST_RETRY
+        delay = self.limits.first_retry
         while self._signals.wait_until_free():
             try:
                 return self._maker.disperse(pack)
@@ -200,7 +215,7 @@ class Packer:
                 log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
             if not self._signals.wait_to_retry(delay):
                 break
-            delay = min(delay * 2, _LAST_RETRY)
+            delay = min(delay * 2, self.limits.last_retry)
         return None
 
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:

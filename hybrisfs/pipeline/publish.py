@@ -18,7 +18,7 @@ from hybrisfs.filesystem.registers import attr_key, content_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.pipeline.cut import MOST_REGISTERS, Cut, FileSnapshot, release, take_cut
+from hybrisfs.pipeline.cut import Cut, CutLimits, FileSnapshot, release, take_cut
 from hybrisfs.pipeline.settle import Settler
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 
@@ -50,6 +50,8 @@ class Publisher:
         signals: Signals,
     ) -> None:
         """*signed* is told, with the lock held, of the nodes that an update has written to."""
+        self.limits = fs.environment.limits.of(CutLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._settler = settler
@@ -73,7 +75,7 @@ class Publisher:
         return min(ROUND_SECONDS, max(_BRISK_SECONDS, took * _BRISK_SHARE))
 
     def _behind(self) -> bool:
-        return len(self._fs.changes.unsigned) >= MOST_REGISTERS
+        return len(self._fs.changes.unsigned) >= self.limits.most_registers
 
     def publish_round(self) -> bool:
         """Sign what has changed; False when there was nothing to sign."""
@@ -111,6 +113,7 @@ class Publisher:
             cut, rest_wanted = take_cut(
                 self._fs,
                 now,
+                self.limits,
                 everything=everything,
                 skip=self._postponed.__contains__,
                 withheld=withheld,

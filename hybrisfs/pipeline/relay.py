@@ -55,7 +55,7 @@ from sync.follow import ANNOUNCE_SECONDS
 from sync.own_heads import Past
 from sync.segment import if_followed
 
-__all__ = ["RELAY_SECONDS", "RelaySegment", "Relayer"]
+__all__ = ["RELAY_SECONDS", "RelayLimits", "RelaySegment", "Relayer"]
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,6 @@ _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before
 _WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
 _FORGO_SECONDS: Final = 6 * 3600.0  # that updates wait for content which only their author has
 _AWAIT_SECONDS: Final = 900.0  # for the segment that a head names
-_SEGMENT_BYTES: Final = 1 << 20
-_SEGMENT_UPDATES: Final = 1024
 
 
 _Row: TypeAlias = tuple[int, bytes, bytes]  # clock, hash and bytes of an update
@@ -129,6 +127,16 @@ class _Ages:
         return next((now - at for newest, at in self._seen if newest >= clock), 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    segment_bytes: int = 1 << 20
+    """Of updates that make a segment full."""
+    segment_updates: int = 1024
+    """At most, in one segment."""
+
+
 class Relayer:
     """What is relayed, decided under the volume's lock, which its methods take. Used by one thread."""
 
@@ -157,6 +165,8 @@ class Relayer:
         """Whether something is shown here whose bytes nobody is expected to bring any more."""
         self._fetch = fetch
         self._past = past
+        self.limits = fs.environment.limits.of(RelayLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
         self._updates = updates
@@ -483,7 +493,7 @@ class Relayer:
                 (branch, above, end),
             ):
                 size += len(row[2] or b"")
-                full = size > _SEGMENT_BYTES or len(found) == _SEGMENT_UPDATES
+                full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
                 if found and (full or row[2] is None):
                     return found
                 if row[2] is not None:

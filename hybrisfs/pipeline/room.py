@@ -19,12 +19,11 @@ from hybrisfs.pipeline.signals import IDLE, Pause, Signals
 from hybrisfs.state.journal_chunks import chunk_ranges, dirty_ranges, dirty_segments, is_segment_named
 from hybrisfs.store.journal import JournalFullError
 
-__all__ = ["RoomMaker"]
+__all__ = ["RoomLimits", "RoomMaker"]
 
 log = logging.getLogger(__name__)
 
 _LOW_WATER: Final = 0.9
-_PATIENCE_SECONDS: Final = 30.0
 _THINNED_SECONDS: Final = 60.0  # for which a segment is believed to hold nothing but what is to be kept
 _FORGET_BATCH: Final = 2000
 
@@ -39,6 +38,14 @@ class _Plan:
     holes: dict[int, _Ranges] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RoomLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    patience_seconds: float = 30.0
+    """That who writes waits while no room is made."""
+
+
 class RoomMaker:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
@@ -49,6 +56,8 @@ class RoomMaker:
     def __init__(
         self, fs: FileSystem, committer: Committer, signals: Signals, can_upload: Callable[[], bool]
     ) -> None:
+        self.limits = fs.environment.limits.of(RoomLimits)
+        """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._committer = committer
@@ -90,7 +99,7 @@ class RoomMaker:
             if now_pinned < pinned:
                 last_progress, pinned = self._monotonic(), now_pinned
             idle = self._monotonic() - last_progress
-            if not self._can_upload() or idle > _PATIENCE_SECONDS or not self._signals.pause(0.05):
+            if not self._can_upload() or idle > self.limits.patience_seconds or not self._signals.pause(0.05):
                 return False
         return False
 

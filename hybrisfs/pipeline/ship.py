@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -42,19 +41,9 @@ from sync.follow import ANNOUNCE_SECONDS
 from sync.own_heads import Past
 from sync.segment import if_followed
 
-__all__ = ["LINGER_SECONDS", "Shipper"]
+__all__ = ["ShipLimits", "Shipper"]
 
 log = logging.getLogger(__name__)
-
-LINGER_SECONDS: Final = 5.0
-AWAITED_SECONDS: Final = 0.5  # when another device hears of changes through the clouds alone
-_TELL_SECONDS: Final = 20.0
-_STATE_SECONDS: Final = 60.0  # between two heads that are put only to say what was made of the log
-_SEGMENT_BYTES: Final = 4 << 20
-_SEGMENT_UPDATES: Final = 4096
-_FIRST_RETRY: Final = 1.0
-_LAST_RETRY: Final = 30.0
-_RELAY_PAUSE: Final = 5.0  # between two looks for what others have not shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +64,30 @@ class _Shipment:
     name: str
     segment: bytes
     extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class ShipLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    linger_seconds: float = 5.0
+    """That an update waits for others to share its segment, ..."""
+    awaited_seconds: float = 0.5
+    """... when another device hears of changes through the clouds alone."""
+    segment_bytes: int = 4 << 20
+    """Of updates that make a segment full."""
+    segment_updates: int = 4096
+    """At most, in one segment."""
+    tell_seconds: float = 20.0
+    """Between two heads that linked devices are told though nothing is new."""
+    state_seconds: float = 60.0
+    """Between two heads that are put only to say what was made of the log."""
+    first_retry: float = 1.0
+    """Seconds after which what the clouds did not take is put again, and then twice as many, ..."""
+    last_retry: float = 30.0
+    """... up to these."""
+    relay_pause: float = 5.0
+    """Seconds between two looks for what others have not shipped."""
 
 
 class Shipper:
@@ -106,6 +119,8 @@ class Shipper:
         to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
         tells what heads say of checkpoints, given the past; *state*, called in the same way, what they say of
         the state."""
+        self.limits = fs.environment.limits.of(ShipLimits)
+        """They may be others at any moment."""
         self._state = state
         self._put_state: StateClaim | None = None  # what the head on the clouds says
         self._told_state: StateClaim | None = None
@@ -136,7 +151,7 @@ class Shipper:
         self._put_on = put_head
         self._waiting_since: float | None = None
         self._shipment: _Shipment | None = None
-        self._delay = _FIRST_RETRY
+        self._delay = self.limits.first_retry
 
     def step(self) -> Pause:
         """Ship, relay and announce what is due."""
@@ -166,7 +181,7 @@ class Shipper:
         """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""
         if self._relayer is None or self._monotonic() < self._relay_at:
             return
-        self._relay_at = self._monotonic() + _LAST_RETRY  # if it fails
+        self._relay_at = self._monotonic() + self.limits.last_retry  # if it fails
         try:
             while not self._signals.stopping:
                 segment = self._relayer.due(self._monotonic(), self._time_ns())
@@ -184,13 +199,13 @@ class Shipper:
         except (CloudsUnavailable, OSError) as error:
             log.warning("what other devices wrote waits for the clouds: %s", error)
             return
-        self._relay_at = self._monotonic() + _RELAY_PAUSE
+        self._relay_at = self._monotonic() + self.limits.relay_pause
 
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
         now = self._monotonic()
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
-        if not due and self._signals.awaited and now - self._state_at >= _STATE_SECONDS:
+        if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
             with self._fs.lock:
                 due = self._state() not in (None, self._put_state)
             self._state_at = now if due else self._state_at
@@ -242,7 +257,7 @@ class Shipper:
         with self._fs.lock:
             state = self._state()
         news = state not in (None, self._told_state)
-        if not news and self._monotonic() - self._told_at < _TELL_SECONDS:
+        if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
         self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
@@ -274,10 +289,10 @@ class Shipper:
         except (CloudsUnavailable, OSError) as error:
             log.warning("the log waits for the clouds: %s", error)
             self._signals.wait_to_retry(self._delay)
-            self._delay = min(self._delay * 2, _LAST_RETRY)
+            self._delay = min(self._delay * 2, self.limits.last_retry)
             return False
         self._shipment = None
-        self._delay = _FIRST_RETRY
+        self._delay = self.limits.first_retry
         self._waiting_since = None
         self._signals.progressed()
         return True
@@ -288,18 +303,21 @@ class Shipper:
             self._waiting_since = now
         return (
             self._signals.flushing
-            or batch.size >= _SEGMENT_BYTES
-            or now - self._waiting_since >= (AWAITED_SECONDS if self._signals.awaited else LINGER_SECONDS)
+            or batch.size >= self.limits.segment_bytes
+            or now - self._waiting_since
+            >= (self.limits.awaited_seconds if self._signals.awaited else self.limits.linger_seconds)
         )
 
     def _shippable(self) -> _Batch | None:
         with self._fs.lock:
             published: int = self._fs.db.meta("published")
             lowest = self._lowest_pending()
-            rows = self._updates.own_after(published, _SEGMENT_UPDATES)
+            rows = self._updates.own_after(published, self.limits.segment_updates)
             size = last = 0
             for clock, chunk_high, length in rows:
-                if (lowest is not None and chunk_high >= lowest) or (last and size + length > _SEGMENT_BYTES):
+                if (lowest is not None and chunk_high >= lowest) or (
+                    last and size + length > self.limits.segment_bytes
+                ):
                     break
                 size += length
                 last = clock

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
@@ -18,12 +19,19 @@ from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.store.updates import UpdateLog
 from sync import Head, StateClaim
 
-__all__ = ["Agreement"]
+__all__ = ["Agreement", "AgreementLimits"]
 
 log = logging.getLogger(__name__)
 
-_QUIET: Final = 30.0  # seconds without a change before it is worth while
 _SHARE: Final = 100  # it takes at most one part in so many of the time
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    quiet_seconds: float = 30.0
+    """Without a change, before it is worth while."""
 
 
 class Agreement:
@@ -33,6 +41,7 @@ class Agreement:
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._updates = updates
+        self._quiet = fs.environment.limits.of(AgreementLimits).quiet_seconds
         self._guard = threading.Lock()
         self._history = b""
         self._hash: bytes | None = None
@@ -80,7 +89,7 @@ class Agreement:
     def refresh(self, last_change: float) -> None:
         """Compute it if that is worth while; *last_change* is when the view changed last (monotonic)."""
         now = self._monotonic()
-        if now < self._not_before or now - last_change < _QUIET:
+        if now < self._not_before or now - last_change < self._quiet:
             return
         self.compute()
         self._not_before = now + (self._monotonic() - now) * _SHARE

@@ -27,7 +27,7 @@ from hybrisfs.environment import Limits
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode, InodeLimits
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
-from hybrisfs.pipeline.cut import Cut, FileSnapshot
+from hybrisfs.pipeline.cut import Cut, CutLimits, FileSnapshot
 from hybrisfs.pipeline.publish import Publisher
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
@@ -371,9 +371,9 @@ class ContentMachine(RuleBasedStateMachine):
         )
         if everything:
             rig.signals.begin_flush()
-        with mock.patch("hybrisfs.pipeline.cut.HOLD_SECONDS", 15.0 if patience else 0.0):
-            self.expected = self.what_may_be_published()
-            self.publisher.begin()
+        self.publisher.limits = CutLimits() if patience else CutLimits(hold_seconds=0.0)
+        self.expected = self.what_may_be_published()
+        self.publisher.begin()
         if everything:
             rig.signals.end_flush()
         if self.publisher.done:

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.pipeline.room import RoomLimits
 from tests.volume.device import Device
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
@@ -64,10 +65,10 @@ def test_it_waits_for_an_eviction(device: Device, root: Path, work: str) -> None
 @pytest.mark.parametrize("work", WORK)
 def test_it_fails_when_nothing_can_be_evicted(device: Device, root: Path, work: str) -> None:
     volume = device.volume
+    volume.room.limits = RoomLimits(patience_seconds=0.1)
     with (
         mock.patch.object(volume.fs.journal, "free_bytes", return_value=-1),
         mock.patch.object(volume.room, "evict", return_value=0),
-        mock.patch("hybrisfs.pipeline.room._PATIENCE_SECONDS", 0.1),
     ):
         volume.fs._calls_until_space_check = 0
         assert carry_out(work, root) == errno.ENOSPC

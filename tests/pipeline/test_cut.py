@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.environment import Environment
 from hybrisfs.filesystem.inodes import LEAST_PATIENCE, Inode
-from hybrisfs.pipeline.cut import REST_SECONDS
+from hybrisfs.pipeline.cut import CutLimits
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.rig import Rig, small_chunks
@@ -110,7 +110,8 @@ def test_a_file_that_is_costly_to_take_holds_up_others_for_longer(
     """A byte here and there in a file of many chunks means that all of these are cut and uploaded again."""
     inode = rig.make(b"image", b"x" * 1000)
     rig.publish()
-    with small_chunks(64), mock.patch("hybrisfs.pipeline.cut._RECUT_RATE", 100):
+    rig.publisher.limits = CutLimits(recut_rate=100)
+    with small_chunks(64):
         handle = rig.fs.open(inode.ino, os.O_RDWR)
         for round_number, patience in enumerate((LEAST_PATIENCE, 9.8)):
             for offset in range(0, 1000, 64):
@@ -142,7 +143,7 @@ def test_a_cut_that_is_due_waits_until_a_program_has_synced(
     assert others() == {b"db": b"1111", b"letter": b"content"}
     rig.fs.write(inode, 0, b"22")
     rig.make(b"another letter", b"content")
-    now[0] += LEAST_PATIENCE + REST_SECONDS
+    now[0] += LEAST_PATIENCE + CutLimits().rest_seconds
     rig.publish()
     assert others() == {b"db": b"2211", b"letter": b"content", b"another letter": b"content"}
     rig.fs.release(handle)
@@ -163,10 +164,8 @@ def test_a_cut_does_not_look_at_all_that_waits(rig: Rig, others: Others, now: li
 
     waiting = len(rig.fs.changes.unsigned)
     now[0] += 100
-    with (
-        mock.patch("hybrisfs.pipeline.cut.MOST_REGISTERS", 30),
-        mock.patch.object(rig.fs.inodes, "cached", counted),
-    ):
+    rig.publisher.limits = CutLimits(most_registers=30)
+    with mock.patch.object(rig.fs.inodes, "cached", counted):
         rounds = 0
         while rig.publish():
             rounds += 1

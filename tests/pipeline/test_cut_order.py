@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from hybrisfs.environment import Environment
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.names import RENAME_EXCHANGE
-from hybrisfs.pipeline.cut import HOLD_SECONDS
+from hybrisfs.pipeline.cut import CutLimits
 from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.invariants import check_accounts
 from tests.filesystem.replay import Reader, read_content
@@ -172,18 +172,15 @@ class Programs(RuleBasedStateMachine):
     def left_alone(self) -> None:
         """Whatever is open: some time after the last change, others see it."""
         for _ in range(3):
-            self.now += HOLD_SECONDS
+            self.now += CutLimits().hold_seconds
             while self._publish(False):
                 pass
         assert self._seen() == self._state(), "a change is left out for ever"
         check_accounts(self.rig, [])
 
     def _publish(self, everything: bool) -> bool:
-        with (
-            mock.patch("hybrisfs.pipeline.cut.MOST_REGISTERS", self.limit),
-            mock.patch("hybrisfs.pipeline.cut._UTMOST", 1000),
-        ):
-            signed = self.rig.publish(everything=everything)
+        self.rig.publisher.limits = CutLimits(most_registers=self.limit, utmost=1000)
+        signed = self.rig.publish(everything=everything)
         seen = self._seen()
         assert seen in self.states, f"never was so: {seen}"
         del self.states[: self.states.index(seen)]

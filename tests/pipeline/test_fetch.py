@@ -14,6 +14,7 @@ import pytest
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.pipeline.fetch import FetchLimits
 from hybrisfs.state.chunk_states import ChunkRef
 from tests.filesystem.rig import Rig, small_chunks
 
@@ -51,13 +52,13 @@ def test_neighbours_come_along(rig: Rig) -> None:
 
 
 def test_only_so_many_neighbours_come_along(rig: Rig) -> None:
-    with mock.patch("hybrisfs.pipeline.fetch._NEAR_BYTES", 500):
-        refs = elsewhere(rig, 40)
-        rig.fetcher.fetch_one(refs[0])
-        assert len(rig.clouds.gets[-1]) <= 15
-        after = len(rig.clouds.gets[-1])
-        rig.fetcher.fetch_one(refs[after])  # front to back: more is fetched ahead
-        assert len(rig.clouds.gets[-1]) == 40 - after
+    rig.fetcher.limits = FetchLimits(near_bytes=500)
+    refs = elsewhere(rig, 40)
+    rig.fetcher.fetch_one(refs[0])
+    assert len(rig.clouds.gets[-1]) <= 15
+    after = len(rig.clouds.gets[-1])
+    rig.fetcher.fetch_one(refs[after])  # front to back: more is fetched ahead
+    assert len(rig.clouds.gets[-1]) == 40 - after
 
 
 def test_what_is_here_is_not_fetched_again(rig: Rig) -> None:
@@ -194,14 +195,15 @@ class _Gate:
 @contextmanager
 def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
     """A file of so many chunks that this device does not hold, of which runs ahead hold two each."""
-    with small_chunks(4096), mock.patch("hybrisfs.pipeline.fetch._AHEAD_BYTES", 9000):
+    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=9000)
+    with small_chunks(4096):
         content = Random(1).randbytes(4096 * chunks)
         inode = rig.make(b"long", content)
         rig.publish()
         rig.pack()
         rig.room.drop_all()
         gate = _Gate(rig)
-        with mock.patch("hybrisfs.pipeline.fetch._NEAR_BYTES", 0), getting(rig, gate.get):
+        with getting(rig, gate.get):
             yield inode, content, gate
 
 
@@ -317,7 +319,8 @@ def test_no_more_bytes_are_asked_for_at_once_than_leave_room_for_others(rig: Rig
         asked.append(len(identities))
         return [rig.plaintexts[one] for one in identities]
 
-    with linked(rig, ask), mock.patch("hybrisfs.pipeline.fetch._ASKED_AT_ONCE", 450):
+    rig.fetcher.limits = FetchLimits(asked_bytes=450)
+    with linked(rig, ask):
         rig.fetcher.fetch_one(refs[0])
     assert asked == [4, 4, 2]
     assert not rig.clouds.gets

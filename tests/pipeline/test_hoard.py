@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.pipeline.hoard import Hoarder
+from hybrisfs.pipeline.hoard import Hoarder, HoardLimits
 from hybrisfs.pipeline.signals import Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.chunk_states import ChunkRef
@@ -120,10 +120,8 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
         return get(locations)
 
     hoarder = hoarder_of(rig)
-    with (
-        mock.patch.object(rig.fetcher, "_get_chunks", get_others),
-        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
-    ):
+    hoarder.limits = HoardLimits(fetchers=1)
+    with mock.patch.object(rig.fetcher, "_get_chunks", get_others):
         assert not hoard(rig, hoarder)
         assert not hoard(rig, hoarder)
     assert hoarder.kept == Measure(6, 6000, 1000)
@@ -237,11 +235,11 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
         assert hoarder.hoard_round()
         return hoarder.kept.files
 
-    with mock.patch("hybrisfs.pipeline.hoard._COMMIT_EVERY", 3600.0):
-        assert seen("while there is no link") == 0
-        rig.signals.brisk = True
-        assert seen("then") == 2
-        assert seen("too soon") == 2
+    hoarder.limits = HoardLimits(commit_every=3600.0)
+    assert seen("while there is no link") == 0
+    rig.signals.brisk = True
+    assert seen("then") == 2
+    assert seen("too soon") == 2
 
 
 def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fleet) -> None:
@@ -307,14 +305,11 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
     hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
     with (
         mock.patch.object(rig.fetcher, "_ask_devices", ask),
         mock.patch.object(hoarder, "_keep_all", side_effect=hoarder._keep_all) as keep_all,
-        mock.patch("hybrisfs.pipeline.hoard._COMMIT_EVERY", 0.0),
-        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
-        mock.patch("hybrisfs.pipeline.hoard._SLICE", 1),
-        mock.patch("hybrisfs.pipeline.hoard._LOOKING_SHARE", 0),
     ):
         assert hoarder.hoard_round()
     assert len(asked) == 5
@@ -340,13 +335,10 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
         rig.signals.content_wanted()
         return fetch_one(ref)
 
-    with (
-        mock.patch.object(rig.fetcher, "fetch_one", fetch),
-        mock.patch("hybrisfs.pipeline.hoard._FETCHERS", 1),
-        mock.patch("hybrisfs.pipeline.hoard._SLICE", 1),
-        mock.patch("hybrisfs.pipeline.hoard._LOOKING_SHARE", 0),
-    ):
-        assert not hoarder_of(rig).hoard_round()
+    hoarder = hoarder_of(rig)
+    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
+    with mock.patch.object(rig.fetcher, "fetch_one", fetch):
+        assert not hoarder.hoard_round()
     assert len(tried) == len(set(tried)) == 3
 
 

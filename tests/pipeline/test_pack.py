@@ -11,6 +11,7 @@ import pytest
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.filesystem.registers import PackRecord, pack_key
+from hybrisfs.pipeline.pack import PackLimits
 from hybrisfs.pipeline.signals import Wake
 from hybrisfs.stage import Stage
 from hybrisfs.store.schema import ROOT_INO
@@ -44,16 +45,16 @@ def test_a_pack_waits_a_while_for_more(rig: Rig) -> None:
     publish(rig, 1)
     rig.packer.pack_round()
     assert rig.clouds.puts == 0
-    with mock.patch("hybrisfs.pipeline.pack.LINGER_SECONDS", 0.0):
-        rig.packer.pack_round()
+    rig.packer.limits = PackLimits(linger_seconds=0.0)
+    rig.packer.pack_round()
     assert rig.clouds.puts == 1
 
 
 def test_a_full_pack_does_not_wait(rig: Rig) -> None:
     rig.make(b"file", bytes(range(256)) * 40)
-    with mock.patch("hybrisfs.pipeline.pack.PACK_TARGET", 300):
-        publish(rig, 20)
-        rig.packer.pack_round()
+    rig.packer.limits = PackLimits(target_bytes=300)
+    publish(rig, 20)
+    rig.packer.pack_round()
     assert rig.clouds.puts > 1
 
 
@@ -107,10 +108,8 @@ def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
             raise CloudsUnavailable("pack", {})
         return disperse(pack)
 
-    with (
-        mock.patch("hybrisfs.pipeline.pack._FIRST_RETRY", 0.0),
-        mock.patch.object(rig.packs, "_disperse", at_last),
-    ):
+    rig.packer.limits = PackLimits(first_retry=0.0)
+    with mock.patch.object(rig.packs, "_disperse", at_last):
         rig.pack()
     assert rig.unpacked() == 0
     assert all(pack is packs[0] for pack in packs)
@@ -126,11 +125,8 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
         raise CloudsUnavailable("pack", {})
 
     rig.signals.begin_flush()
-    with (
-        mock.patch("hybrisfs.pipeline.pack._FIRST_RETRY", 1e6),
-        mock.patch.object(rig.packs, "_disperse", refuse),
-        ThreadPoolExecutor(1) as pool,
-    ):
+    rig.packer.limits = PackLimits(first_retry=1e6)
+    with mock.patch.object(rig.packs, "_disperse", refuse), ThreadPoolExecutor(1) as pool:
         stage = Stage("pack", rig.packer.step, rig.signals.waiting(Wake.CHUNKS), finish=rig.packer.finish)
         body = pool.submit(stage.run, rig.signals, lambda error: False)
         assert tried.wait(PATIENCE)
@@ -256,10 +252,8 @@ def test_a_round_that_fails_leaves_nothing_behind(rig: Rig) -> None:
 
 def test_a_pack_that_cannot_be_recorded_is_packed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     publish(rig, 3)
-    with (
-        mock.patch("hybrisfs.pipeline.pack._LAST_RETRY", 0.0),
-        mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=[OSError("disk full")]),
-    ):
+    rig.packer.limits = PackLimits(last_retry=0.0)
+    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=[OSError("disk full")]):
         rig.pack()
     assert (rig.unpacked(), len(caplog.records)) == (3, 1)
     rig.pack()

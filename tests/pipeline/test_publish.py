@@ -15,7 +15,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.rules import Stamp
-from hybrisfs.pipeline.cut import FileSnapshot
+from hybrisfs.pipeline.cut import CutLimits, FileSnapshot
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.schema import ROOT_INO
 from sync import MAX_UPDATE
@@ -218,17 +218,17 @@ def test_a_node_made_and_removed_in_one_round_after_another_leaves_no_name(rig: 
 
 def test_a_full_cut_never_takes_a_name_without_its_bytes(rig: Rig, others: Others) -> None:
     """Copying a large tree makes more changes at once than one update holds."""
-    with mock.patch("hybrisfs.pipeline.cut.MOST_REGISTERS", 10):
-        rig.publish()
-        for number in range(20):
-            rig.make(b"%d" % number, b"content %d" % number)
-        rounds = 0
-        while rig.publish():
-            rounds += 1
-            found = others()
-            assert found == {name: b"content " + name for name in found}
-        assert rounds > 3
-        assert len(others()) == 20
+    rig.publisher.limits = CutLimits(most_registers=10)
+    rig.publish()
+    for number in range(20):
+        rig.make(b"%d" % number, b"content %d" % number)
+    rounds = 0
+    while rig.publish():
+        rounds += 1
+        found = others()
+        assert found == {name: b"content " + name for name in found}
+    assert rounds > 3
+    assert len(others()) == 20
 
 
 def test_an_update_stays_within_its_largest_size(rig: Rig, others: Others) -> None:
@@ -297,8 +297,9 @@ def test_a_file_that_is_always_open_is_published_now_and_then(rig: Rig, others: 
     inode, _ = opened(rig, b"log", b"line\n")
     rig.publish()
     assert others() == {}
-    with mock.patch("hybrisfs.pipeline.cut.HOLD_SECONDS", 0.0):
-        rig.publish()
+    rig.publisher.limits = CutLimits(hold_seconds=0.0)
+    rig.publish()
+    rig.publisher.limits = CutLimits()
     assert others() == {b"log": b"line\n"}
     rig.fs.write(inode, 5, b"more\n")
     rig.publish()

@@ -17,6 +17,7 @@ from hybrisfs.pipeline.relay import (
     PRESENT_SECONDS,
     RELAY_SECONDS,
     Relayer,
+    RelayLimits,
 )
 from hybrisfs.pipeline.ship import Shipper
 from sync import (
@@ -336,11 +337,11 @@ def test_what_another_device_relays_is_gone_on_from(post: Post) -> None:
 
 
 def test_a_long_log_goes_without_waiting_for_each_piece(post: Post) -> None:
-    with mock.patch("hybrisfs.pipeline.relay._SEGMENT_BYTES", 1000):
-        for number in range(20):
-            post.author.mkdir(f"{number}")
-            post.tell(post.author, post.near)
-        post.relay_patiently(post.near)
+    post.relayers[post.near.name].limits = RelayLimits(segment_bytes=1000)
+    for number in range(20):
+        post.author.mkdir(f"{number}")
+        post.tell(post.author, post.near)
+    post.relay_patiently(post.near)
     assert post.clocks(post.author) == list(range(1, 21))
     assert len(post.segments(post.author)) > 4
     post.pull(post.far)
@@ -459,9 +460,10 @@ def test_a_branch_that_the_author_no_longer_leads_to_is_shipped_once(post: Post)
     post.author.mkdir("other")
     post.tell(post.author, post.near)
     post.ship(post.author)
-    with mock.patch("hybrisfs.pipeline.relay._SEGMENT_UPDATES", 1):  # a segment ends where the branches begin
-        post.relay_patiently(post.near)
-        post.relay(post.near, HOUR)
+    # A segment ends where the branches begin.
+    post.relayers[post.near.name].limits = RelayLimits(segment_updates=1)
+    post.relay_patiently(post.near)
+    post.relay(post.near, HOUR)
     assert len(set(post.segments(post.author))) == len(post.segments(post.author))
     post.pull(post.far)
     assert post.far.names() == ["one", "other", "shared"]

@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.pipeline.room import RoomLimits
 from hybrisfs.store.journal import JournalFullError
 from hybrisfs.store.schema import ROOT_INO
 from sync.codec import Buffer
@@ -249,8 +250,8 @@ def test_nobody_waits_for_what_cannot_come(rig: Rig) -> None:
     rig.clouds.down = True
     assert not rig.room.wait_for_room(SIZE)
     rig.clouds.down = False
-    with mock.patch("hybrisfs.pipeline.room._PATIENCE_SECONDS", 0.0):
-        assert not rig.room.wait_for_room(SIZE)
+    rig.room.limits = RoomLimits(patience_seconds=0.0)
+    assert not rig.room.wait_for_room(SIZE)
     rig.signals.stop()
     assert not rig.room.wait_for_room(SIZE)
 

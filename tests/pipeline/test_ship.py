@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -10,7 +11,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.filesystem.registers import Content, content_key
-from hybrisfs.pipeline.ship import Shipper
+from hybrisfs.pipeline.ship import ShipLimits, Shipper
 from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
 from sync import Extent, Head, Members, OneKey, Segment, SegmentId, decode_head, decode_segment, head_name
@@ -51,10 +52,10 @@ class Log:
     def ship(self) -> None:
         """All that may be shipped."""
         self.rig.signals.begin_flush()
-        with mock.patch("hybrisfs.pipeline.ship._FIRST_RETRY", 0.0):
-            self.shipper._delay = 0.0
-            while self.shipper._ship_one():
-                pass
+        self.shipper.limits = replace(self.shipper.limits, first_retry=0.0)
+        self.shipper._delay = 0.0
+        while self.shipper._ship_one():
+            pass
         self.rig.signals.end_flush()
 
     def segments(self) -> list[Segment]:
@@ -259,11 +260,11 @@ def test_a_device_restored_from_before_it_shipped_overwrites_nothing(rig: Rig, l
 
 
 def test_a_long_log_is_shipped_in_pieces(rig: Rig, log: Log) -> None:
-    with mock.patch("hybrisfs.pipeline.ship._SEGMENT_BYTES", 1000):
-        for number in range(10):
-            rig.mkdir(b"%d" % number)
-            rig.publish()
-        log.ship()
+    log.shipper.limits = ShipLimits(segment_bytes=1000)
+    for number in range(10):
+        rig.mkdir(b"%d" % number)
+        rig.publish()
+    log.ship()
     assert log.clocks() == list(range(1, 11))
     assert 3 < len(log.segments()) < 10
 
@@ -272,8 +273,8 @@ def test_updates_wait_a_while_for_more(rig: Rig, log: Log) -> None:
     rig.mkdir(b"one")
     rig.publish()
     assert not log.shipper._ship_one()
-    with mock.patch("hybrisfs.pipeline.ship.LINGER_SECONDS", 0.0):
-        assert log.shipper._ship_one()
+    log.shipper.limits = ShipLimits(linger_seconds=0.0)
+    assert log.shipper._ship_one()
 
 
 def test_a_lost_chunk_does_not_hold_up_the_log(rig: Rig, log: Log) -> None:

@@ -14,22 +14,24 @@ import pytest
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.pipeline.ship import ShipLimits
 from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.volume.agreement import AgreementLimits
 from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 CONTENT = b"content" * 1000
-
-
-@pytest.fixture(autouse=True)
-def quiet_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.volume.agreement._QUIET", 1.0)
-    monkeypatch.setattr("hybrisfs.pipeline.ship._STATE_SECONDS", 1.0)
+LIMITS = [
+    CheckpointLimits(look_seconds=0.2),
+    ShipLimits(state_seconds=1.0),
+    AgreementLimits(quiet_seconds=1.0),
+]
+"""It is quiet soon, and states are compared at once."""
 
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
-    first = Device(tmp_path / "first", limits=[CheckpointLimits(look_seconds=0.2)])
+    first = Device(tmp_path / "first", limits=LIMITS)
     connect(first, ALONE)
     second = Second(tmp_path / "second", first)
     first.write("file", CONTENT)

@@ -6,12 +6,11 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.pipeline import fetch
+from hybrisfs.pipeline.fetch import FetchLimits
 from tests.volume.device import PATIENCE, Device, Second
 
 OLD, NEW = os.urandom(5000), os.urandom(6000)
@@ -49,7 +48,8 @@ def warnings(device: Device) -> list[str]:
 
 
 def read_in_vain(device: Device) -> None:
-    with mock.patch.object(fetch, "_LOCATED_WITHIN", 0.0), pytest.raises(ChunkUnavailable):
+    device.volume.fetcher.limits = FetchLimits(located_within=0.0)
+    with pytest.raises(ChunkUnavailable):
         device.read("notes")
 
 
