@@ -27,6 +27,7 @@ from hybrisfs.dispersal.ranking import Operation, Ranking
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job
+from hybrisfs.environment import Environment
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
 
@@ -106,20 +107,20 @@ class CloudPort:
         lock: threading.Lock,
         throttle: Throttle,
         *,
-        clock: Callable[[], float],
+        environment: Environment,
         stall: float,
     ) -> None:
         self.number = cloud.number
         self.name = cloud.name
         self.url = cloud.store.url
-        self.traffic = Traffic()
+        self.traffic = Traffic(environment)
         self._store: Store = CountingStore(cloud.store, self.traffic.request)
         self._ranking = ranking
         self._lock = lock  # the engine's: guards the ranking and the health of all clouds
         self._throttle = throttle
         self._stall = stall
-        self._clock = clock
-        self._health = CloudHealth(clock)
+        self._clock = environment.monotonic
+        self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(cloud.name)
 

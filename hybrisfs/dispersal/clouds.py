@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hybrisfs.dispersal.cloud import Cloud, CloudPort, CloudStatus
 from hybrisfs.dispersal.operation import DEADLINE, Interrupt, Operations
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
 from hybrisfs.dispersal.throttle import Throttle
+from hybrisfs.environment import Environment
 
 __all__ = ["Clouds"]
 
@@ -22,14 +22,14 @@ class Clouds:
     """
 
     def __init__(
-        self, clouds: Sequence[Cloud], *, bounds: TimerBounds, stall: float, clock: Callable[[], float]
+        self, clouds: Sequence[Cloud], *, bounds: TimerBounds, stall: float, environment: Environment
     ) -> None:
         self._lock = threading.Lock()
         self.first_pause = bounds.first_pause
-        self._ranking = Ranking(bounds, clock)
+        self._ranking = Ranking(bounds, environment)
         self.operations = Operations()
         self.throttle = Throttle()
-        self._clock = clock
+        self._environment = environment
         self._stall = stall
         self._retired: list[CloudPort] = []
         self._former: dict[int, CloudPort] = {}
@@ -56,7 +56,7 @@ class Clouds:
         if cloud.number in self._ports:
             raise ValueError("two clouds have one number")
         port = CloudPort(
-            cloud, self._ranking, self._lock, self.throttle, clock=self._clock, stall=self._stall
+            cloud, self._ranking, self._lock, self.throttle, environment=self._environment, stall=self._stall
         )
         self._ports = {**self._ports, cloud.number: port}
 
@@ -117,11 +117,11 @@ class Clouds:
 
     def close(self, grace: float) -> None:
         """End all operations, stop the threads and close the stores; waits `grace` seconds at most."""
-        until = time.monotonic() + grace
+        until = self._environment.monotonic() + grace
         self.operations.abort()
         self.throttle.close()
         ports = [*self, *self._retired]
         for port in ports:
             port.stop()
         for port in ports:
-            port.close(max(0.0, until - time.monotonic()))
+            port.close(max(0.0, until - self._environment.monotonic()))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from hybrisfs.dispersal import poll, reader, writer
 from hybrisfs.dispersal.chunks import ChunkReader
@@ -29,6 +28,7 @@ from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
 from hybrisfs.dispersal.writer import Placement, Write
+from hybrisfs.environment import SYSTEM, Environment
 from sync.codec import Buffer
 
 __all__ = ["ChunkLocation", "Cloud", "CloudStatus", "Engine", "Marker", "Placement", "Timing"]
@@ -70,13 +70,16 @@ class Engine:
         tables: TableSealer,
         *,
         timing: Timing | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        environment: Environment = SYSTEM,
     ) -> None:
+        self.environment: Final = environment
         self._f = f
         self._tables = tables
         self._timing = timing or Timing()
         self._heard = frozenset[int]()
-        self._clouds = Clouds(clouds, bounds=self._timing.timers, stall=self._timing.stall, clock=clock)
+        self._clouds = Clouds(
+            clouds, bounds=self._timing.timers, stall=self._timing.stall, environment=environment
+        )
         self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)
         self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)

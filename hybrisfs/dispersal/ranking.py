@@ -31,11 +31,13 @@ Pure: the caller measures and tells. Not thread-safe: the engine's lock guards i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, median_low
 from typing import Literal, TypeAlias
+
+from hybrisfs.environment import Environment
 
 __all__ = ["Operation", "Ranking", "TimerBounds", "size_class"]
 
@@ -122,9 +124,9 @@ class _Estimate:
 class Ranking:
     """Latency estimates of all clouds and the orders and timers that follow from them."""
 
-    def __init__(self, bounds: TimerBounds, clock: Callable[[], float]) -> None:
+    def __init__(self, bounds: TimerBounds, environment: Environment) -> None:
         self._bounds = bounds
-        self._clock = clock
+        self._clock = environment.monotonic
         self._estimates: dict[tuple[int, Operation, int], _Estimate] = {}
 
     def observe(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:

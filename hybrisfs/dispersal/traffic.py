@@ -7,8 +7,7 @@ that the line *carried* meanwhile: it tells nothing of calls of its own size.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from backends.pacing import Pacer
 from hybrisfs.dispersal.counting import Request
 from hybrisfs.dispersal.ranking import Operation
+from hybrisfs.environment import SYSTEM, Environment
 
 __all__ = ["CloudTraffic", "Counters", "CountingPacer", "Traffic", "Transfer"]
 
@@ -76,8 +76,8 @@ class _Call:
 class Traffic:
     """Counts for one cloud. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, environment: Environment = SYSTEM) -> None:
+        self._clock = environment.monotonic
         self._lock = threading.Lock()
         self._requests = {"put": 0, "get": 0, "list": 0, "delete": 0}
         self._failed = self._up = self._down = 0

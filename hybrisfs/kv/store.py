@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cache import CachePolicy, ValueCache
 from hybrisfs.kv.collect import Collector
@@ -107,7 +108,7 @@ class KeyValueStore:
         cache_policy: CachePolicy = CachePolicy.BOTH,
         collect_delay: float = _COLLECT_DELAY,
         get_timeout: float = _GET_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        environment: Environment = SYSTEM,
         permit: Callable[[], None] = lambda: None,
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit* is
@@ -121,7 +122,7 @@ class KeyValueStore:
         self.suspects = Suspects()
         self._permit = permit
         self._get_timeout = get_timeout
-        self._clock = clock
+        self._clock = environment.monotonic
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
         self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)
         self._thread.start()

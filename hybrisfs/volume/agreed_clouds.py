@@ -17,6 +17,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.volume.marker import MARKER_NAME
@@ -80,10 +81,11 @@ def open_engine(
     sealer: Sealer,
     tables: TableSealer,
     places: OwnPlaces = ANY_HOME,
+    environment: Environment = SYSTEM,
 ) -> Engine:
     """The data plane over the configured clouds."""
     clouds = [open_cloud(one, credentials, places) for one in config.clouds]
-    engine = Engine(clouds, config.f, sealer, tables)
+    engine = Engine(clouds, config.f, sealer, tables, environment=environment)
     engine.arrange([one.number for one in config.clouds if not one.in_use], config.f)
     return engine
 

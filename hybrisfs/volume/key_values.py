@@ -55,6 +55,7 @@ class KeyValues:
         """*permit*: see `KeyValueStore`."""
         self._path = state / _FILE
         self._values = engine.values
+        self._environment = engine.environment
         self._upkeep = engine.upkeep
         self._key = keys.values
         self._redundancy = Redundancy(config.f, config.k)
@@ -132,6 +133,7 @@ class KeyValues:
                     self._key,
                     self._redundancy,
                     cache_bytes=_CACHE_BYTES,
+                    environment=self._environment,
                     permit=self._permit,
                 )
             return self._store

@@ -198,7 +198,7 @@ class Opened:
             ground.signals,
             ground.shown,
             self.config.deletion_share,
-            Regaining(ground.state),
+            Regaining(ground.state, self.environment),
             self._mounting.upcoming,
         )
         self.sharing.adopt(self.config)
@@ -209,7 +209,12 @@ class Opened:
         ground, config = self.ground, self.config
         credentials = CredentialStore(ground.home.credentials)
         self.engine = engine = open_engine(
-            config, credentials, ground.sealer, ground.tables, OwnPlaces(ground.home)
+            config,
+            credentials,
+            ground.sealer,
+            ground.tables,
+            OwnPlaces(ground.home, self.environment),
+            self.environment,
         )
         self.key_values = KeyValues(ground.state, engine, keys, config, self.sharing.require_writer)
         self._transfers = Transfers(
@@ -330,7 +335,7 @@ class Opened:
             self.writing.look_at_clouds,
             self.writing.announce,
         )
-        recent = RecentPuts(fs, holdings, upkeep, self.updates.device)
+        recent = RecentPuts(fs, holdings, upkeep, self.updates.device, self.environment)
         self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
         self.checkup.minute.listen(sharing.look_after)
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from backends.errors import PermanentError
 from backends.store import Store
 from backends.wrapper import StoreWrapper
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
@@ -43,9 +43,9 @@ class OwnPlaces:
     """The folders that cannot be clouds: those of a *home*; without one mounts, whosever they are, and marked
     mirrors. Thread-safe."""
 
-    def __init__(self, home: Home | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, home: Home | None = None, environment: Environment = SYSTEM) -> None:
         self._home = home
-        self._clock = clock
+        self._clock = environment.monotonic
 
     def objection(self, url: str) -> str:
         """Why the folder that a `file://` URL names cannot be a cloud; "" when it can, and for other URLs."""

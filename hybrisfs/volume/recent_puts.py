@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.volume.holdings import Holdings, is_only_said
 
@@ -49,13 +49,13 @@ class RecentPuts:
         holdings: Holdings,
         upkeep: Upkeep,
         device: bytes,
-        clock: Callable[[], float] = time.monotonic,
+        environment: Environment = SYSTEM,
     ) -> None:
         self._fs = fs
         self._holdings = holdings
         self._upkeep = upkeep
         self._device = device
-        self._clock = clock
+        self._clock = environment.monotonic
         self._waiting: defaultdict[int, list[_Put]] = defaultdict(list)  # by cloud, the oldest first
         self._missed: defaultdict[int, set[str]] = defaultdict(set)
         self._pack, self._clock_shipped = self._before_start()

@@ -85,7 +85,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
             notices=[
                 *([_READER] if fs.read_only else []),
                 *_about_limits(devices),
-                *notices_of(devices, time.time()),
+                *notices_of(devices, volume.environment.time()),
                 *_about_deletions(volume, undeletable),
             ],
             last_error=str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
@@ -93,13 +93,14 @@ def volume_status(volume: Opened) -> VolumeStatus:
 
 
 def _clouds_of(volume: Opened) -> list[CloudStatus]:
+    now, monotonic = volume.environment.time(), volume.environment.monotonic()
     return [
         CloudStatus(
             name=one.name,
             url=one.url,
             state=one.state,
             reason=reason_of(volume.config, volume.engine.upkeep, one),
-            since=round(time.time() - (time.monotonic() - one.since)),
+            since=round(now - (monotonic - one.since)),
             retention=volume.clouds.retention(one.url),
         )
         for one in volume.engine.health()
@@ -278,7 +279,7 @@ def _about_values(volume: Opened, values: ValueFacts) -> list[str]:
             f"hybrisfs scrub {volume.name} names them"
         )
     for number, since in values.owing.items():
-        if time.time() - since > _LONG:
+        if volume.environment.time() - since > _LONG:
             name = _cloud_name(volume, number)
             day = _day(since)
             remedy = f"when it is back, or with hybrisfs cloud remove {name}"

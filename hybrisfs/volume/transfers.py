@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -53,14 +52,13 @@ class Transfers:
         signals: Signals,
         keep: Callable[[TransferSettings], None],
         is_metered: Callable[[], bool],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._throttle = throttle
         self._signals = signals
         self._keep = keep
         self._is_metered = is_metered
-        self._clock = clock
+        self._clock = signals.environment.time
         self._lock = threading.Lock()
         self._metered = False
         self._held: _Reason | None = None

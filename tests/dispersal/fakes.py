@@ -16,6 +16,7 @@ from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import Environment
 from sync import OneKey
 
 Behaviour: TypeAlias = Literal[
@@ -161,7 +162,9 @@ class Cluster:
         self.clock = FakeClock()
         self.stores = [kind(number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, f, SEALER, TABLES, timing=timing, clock=self.clock)
+        self.engine = Engine(
+            clouds, f, SEALER, TABLES, timing=timing, environment=Environment(monotonic=self.clock)
+        )
 
     def __enter__(self) -> Cluster:
         return self

@@ -11,6 +11,7 @@ from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.environment import Environment
 from tests.dispersal.fakes import FakeStore
 
 PATIENCE = 30.0
@@ -21,7 +22,7 @@ class Recorded(Ranking):
     """Remembers of what size its observations are."""
 
     def __init__(self) -> None:
-        super().__init__(TimerBounds(), lambda: 0.0)
+        super().__init__(TimerBounds(), Environment(monotonic=lambda: 0.0))
         self.sizes: list[int] = []
 
     def observe(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
@@ -35,7 +36,7 @@ def opened(ranking: Ranking) -> Iterator[CloudPort]:
         ranking,
         threading.Lock(),
         Throttle(),
-        clock=lambda: 0.0,
+        environment=Environment(monotonic=lambda: 0.0),
         stall=PATIENCE,
     )
     try:

@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 
 from hybrisfs.dispersal.ranking import Ranking, TimerBounds, size_class
+from hybrisfs.environment import Environment
 from tests.dispersal.fakes import FakeClock
 
 BOUNDS = TimerBounds(shortest=0.1, longest=20.0, unknown_put=4.0, unknown_get=1.0, unknown_rate=1e6)
@@ -13,7 +14,7 @@ SMALL, MIDDLE, LARGE = 1000, 100_000, 8 << 20
 
 def make() -> tuple[Ranking, FakeClock]:
     clock = FakeClock()
-    return Ranking(BOUNDS, clock), clock
+    return Ranking(BOUNDS, Environment(monotonic=clock)), clock
 
 
 def test_size_classes() -> None:

@@ -6,11 +6,12 @@ from backends import pacing
 from hybrisfs.dispersal.counting import Request, RequestClass
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.traffic import Counters, Traffic, Transfer
+from hybrisfs.environment import Environment
 
 
 def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
     now = [100.0]
-    traffic, throttle = Traffic(lambda: now[0]), Throttle()
+    traffic, throttle = Traffic(Environment(monotonic=lambda: now[0])), Throttle()
     with (
         traffic.transfer("put", 1000, throttle.pacer((StandingClock(),))) as pacer,
         pacing.paced(pacer),
@@ -26,7 +27,7 @@ def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
 
 def test_the_oldest_transfer_comes_first() -> None:
     now = [0.0]
-    traffic, pacer = Traffic(lambda: now[0]), Throttle().pacer(())
+    traffic, pacer = Traffic(Environment(monotonic=lambda: now[0])), Throttle().pacer(())
     with traffic.transfer("put", 1, pacer):
         now[0] = 5.0
         with traffic.transfer("get", 2, pacer):

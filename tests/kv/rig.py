@@ -9,6 +9,7 @@ from types import TracebackType
 
 from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import Environment
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import new_store_id
@@ -60,7 +61,7 @@ class Rig:
             cache_policy=policy,
             collect_delay=LONG,
             get_timeout=get_timeout,
-            clock=self.clock,
+            environment=Environment(monotonic=self.clock),
         )
         self.store = self._open()
         self.store.create_container(CONTAINER)

@@ -11,6 +11,7 @@ import pytest
 from backends.errors import PermanentError
 from backends.file import FileStore
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
@@ -132,7 +133,7 @@ def test_a_mount_that_comes_later_closes_a_cloud_below_it(
     folder = tmp_path / "mnt" / "cloud"
     home = Home.below(tmp_path / "home")
     record(home, tmp_path / "mnt")
-    places = OwnPlaces(home, clock=lambda: now[0])
+    places = OwnPlaces(home, Environment(monotonic=lambda: now[0]))
     store = places.guarded(FileStore(folder.as_uri()))
     store.initialise()
     store.put("name", b"data")

@@ -12,6 +12,7 @@ from random import Random
 from unittest import mock
 
 from backends.file import FileStore
+from hybrisfs.environment import Environment
 from hybrisfs.volume import checkup
 from hybrisfs.volume.recent_puts import RecentPuts
 from sync.codec import Buffer
@@ -49,7 +50,9 @@ def lying(device: Device) -> set[str]:
 def looks(device: Device, clock: Clock) -> RecentPuts:
     volume = device.volume
     holdings = volume.maintenance.holdings
-    return RecentPuts(volume.fs, holdings, volume.engine.upkeep, volume.updates.device, clock)
+    return RecentPuts(
+        volume.fs, holdings, volume.engine.upkeep, volume.updates.device, Environment(monotonic=clock)
+    )
 
 
 def look_for_minutes(recent: RecentPuts, clock: Clock, minutes: int) -> None:

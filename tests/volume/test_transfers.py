@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.pipeline.signals import Signals
 from hybrisfs.volume.config import VolumeConfig
@@ -36,7 +37,10 @@ class _World:
     metered: bool = False
     kept: TransferSettings = field(default_factory=TransferSettings)
     rates: _Rates = field(default_factory=_Rates)
-    signals: Signals = field(default_factory=Signals)
+    signals: Signals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.signals = Signals(Environment(time_ns=lambda: int(self.now * 1e9)))
 
     def keep(self, settings: TransferSettings) -> None:
         self.kept = settings
@@ -48,7 +52,6 @@ class _World:
             self.signals,
             self.keep,
             lambda: self.metered,
-            lambda: self.now,
         )
         made.look()
         return made
