@@ -21,7 +21,7 @@ from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
-from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.updates import UpdateLog
 from sync import ZERO_HASH, DecodeError, LimitError, Rename, VersionVector
 from sync.checkpoint import Root

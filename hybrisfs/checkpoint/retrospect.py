@@ -16,8 +16,8 @@ from hybrisfs.checkpoint.snapshot import Header
 from hybrisfs.merge.authority import counting
 from hybrisfs.merge.registers import is_kept
 from hybrisfs.merge.role_table import Roles
-from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
+from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector, decode_signed
 
 __all__ = ["MOST_BYTES", "Base", "look_back"]

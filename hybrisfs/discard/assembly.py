@@ -12,9 +12,9 @@ from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.roles import Role
-from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.signing import Signer
 from hybrisfs.pipeline.signals import Signals
+from hybrisfs.registers.values import Stamp, Value
 
 __all__ = ["Assembly"]
 

@@ -10,9 +10,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from hybrisfs.filesystem.inodes import Inode, InodeTable
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.state.journal_chunks import shown_in_segment
 from hybrisfs.store.database import Database
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Hoard", "KeptChunk", "Pinned"]
 

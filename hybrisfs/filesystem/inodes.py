@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.extents import ExtentMap
-from hybrisfs.filesystem.node_id import new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from hybrisfs.store.journal import Journal
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = [
     "LEAST_PATIENCE",

@@ -24,15 +24,16 @@ from typing import Final
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.kinds import AREA_SIZE
-from hybrisfs.store.schema import ROOT_ID
 
-__all__ = ["FIRST_OF_KINDS", "born_in", "kind_of", "made_at", "new_node_id"]
+__all__ = ["FIRST_OF_KINDS", "ROOT_ID", "born_in", "kind_of", "made_at", "new_node_id"]
 
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
 )  # fmt: skip
 _NUMBERED: Final = (*_KINDS, 0)
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
+ROOT_ID: Final = bytes(16)
+"""Of the root, in every volume. It has no place."""
 FIRST_OF_KINDS: Final = b"\x80"
 """Ids that tell the kind are not below this; those of earlier versions are."""
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import attr_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
@@ -28,17 +29,9 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Row, Rows
-from hybrisfs.merge.rules import (
-    MOST_CONTENDERS,
-    MOST_COPIES,
-    Contender,
-    Stamp,
-    Value,
-    copy_id,
-    is_crowd,
-    judge,
-)
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, Contender, copy_id, is_crowd, judge
+from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.store.schema import ROOT_INO
 
 __all__ = ["Arranger"]
 

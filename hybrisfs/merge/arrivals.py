@@ -57,10 +57,11 @@ from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Stamp, Value, is_removed, standing_attr, standing_place
+from hybrisfs.merge.rules import is_removed, standing_attr, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.topic import Topic

@@ -40,7 +40,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import kind_of
+from hybrisfs.filesystem.node_id import ROOT_ID, kind_of
 from hybrisfs.filesystem.registers import (
     PLAIN_TAIL,
     Attr,
@@ -86,7 +86,6 @@ from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import decode_vote
 from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.roles import Role, RoleRecord, whose_role
-from hybrisfs.store.schema import ROOT_ID
 from sync import DEVICE_ID_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
 __all__ = [

@@ -30,7 +30,7 @@ from hybrisfs.kinds import ADMISSION, MEMBER
 from hybrisfs.merge.admission import founders
 from hybrisfs.merge.lineage import Lineage, VectorOf, trace
 from hybrisfs.merge.roles import RoleRecord
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.database import Database
 from sync import VersionVector
 

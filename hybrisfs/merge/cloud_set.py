@@ -28,7 +28,8 @@ from blake3 import blake3
 
 from hybrisfs.errors import UsageError
 from hybrisfs.kinds import CLOUD, REDUNDANCY
-from hybrisfs.merge.rules import Stamp, Value, winner
+from hybrisfs.merge.rules import winner
+from hybrisfs.registers.values import Stamp, Value
 from sync import DecodeError, Write
 from sync.codec import Reader, Writer
 

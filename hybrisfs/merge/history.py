@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.registers import removed_place
 from hybrisfs.kinds import PLACE, Trait, having
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.bulk import insert_many
 from hybrisfs.store.database import Database
 from sync import Rename

@@ -10,7 +10,7 @@ from hybrisfs.merge.admission import Word, parse_admission, settled
 from hybrisfs.merge.kinship import Kinship
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.roster import BY_NOBODY, Admission, Roster
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from sync import VersionVector
 
 __all__ = ["Lineage", "Rows", "VectorOf", "trace"]

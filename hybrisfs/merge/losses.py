@@ -53,7 +53,8 @@ from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
 from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
 from hybrisfs.merge.registers import PLACES, Registers, after
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import Value, is_removed, standing_attr, standing_place, winner
+from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
+from hybrisfs.registers.values import Value
 from hybrisfs.store.updates import UpdateLog
 from sync import DecodeError, Rename, SignedHeader, Write
 

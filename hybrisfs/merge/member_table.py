@@ -12,7 +12,7 @@ from hybrisfs.merge.hearing import Hearing
 from hybrisfs.merge.members import Member, is_device_key, member_key
 from hybrisfs.merge.removal import NO_VOTES
 from hybrisfs.merge.roster import BY_NOBODY, Admission, Roster
-from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.database import Database
 from sync import DecodeError, Members
 

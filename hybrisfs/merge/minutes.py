@@ -39,8 +39,8 @@ from hybrisfs.merge.hearing import Hearing, VectorOf, by_member_register, is_by_
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import Stance, decode_vote
 from hybrisfs.merge.role_table import Roles
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import SignedKit
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.database import Database
 from sync import DecodeError, Rename, VersionVector
 

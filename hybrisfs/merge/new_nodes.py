@@ -11,7 +11,7 @@ from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import NodeRow
 from hybrisfs.filesystem.registers import Attr, Place
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.bulk import insert_many
 
 __all__ = ["NewNode", "NewNodes"]

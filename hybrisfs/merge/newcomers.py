@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from stat import S_ISDIR
 
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, attr_key, beginning, content_key, place_key
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.rules import Value, decode_place
+from hybrisfs.merge.rules import decode_place
+from hybrisfs.registers.values import Value
 from hybrisfs.store.bulk import select_many
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from sync.codec import DecodeError
 
 __all__ = ["Newcomers"]

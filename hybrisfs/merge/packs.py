@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.bulk import select_many, select_with
 from sync import DecodeError
 

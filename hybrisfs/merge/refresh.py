@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.arrange import Arranger
@@ -20,9 +21,9 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Aspect, Change, Rows
-from hybrisfs.merge.rules import Stamp, copy_id
+from hybrisfs.merge.rules import copy_id
 from hybrisfs.merge.unsigned import UnsignedView
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.registers.values import Stamp
 
 __all__ = ["Change", "Refresh", "RefreshLimits"]
 

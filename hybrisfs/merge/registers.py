@@ -16,8 +16,8 @@ from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, ROLE, Kind, Trait, havin
 from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.minutes import Minutes
 from hybrisfs.merge.role_table import Roles
-from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Supersession, Written
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.bulk import insert_many, select_many, select_with
 from hybrisfs.store.database import Database
 from sync import Rename, VersionVector

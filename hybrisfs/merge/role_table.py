@@ -12,7 +12,7 @@ from hybrisfs.merge.areas import Grounds, known_assignments
 from hybrisfs.merge.backing import Backing, Word
 from hybrisfs.merge.lineage import VectorOf
 from hybrisfs.merge.roles import Rights, Role, RoleRecord, whose_role
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.database import Database
 from hybrisfs.topic import Topic
 from sync import Bound, DecodeError, SignedUpdate, VersionVector

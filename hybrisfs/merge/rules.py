@@ -43,10 +43,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, Place, slot_of
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
-from hybrisfs.store.schema import ROOT_ID
+from hybrisfs.registers.values import Stamp, Value
 from sync.codec import DecodeError, Writer
 from sync.hashing import digest
 
@@ -59,9 +60,7 @@ __all__ = [
     "Name",
     "Seen",
     "Shown",
-    "Stamp",
     "Tree",
-    "Value",
     "again",
     "copy_id",
     "decode_place",
@@ -82,20 +81,6 @@ MOST_CONTENDERS: Final = 64
 MOST_COPIES: Final = 64
 _MOST_LEVELS: Final = 64
 _COPY_CONTEXT: Final = "hybrisfs.merge 2026-11 concurrent version"
-
-
-class Stamp(NamedTuple):
-    """When and by whom a value was written; the greatest wins. *writer* is a branch of a device's log."""
-
-    clock: int
-    writer: bytes
-
-
-class Value(NamedTuple):
-    """One of the latest values of a register; None is a tombstone."""
-
-    stamp: Stamp
-    value: bytes | None
 
 
 Depends = Callable[[Stamp, Stamp], bool]

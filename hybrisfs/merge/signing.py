@@ -13,7 +13,8 @@ from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Rights, Role
-from hybrisfs.merge.rules import Stamp, standing_place
+from hybrisfs.merge.rules import standing_place
+from hybrisfs.registers.values import Stamp
 from hybrisfs.store.updates import UpdateLog
 from sync import Write
 

@@ -20,7 +20,8 @@ from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_crowded, is_taken
-from hybrisfs.merge.rules import Stamp, Value, copy_id, standing_place, winner
+from hybrisfs.merge.rules import copy_id, standing_place, winner
+from hybrisfs.registers.values import Stamp, Value
 
 __all__ = ["Sparing"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hybrisfs.filesystem.registers import removed_place
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.history import Ended
-from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector, Write
 
 __all__ = ["Concurrent", "Supersession", "Written"]

@@ -19,9 +19,7 @@ that clouds which came later are found by the signposts only.
 
 from __future__ import annotations
 
-from hybrisfs.recovery.admission import ReserveLog
 from hybrisfs.recovery.errors import RecoveryError
-from hybrisfs.recovery.kit import KIT_PREFIX, MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
 from hybrisfs.recovery.passphrase import Passphrase, check_passphrase, new_passphrase
 from hybrisfs.recovery.record import (
     KitRecord,
@@ -30,29 +28,18 @@ from hybrisfs.recovery.record import (
     signed_kit_key,
 )
 from hybrisfs.recovery.sealed_key import DEFAULT_COST, Cost, KitSecret, SealedKey, seal_key
-from hybrisfs.recovery.selection import Chosen, choose_copy
 
 __all__ = [
     "DEFAULT_COST",
-    "KIT_PREFIX",
-    "MAX_KIT",
-    "Chosen",
     "Cost",
-    "KitCopy",
     "KitRecord",
     "KitSecret",
     "Passphrase",
     "RecoveryError",
-    "ReserveLog",
     "SealedKey",
     "SignedKit",
-    "Sources",
     "check_passphrase",
-    "choose_copy",
-    "decode_kit",
-    "encode_kit",
     "kit_key",
-    "kit_name",
     "new_passphrase",
     "seal_key",
     "signed_kit_key",

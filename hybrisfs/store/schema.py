@@ -26,7 +26,6 @@ __all__ = [
     "HISTORY",
     "HOLDS",
     "MINUTES",
-    "ROOT_ID",
     "ROOT_INO",
     "SCHEMA_VERSION",
     "create_schema",
@@ -36,7 +35,6 @@ __all__ = [
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
 SCHEMA_VERSION = 17  # `migration` tells of earlier ones
 ROOT_INO = 1
-ROOT_ID = bytes(16)  # the root has the same id in every volume, and no place
 
 _TABLES = f"""
 -- Counters and identities: 'volume' (16 bytes), 'files' and 'bytes' (regular files and the sum of their

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from hybrisfs.filesystem.registers import Attr, Place
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.registers import PLACES
-from hybrisfs.merge.rules import Stamp, Value
+from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector
 
 __all__ = ["FOREVER", "Interval", "NothingUnsigned", "PastRegisters", "intervals", "prefix_end"]

@@ -28,10 +28,10 @@ from hybrisfs.merge.cloud_set import (
     read_clouds,
     read_redundancy,
 )
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.drain import Drain, held_by_cloud
 from hybrisfs.pipeline.recode import Recoder
 from hybrisfs.pipeline.signals import Pause, Wake
+from hybrisfs.registers.values import Stamp
 from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud, unique_name
 from hybrisfs.volume.checkpoints import Checkpoints
 from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig

@@ -21,7 +21,7 @@ from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import Value
+from hybrisfs.registers.values import Value
 from hybrisfs.store.database import Database
 from hybrisfs.store.updates import UpdateLog
 from sync import FIRST_EPOCH, DecodeError, Members, Write

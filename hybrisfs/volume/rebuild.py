@@ -34,6 +34,7 @@ from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
@@ -43,7 +44,7 @@ from hybrisfs.merge.members import Member
 from hybrisfs.store.database import Database
 from hybrisfs.store.files import make_directory, sync_directory
 from hybrisfs.store.journal import Journal
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.volume.lock import lock_exclusively

@@ -29,20 +29,10 @@ from hybrisfs.merge.epochs import GRANT_PREFIX, MAX_GRANT, open_grant_object, pa
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.pairing.messages import Grant, check_device_name
-from hybrisfs.recovery import (
-    KIT_PREFIX,
-    MAX_KIT,
-    Chosen,
-    KitCopy,
-    KitSecret,
-    RecoveryError,
-    ReserveLog,
-    SealedKey,
-    choose_copy,
-    decode_kit,
-    kit_name,
-)
-from hybrisfs.recovery.admission import MAX_ADMISSIONS
+from hybrisfs.recovery import KitSecret, RecoveryError, SealedKey
+from hybrisfs.recovery.admission import MAX_ADMISSIONS, ReserveLog
+from hybrisfs.recovery.kit import KIT_PREFIX, MAX_KIT, KitCopy, decode_kit, kit_name
+from hybrisfs.recovery.selection import Chosen, choose_copy
 from hybrisfs.volume.cloud_test import was_ours
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import check_can_join, join_volume

@@ -26,28 +26,23 @@ from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
 from hybrisfs.merge.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery import (
     DEFAULT_COST,
-    MAX_KIT,
     Cost,
-    KitCopy,
     KitRecord,
     KitSecret,
-    ReserveLog,
     SignedKit,
-    Sources,
     check_passphrase,
-    decode_kit,
-    encode_kit,
     kit_key,
-    kit_name,
     new_passphrase,
     seal_key,
     signed_kit_key,
 )
+from hybrisfs.recovery.admission import ReserveLog
+from hybrisfs.recovery.kit import MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
 from hybrisfs.recovery.page import html_page, text_page
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
+from hybrisfs.registers.values import Stamp
 from hybrisfs.volume.join import make_grant
 from hybrisfs.volume.parts import Ground
 from hybrisfs.volume.sharing import Sharing

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.keyring import KeyRing
 from hybrisfs.merge.arrivals import Arrivals
@@ -31,7 +32,6 @@ from hybrisfs.pipeline.freshness import Freshness
 from hybrisfs.pipeline.pull import CloudReader, Puller
 from hybrisfs.pipeline.receive import Receiver, Upcoming, unprepared
 from hybrisfs.pipeline.signals import IDLE, Pause, Signals
-from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.store.sightings import SightingTable
 from hybrisfs.store.updates import UpdateLog
 from hybrisfs.topic import Topic

@@ -26,6 +26,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple, cast
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import (
     Attr,
     Place,
@@ -41,9 +42,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import (
     Located,
     Name,
-    Stamp,
     Tree,
-    Value,
     copy_id,
     decode_place,
     names_of_file,
@@ -51,8 +50,8 @@ from hybrisfs.merge.rules import (
     visible_tree,
     winner,
 )
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.database import Database
-from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.volume.content_check import ContentCheck
 from hybrisfs.volume.log_check import Vectors
 from sync import DecodeError, decode_signed

@@ -10,8 +10,8 @@ import pytest
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord
 from hybrisfs.merge.packs import Placement
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.placed import is_ending
+from hybrisfs.registers.values import Stamp
 from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.discard.support import Discarding, check_shown
 from tests.discard.test_consent import advance, pack_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, Content, Place, decode_runs
 from hybrisfs.store.database import Database
-from hybrisfs.store.schema import ROOT_ID
 from sync import SignedUpdate, decode_signed
 from tests.filesystem.rig import DEVICE
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hybrisfs.merge.authority import lawful
 from hybrisfs.merge.packs import Packs, Placement
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from sync import decode_signed
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import Device

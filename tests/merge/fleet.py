@@ -16,7 +16,7 @@ from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.merge.admission import came_by, let_in
 from hybrisfs.merge.members import Member
-from hybrisfs.merge.rules import Value
+from hybrisfs.registers.values import Value
 from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey, Write

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.node_id import new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
 from hybrisfs.filesystem.registers import (
     Attr,
     Content,
@@ -24,7 +24,6 @@ from hybrisfs.filesystem.registers import (
 )
 from hybrisfs.merge.brake import FEW, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
 from hybrisfs.merge.losses import OLD_NS, YOUNG_NS
-from hybrisfs.store.schema import ROOT_ID
 from sync import decode_signed
 from sync.writes import Write
 from tests.filesystem.invariants import check_accounts

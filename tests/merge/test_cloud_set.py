@@ -24,8 +24,8 @@ from hybrisfs.merge.cloud_set import (
     read_redundancy,
 )
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.merge.supersession import Written
+from hybrisfs.registers.values import Stamp
 from sync import DecodeError, VersionVector
 from tests.filesystem.rig import VOLUME, Rig
 

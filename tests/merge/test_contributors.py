@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.node_id import born_in, kind_of, made_at, new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, born_in, kind_of, made_at, new_node_id
 from hybrisfs.filesystem.registers import (
     Attr,
     Content,
@@ -31,7 +31,6 @@ from hybrisfs.kinds import MEMBER, PLACE
 from hybrisfs.merge.areas import Area, Grounds, new_assignment
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.roles import MAX_AREAS, Rights, Role, RoleRecord, new_role_key
-from hybrisfs.store.schema import ROOT_ID
 from sync import DecodeError
 from sync.writes import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.merge.members import Member
@@ -25,8 +26,9 @@ from hybrisfs.merge.names import (
     number_names,
 )
 from hybrisfs.merge.refresh import RefreshLimits
-from hybrisfs.merge.rules import MOST_CONTENDERS, Contender, Stamp, judge
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.merge.rules import MOST_CONTENDERS, Contender, judge
+from hybrisfs.registers.values import Stamp
+from hybrisfs.store.schema import ROOT_INO
 from sync import DeviceKey, Members
 from sync.update import SignedUpdate, decode_signed
 from sync.writes import Write

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Place, place_key
 from hybrisfs.merge.authority import breach, fault, void
 from hybrisfs.merge.evidence import (
@@ -19,7 +20,6 @@ from hybrisfs.merge.evidence import (
     prove_offence,
 )
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.store.schema import ROOT_ID
 from sync import DecodeError, DeviceKey, SignedUpdate, Write
 from sync.hashing import ZERO_HASH
 from sync.update import Update, decode_signed, encode_signed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key
 from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from tests.filesystem.conftest import rig
 from tests.filesystem.rig import Rig
 

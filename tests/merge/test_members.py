@@ -10,8 +10,8 @@ import pytest
 
 from hybrisfs.merge.member_table import MemberTable
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.recovery import kit_key
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.store.database import Database
 from sync import DecodeError, DeviceKey
 

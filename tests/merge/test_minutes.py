@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.minutes import End, Minutes
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from sync import Rename, VersionVector
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import member_of

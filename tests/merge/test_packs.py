@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.filesystem.registers import PackedChunk, PackRecord
 from hybrisfs.merge.packs import Packs, Placement
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from tests.filesystem.rig import Rig
 from tests.merge.beginner import stored
 

@@ -8,8 +8,8 @@ import pytest
 
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import Stamp, Value
 from hybrisfs.merge.supersession import Written
+from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector
 from tests.filesystem.rig import Rig
 

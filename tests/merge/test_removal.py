@@ -25,7 +25,7 @@ from hybrisfs.merge.removal import (
     vote_key,
 )
 from hybrisfs.merge.roster import Admission, Roster
-from hybrisfs.merge.rules import Stamp
+from hybrisfs.registers.values import Stamp
 from sync import DecodeError
 from tests.filesystem.rig import Rig
 from tests.merge.fleet import member_of

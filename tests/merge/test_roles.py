@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.node_id import new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
 from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key, whose_role
-from hybrisfs.store.schema import ROOT_ID
 from sync import DecodeError
 from sync.writes import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of

@@ -7,9 +7,10 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.log_check import Vectors
 from hybrisfs.volume.view_check import ViewCheck

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import (
     Attr,
     Content,
@@ -23,7 +24,7 @@ from hybrisfs.filesystem.registers import (
 )
 from hybrisfs.fuse import mounting
 from hybrisfs.mount.hand import Hand
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from sync import Write
 from tests.fuse.server import Server
 from tests.mount.mounted_fleet import MountedFleet

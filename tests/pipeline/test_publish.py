@@ -14,8 +14,8 @@ import pytest
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.filesystem.registers import attr_key, content_key, place_key
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.pipeline.cut import CutLimits, FileSnapshot
+from hybrisfs.registers.values import Stamp
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.store.schema import ROOT_INO
 from sync import MAX_UPDATE

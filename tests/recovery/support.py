@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing import Grant, GrantedCloud
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, Sources, encode_kit, seal_key
+from hybrisfs.recovery import Cost, KitRecord, KitSecret, seal_key
+from hybrisfs.recovery.kit import Sources, encode_kit
 from sync import DeviceKey
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.merge.members import Member, member_key
-from hybrisfs.recovery import ReserveLog
+from hybrisfs.recovery.admission import ReserveLog
 from sync import DeviceKey, OneKey, Segment, decode_head, decode_segment, segment_name
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, VOLUME
 

@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.recovery import (
-    MAX_KIT,
-    KitCopy,
-    KitRecord,
-    KitSecret,
-    SignedKit,
-    Sources,
-    decode_kit,
-    kit_key,
-    kit_name,
-    seal_key,
-    signed_kit_key,
-)
-from hybrisfs.recovery.kit import parse_kit_name
+from hybrisfs.recovery import KitRecord, KitSecret, SignedKit, kit_key, seal_key, signed_kit_key
+from hybrisfs.recovery.kit import MAX_KIT, KitCopy, Sources, decode_kit, kit_name, parse_kit_name
 from sync import DecodeError, DeviceKey, NewerFormatError
 from tests.recovery.support import (
     ADA,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hybrisfs.recovery import KitCopy, choose_copy, decode_kit, kit_name
+from hybrisfs.recovery.kit import KitCopy, decode_kit, kit_name
+from hybrisfs.recovery.selection import choose_copy
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, URLS, kit, sources
 
 NAME = kit_name(SECRET.kit)

@@ -21,8 +21,8 @@ from hybrisfs.merge.areas import Area
 from hybrisfs.merge.brake import WINDOW
 from hybrisfs.merge.removal import Stance
 from hybrisfs.merge.roles import Role
-from hybrisfs.merge.rules import Stamp
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
+from hybrisfs.registers.values import Stamp
 from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
 from sync.log import most_branches

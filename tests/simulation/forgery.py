@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, Final
 
 from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
-from hybrisfs.filesystem.node_id import kind_of, new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, kind_of, new_node_id
 from hybrisfs.filesystem.registers import (
     MAX_FILE_SIZE,
     Attr,
@@ -44,7 +44,6 @@ from hybrisfs.merge.removal import Stance, encode_vote, vote_key
 from hybrisfs.merge.roles import RoleRecord
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
-from hybrisfs.store.schema import ROOT_ID
 from sync import EPOCH_SIZE, DecodeError, DeviceKey, LimitError, Members, Write
 from tests.filesystem.rig import VOLUME
 

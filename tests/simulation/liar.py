@@ -12,9 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.merge.members import Member
-from hybrisfs.store.schema import ROOT_ID
 from sync import (
     NONCE_SIZE,
     CheckpointId,

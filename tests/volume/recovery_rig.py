@@ -12,7 +12,8 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.recovery import Cost, KitCopy, decode_kit, kit_name
+from hybrisfs.recovery import Cost
+from hybrisfs.recovery.kit import KitCopy, decode_kit, kit_name
 from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.recover import Recovered, recover_volume

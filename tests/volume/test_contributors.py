@@ -16,7 +16,7 @@ from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.filesystem.content import Missing
 from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import new_node_id
+from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
 from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from hybrisfs.home import Home
 from hybrisfs.merge.areas import Area, new_assignment
@@ -24,7 +24,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.merge.members import Member, member_key
 from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.store.schema import ROOT_ID, ROOT_INO
+from hybrisfs.store.schema import ROOT_INO
 from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey

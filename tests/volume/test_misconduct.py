@@ -8,8 +8,8 @@ import pytest
 
 from hybrisfs.api.devices import Charge
 from hybrisfs.errors import UsageError
+from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.filesystem.registers import attr_key, place_key
-from hybrisfs.store.schema import ROOT_ID
 from hybrisfs.volume.misconduct import Misconduct
 from tests.merge.fleet import Device, Fleet
 

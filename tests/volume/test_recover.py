@@ -15,7 +15,8 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.recovery import Cost, RecoveryError, ReserveLog, sealed_key
+from hybrisfs.recovery import Cost, RecoveryError, sealed_key
+from hybrisfs.recovery.admission import ReserveLog
 from hybrisfs.volume.parallel import in_parallel
 from hybrisfs.volume.recover import Recovered
 from tests.volume.device import Device

@@ -15,7 +15,8 @@ from hybrisfs.api.recovery import RemovedKit
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.merge.members import Member
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, decode_kit, encode_kit, kit_key, kit_name, seal_key
+from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
+from hybrisfs.recovery.kit import decode_kit, encode_kit, kit_name
 from hybrisfs.volume import checkup
 from hybrisfs.volume.rebuild import rebuild_volume
 from sync import DeviceKey

@@ -1,0 +1,21 @@
+"""The values of registers, each with the update that wrote it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Stamp", "Value"]
+
+
+class Stamp(NamedTuple):
+    """When and by whom a value was written; the greatest wins. *writer* is a branch of a device's log."""
+
+    clock: int
+    writer: bytes
+
+
+class Value(NamedTuple):
+    """One of the latest values of a register; None is a tombstone."""
+
+    stamp: Stamp
+    value: bytes | None
