@@ -22,8 +22,8 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.state_hash import state_hash
 from sync.checkpoint import Root
-from tests.filesystem.rig import SEALER, VOLUME
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import SEALER, VOLUME
 
 _PER_FOLDER = 100
 

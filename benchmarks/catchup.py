@@ -18,9 +18,9 @@ from typing import Final
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.merge.first_nodes import build_view
-from tests.filesystem.rig import Rig
 from tests.merge.beginner import filled_like
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import Rig
 
 _PER_FOLDER: Final = 100
 _FOLDERS_PER_UPDATE: Final = 25

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.store.files import make_directory
+from hybrisfs.files import make_directory
 
 __all__ = [
     "Home",

@@ -1,7 +1,7 @@
 """The key ring: the keys of all epochs of a volume, for each purpose.
 
 A volume begins with one epoch. When a device is removed, a new one begins, whose keys it is not given
-(`hybrisfs.merge.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
+(`hybrisfs.members.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
 excludes every removed device, and that a present member granted; what was sealed before stays readable with
 the keys that sealed it. When the removal of a device was vetoed, it was given the keys of the epochs that
 excluded it: should it be removed after all, these seal nothing any more. Whoever makes an epoch has its keys,

@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, NewerFormatError
-from hybrisfs.store.files import sync_directory
+from hybrisfs.files import sync_directory
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, FIRST_EPOCH, DeviceKey
 
 __all__ = ["MAX_EPOCHS", "MAX_EPOCH_NUMBER", "EpochKeys", "SharedKeys", "VolumeKeys"]

@@ -8,22 +8,22 @@ The last column tells which of several concurrent values of a register counts.
 ======  ============  ===========================  ==================================  =======================
 letter  kind          parts of the key             format and codec of the value       of concurrent values
 ======  ============  ===========================  ==================================  =======================
-``p``   `PLACE`       node (16), slot (varint)     `hybrisfs.filesystem.registers`     `hybrisfs.merge.rules`
-``a``   `ATTRIBUTES`  node (16)                    `hybrisfs.filesystem.registers`     `hybrisfs.merge.rules`
-``c``   `CONTENT`     node (16)                    `hybrisfs.filesystem.registers`     `hybrisfs.merge.rules`
-``k``   `PACK`        pack (32)                    `hybrisfs.filesystem.registers`     `hybrisfs.merge.packs`
-``w``   `REWRITTEN`   pack (32)                    `hybrisfs.filesystem.registers`     `hybrisfs.merge.packs`
-``g``   `ASSIGNMENT`  node (16), area (4)          `hybrisfs.merge.areas`              all say the same
-``m``   `MEMBER`      device (16)                  `hybrisfs.merge.members`            the highest stamp
-``i``   `ADMISSION`   device (16), author (16)     `hybrisfs.merge.admission`          the lowest clock
-``x``   `VOTE`        accused (16), voter (16)     `hybrisfs.merge.removal`            the newest
-``o``   `ROLE`        device (16), serial (8)      `hybrisfs.merge.roles`              that of least rights
-``f``   `EVIDENCE`    device (16), misdeed (u8)    `hybrisfs.merge.evidence`           the lowest stamp
-``d``   `PROPOSAL`    device (16)                  `hybrisfs.discard.records`          each
-``v``   `BALLOT`      device (16)                  `hybrisfs.discard.records`          what all say
+``p``   `PLACE`       node (16), slot (varint)     `hybrisfs.registers.tree`     `hybrisfs.merge.rules`
+``a``   `ATTRIBUTES`  node (16)                    `hybrisfs.registers.tree`     `hybrisfs.merge.rules`
+``c``   `CONTENT`     node (16)                    `hybrisfs.registers.tree`     `hybrisfs.merge.rules`
+``k``   `PACK`        pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
+``w``   `REWRITTEN`   pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
+``g``   `ASSIGNMENT`  node (16), area (4)          `hybrisfs.members.areas`              all say the same
+``m``   `MEMBER`      device (16)                  `hybrisfs.members.members`            the highest stamp
+``i``   `ADMISSION`   device (16), author (16)     `hybrisfs.members.admission`          the lowest clock
+``x``   `VOTE`        accused (16), voter (16)     `hybrisfs.members.removal`            the newest
+``o``   `ROLE`        device (16), serial (8)      `hybrisfs.members.roles`              that of least rights
+``f``   `EVIDENCE`    device (16), misdeed (u8)    `hybrisfs.members.evidence`           the lowest stamp
+``d``   `PROPOSAL`    device (16)                  `hybrisfs.registers.ballots`          each
+``v``   `BALLOT`      device (16)                  `hybrisfs.registers.ballots`          what all say
 ``q``   `SIGNED_KIT`  kit (16)                     `hybrisfs.recovery.record`          the highest stamp
 ``y``   `KIT`         kit (16)                     `hybrisfs.recovery.record`          the highest stamp
-``e``   `EPOCH`       epoch (4)                    `hybrisfs.merge.epochs`             each
+``e``   `EPOCH`       epoch (4)                    `hybrisfs.members.epochs`             each
 ``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_set`          the highest stamp
 ``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_set`          the highest stamp
 ======  ============  ===========================  ==================================  =======================
@@ -95,7 +95,7 @@ class Trait(Flag):
     ELSEWHERE = auto()
     """Kept in tables of its own instead of in `register`."""
     SAID = auto()
-    """Each value that a member signs is noted in the table `said` (`hybrisfs.merge.minutes`)."""
+    """Each value that a member signs is noted in the table `said` (`hybrisfs.members.minutes`)."""
     SAID_ONCE = auto()
     """There a branch says each thing once: to say it again changes nothing."""
     KIN = auto()

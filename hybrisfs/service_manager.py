@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import DaemonError, HybrisError
+from hybrisfs.files import sync_directory
 from hybrisfs.home import Home, user_units
-from hybrisfs.store.files import sync_directory
 from hybrisfs.units import SERVICE, SOCKET, enabled_link, installed_text, packaged, unit_texts
 from hybrisfs.wire import Message
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.errors import disk_trouble
-from hybrisfs.pipeline.signals import Pause, Signals
+from hybrisfs.signals import Pause, Signals
 
 __all__ = ["LastError", "Stage", "start_stages"]
 

@@ -11,7 +11,7 @@ name. So whoever is about to put a head on a cloud keeps two rules:
     than all.
 
 What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
-through the newest segment, all else as it is relayed (`hybrisfs.pipeline.relay`), our own other branches
+through the newest segment, all else as it is relayed (`hybrisfs.write.relay`), our own other branches
 included. So at any time our head on a correct cloud leads to all that any head of ours before it on that
 cloud led to, by induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost
 or set back, too. Nothing need be fetched before; a segment that is away keeps nobody waiting.

@@ -25,32 +25,50 @@ ONLY = {
     "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
     "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
-    "hybrisfs.state": (
-        "hybrisfs.state",
-        "hybrisfs.store",
-        "hybrisfs.topic",
-        "hybrisfs.filesystem.groups",
-        "hybrisfs.filesystem.registers",
-        "sync",
-    ),
 }
 
 # Package: what it must not import.
 NEVER = dict.fromkeys(
-    ("hybrisfs.filesystem", "hybrisfs.store"),
-    ("hybrisfs.fuse", "hybrisfs.mount", "hybrisfs.dispersal.engine", "hybrisfs.daemon", "backends"),
+    ("hybrisfs.members", "hybrisfs.merge", "hybrisfs.registers", "hybrisfs.state", "hybrisfs.tree"),
+    ("hybrisfs.fuse", "hybrisfs.dispersal", "backends"),
+)
+
+# The packages and modules of `hybrisfs`, from the bottom up: each imports what is in rows above it only.
+LAYERS = (
+    ("core_dumps", "environment", "errors", "fuse", "garbage", "kinds", "parallel", "shown", "topic", "wire"),
+    ("api", "dispersal", "files", "peers", "registers", "signals"),
+    ("exposition", "history", "home", "keys", "prices", "stage", "state", "verdict"),
+    ("events", "keyring", "recovery", "systemd", "tree", "units"),
+    ("members", "service_manager"),
+    ("merge",),
+    ("checkpoint", "mirror", "receive", "write"),
+    ("read",),
+    ("versions",),
+    ("mount", "settings"),
+    ("kv", "pairing", "sharing", "stores"),
+    ("parts",),
+    ("admit", "gc"),
+    ("clouds",),
+    ("verify",),
+    ("volume",),
+    ("daemon",),
+    ("doctor", "launch"),
+    ("client",),
 )
 
 # Packages that take clocks, random bytes and syncs of the disk from the `Environment` that they are given.
 GIVEN_THEIR_ENVIRONMENT = (
     "hybrisfs.checkpoint",
-    "hybrisfs.discard",
-    "hybrisfs.filesystem",
+    "hybrisfs.gc",
+    "hybrisfs.members",
     "hybrisfs.merge",
-    "hybrisfs.pipeline",
+    "hybrisfs.read",
+    "hybrisfs.receive",
+    "hybrisfs.registers",
     "hybrisfs.state",
-    "hybrisfs.store",
+    "hybrisfs.tree",
     "hybrisfs.versions",
+    "hybrisfs.write",
 )
 OF_THE_SYSTEM = re.compile(
     r"time\.(time|monotonic|perf_counter|sleep)(_ns)?|os\.(urandom|fsync|fdatasync|getrandom)|(random|secrets)\.\w+"
@@ -106,6 +124,24 @@ def test_imports_nothing_that_it_must_not(package: str) -> None:
         for module in modules(package)
         for name in imports(module.read_text(), name_of(module))
         if within(name, NEVER[package])
+    ]
+    assert wrong == []
+
+
+def below(name: str) -> str:
+    """The package or module of `hybrisfs` to which a dotted name leads; empty for another one."""
+    return name.split(".")[1] if name.startswith("hybrisfs.") else ""
+
+
+def test_every_layer_imports_lower_ones_only() -> None:
+    levels = {name: level for level, row in enumerate(LAYERS) for name in row}
+    places = {module: below(name_of(module)) for module in modules("hybrisfs")}
+    assert set(places.values()) == {"", *levels}
+    wrong = [
+        f"{name_of(module)} imports {name}"
+        for module, own in places.items()
+        for name in imports(module.read_text(), name_of(module))
+        if (other := below(name)) in levels and other != own and levels[own] <= levels[other]
     ]
     assert wrong == []
 
@@ -246,7 +282,7 @@ NAMES_CHUNKS = re.compile(
     r"\b(?:FROM|INTO|UPDATE|JOIN|TABLE|ON|EXISTS)\s+(?:chunk|spare|condemned)\b"
     r"|^(?:chunk|spare)(?:$|(?: [a-z])? (?:CROSS|GROUP|JOIN|LEFT|ON|ORDER|WHERE)\b)"
 )
-OWNS_CHUNKS = ("hybrisfs.state", "hybrisfs.store.schema", "hybrisfs.store.migration")
+OWNS_CHUNKS = ("hybrisfs.state", "hybrisfs.state.schema", "hybrisfs.state.migration")
 # Parts of such SQL.
 FRAGMENTS = ("CHUNK_COLUMNS", "EVICTABLE", "IS_SHOWN", "ONLY_HERE", "ON_CLOUDS")
 

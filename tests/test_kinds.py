@@ -8,8 +8,19 @@ from collections.abc import Callable
 import pytest
 
 from hybrisfs import kinds
-from hybrisfs.discard.records import ballot_key, proposal_key
-from hybrisfs.filesystem.registers import (
+from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, REDUNDANCY, ROLE, VOTE, Kind, Trait, having, sql_node
+from hybrisfs.members.admission import let_in
+from hybrisfs.members.epochs import epoch_key
+from hybrisfs.members.evidence import Misdeed, evidence_key
+from hybrisfs.members.members import member_key
+from hybrisfs.members.removal import vote_key
+from hybrisfs.members.roles import new_role_key
+from hybrisfs.merge.authority import RULES, described
+from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
+from hybrisfs.merge.registers import is_kept
+from hybrisfs.recovery.record import kit_key, signed_kit_key
+from hybrisfs.registers.ballots import ballot_key, proposal_key
+from hybrisfs.registers.tree import (
     assignment_key,
     attr_key,
     content_key,
@@ -17,17 +28,6 @@ from hybrisfs.filesystem.registers import (
     place_key,
     rewritten_key,
 )
-from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, REDUNDANCY, ROLE, VOTE, Kind, Trait, having, sql_node
-from hybrisfs.merge.admission import let_in
-from hybrisfs.merge.authority import RULES, described
-from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
-from hybrisfs.merge.epochs import epoch_key
-from hybrisfs.merge.evidence import Misdeed, evidence_key
-from hybrisfs.merge.members import member_key
-from hybrisfs.merge.registers import is_kept
-from hybrisfs.merge.removal import vote_key
-from hybrisfs.merge.roles import new_role_key
-from hybrisfs.recovery.record import kit_key, signed_kit_key
 from sync import DecodeError
 
 A, B = bytes(range(16)), bytes(range(16, 32))

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.pipeline.signals import Pause, Signals
+from hybrisfs.signals import Pause, Signals
 from hybrisfs.stage import LastError, Stage, start_stages
 
 ROUNDS = 3

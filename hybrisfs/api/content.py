@@ -177,9 +177,9 @@ class Entry(Record):
     modified: float
     """In seconds since the epoch."""
     state: str | None
-    """Where the content of a file is: see `filesystem.residency`."""
+    """Where the content of a file is: see `tree.residency`."""
     pinned: str
-    """Whether it is pinned, and why: see `filesystem.hoard`."""
+    """Whether it is pinned, and why: see `tree.pins`."""
     conflict: str | None
     """The name that it would have, if it has a conflict name."""
 

@@ -16,13 +16,13 @@ from typing import Final, cast
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import PackRecord
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
+from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
 from sync import ZERO_HASH, DecodeError, LimitError, Rename, VersionVector
 from sync.checkpoint import Root
 from sync.log_tree import Placed

@@ -40,10 +40,10 @@ from typing import Final
 
 from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.merge.member_table import MemberTable
-from hybrisfs.store.bodies import BodyStore
-from hybrisfs.store.segment_ends import end_of_segment
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.state.bodies import BodyStore
+from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, VersionVector, parse_segment_name, segment_name
 
 __all__ = ["Compactor"]

@@ -19,11 +19,11 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
-from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, Head, LimitError, Members
 from sync.checkpoint import Root
 from sync.skeleton import Bone

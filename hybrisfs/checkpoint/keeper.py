@@ -20,10 +20,10 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
 from sync import (
     Buffer,
     CheckpointId,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybrisfs.checkpoint.snapshot import HEADER, PACKS, REGISTERS, SKELETON, Header, decode_header
-from hybrisfs.filesystem.registers import PackedChunk
+from hybrisfs.registers.tree import PackedChunk
 from sync import MAX_KEY, MAX_VALUE, DecodeError, Reader
 from sync.skeleton import Bone, SkeletonReader
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.store.files import sync_directory
+from hybrisfs.files import sync_directory
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
 

@@ -10,7 +10,7 @@ from hybrisfs.checkpoint.deposit import Depositor, parts_of
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
-from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.tree.filesystem import FileSystem
 from sync import Buffer
 from sync.checkpoint import Root
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.checkpoint.shelf import Shelved
-from hybrisfs.store.database import Database
+from hybrisfs.state.database import Database
 from sync import VersionVector
 from sync.checkpoint import Slice
 

@@ -6,6 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from backends.credentials import CredentialStore
+from hybrisfs.admit.create import create_volume
+from hybrisfs.admit.invitation import Joining
+from hybrisfs.admit.rebuild import rebuild_volume
+from hybrisfs.admit.recover import recover_volume
 from hybrisfs.api.places import SecretsOfPlace, TriedPlace
 from hybrisfs.api.recovery import Recovered
 from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
@@ -13,14 +17,10 @@ from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue
-from hybrisfs.volume.cloud_login import describe_secrets, log_in, try_place
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import create_volume
-from hybrisfs.volume.own_places import OwnPlaces
-from hybrisfs.volume.pairing import Joining
-from hybrisfs.volume.rebuild import rebuild_volume
-from hybrisfs.volume.recover import recover_volume
-from hybrisfs.volume.sharing import default_device_name
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.sharing import default_device_name
+from hybrisfs.stores.login import describe_secrets, log_in, try_place
+from hybrisfs.stores.own_places import OwnPlaces
 from hybrisfs.volume.volume import Volume as LocalVolume
 
 __all__ = ["LocalVolumes"]

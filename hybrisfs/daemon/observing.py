@@ -27,8 +27,8 @@ from hybrisfs.events.event import Event
 from hybrisfs.events.notices import NoticeBoard
 from hybrisfs.events.record import EventRecord
 from hybrisfs.events.summary import summary
+from hybrisfs.files import replace_file
 from hybrisfs.home import Home
-from hybrisfs.store.files import replace_file
 
 __all__ = ["Observing"]
 

@@ -69,7 +69,7 @@ from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
-from hybrisfs.volume.config import MOST_HOURS, STALE_READS
+from hybrisfs.settings.config import MOST_HOURS, STALE_READS
 from hybrisfs.wire import Message
 
 __all__ = ["Daemon"]

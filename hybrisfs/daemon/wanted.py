@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.store.files import replace_file
+from hybrisfs.files import replace_file
 
 __all__ = ["WantedMount", "WantedMounts"]
 

@@ -2,7 +2,7 @@
 PASIS 4.3): what somebody deleted or overwrote can be read where the cloud keeps it.
 
 Nothing of this is asked for while the present objects are right. It changes nothing of what is believed: an
-older version is verified like any answer, and heads are never read this way (`volume.others_log`).
+older version is verified like any answer, and heads are never read this way (`clouds.others_log`).
 That a cloud does not tell, or may not be asked, is held against nobody.
 """
 

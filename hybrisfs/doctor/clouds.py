@@ -13,9 +13,9 @@ from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.doctor.clock import clock
 from hybrisfs.doctor.finding import Finding, bad, ok, warn
 from hybrisfs.doctor.patience import side_by_side
-from hybrisfs.volume.config import CloudConfig, VolumeConfig
-from hybrisfs.volume.marker import MARKER_NAME, belongs_to_another
-from hybrisfs.volume.own_places import ANY_HOME, OwnPlaces
+from hybrisfs.settings.config import CloudConfig, VolumeConfig
+from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another
+from hybrisfs.stores.own_places import ANY_HOME, OwnPlaces
 
 __all__ = ["examine_clouds"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.credentials import CredentialStore
+from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.daemon.only_one import answers
 from hybrisfs.daemon.wanted import WantedMounts
 from hybrisfs.doctor.clouds import examine_clouds
@@ -21,11 +22,10 @@ from hybrisfs.doctor.mounts import examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.merge.role_table import Roles
-from hybrisfs.merge.roles import Role
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
-from hybrisfs.volume.own_places import OwnPlaces
+from hybrisfs.members.role_table import Roles
+from hybrisfs.members.roles import Role
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.stores.own_places import OwnPlaces
 from sync import DecodeError
 
 __all__ = ["examine", "examine_roles"]

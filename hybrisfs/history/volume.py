@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.dispersal.traffic import Counters
+from hybrisfs.files import replace_file
 from hybrisfs.history.cloud import CloudHistory
-from hybrisfs.store.files import replace_file
 
 __all__ = ["FILE", "VolumeHistory"]
 

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.merge.resolver import Resolver
+from hybrisfs.registers.node_id import ROOT_ID
 
 __all__ = ["Agenda"]
 

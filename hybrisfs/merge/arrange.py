@@ -10,10 +10,6 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import attr_key, place_key, slot_of
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.names import (
@@ -30,8 +26,12 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Row, Rows
 from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, Contender, copy_id, is_crowd, judge
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import attr_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["Arranger"]
 

@@ -13,19 +13,6 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import FIRST_OF_KINDS, kind_of
-from hybrisfs.filesystem.registers import (
-    Attr,
-    Place,
-    attr_key,
-    content_key,
-    is_of_tree,
-    place_key,
-    slot_of,
-)
-from hybrisfs.filesystem.unseen import NameChange
 from hybrisfs.kinds import (
     ASSIGNMENT,
     ATTRIBUTES,
@@ -42,12 +29,13 @@ from hybrisfs.kinds import (
     Trait,
     having,
 )
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.minutes import End
+from hybrisfs.members.roles import Role
 from hybrisfs.merge.authority import is_assigning, permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.member_table import MemberTable
-from hybrisfs.merge.minutes import End
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
@@ -55,16 +43,28 @@ from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.roles import Role
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
+from hybrisfs.registers.node_id import FIRST_OF_KINDS, kind_of
+from hybrisfs.registers.tree import (
+    Attr,
+    Place,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+    slot_of,
+)
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.unseen import NameChange
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]

@@ -10,13 +10,13 @@ when it is removed. What depends on other accepted updates is decided where thes
 ====================  ================================================================================
 what                  where
 ====================  ================================================================================
-the end of a pack     `hybrisfs.merge.minutes`: every member had agreed
+the end of a pack     `hybrisfs.members.minutes`: every member had agreed
 claims about chunks   `hybrisfs.state.chunk_places`: evidence, which unpins nothing that only this device has
-who is a member       `hybrisfs.merge.members`; how many are: `hybrisfs.merge.roster`; what becomes of
-                      those about whom others vote: `hybrisfs.merge.removal`
-the keys of an epoch  `hybrisfs.volume.epochs`: fit to seal with, or not
-what a reader or a    `permitted`: that it was one by then tells the log (`hybrisfs.merge.roles`), and in
-contributor writes    which folders (`hybrisfs.merge.areas`)
+who is a member       `hybrisfs.members.members`; how many are: `hybrisfs.members.roster`; what becomes of
+                      those about whom others vote: `hybrisfs.members.removal`
+the keys of an epoch  `hybrisfs.sharing.epochs`: fit to seal with, or not
+what a reader or a    `permitted`: that it was one by then tells the log (`hybrisfs.members.roles`), and in
+contributor writes    which folders (`hybrisfs.members.areas`)
 ====================  ================================================================================
 
 A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
@@ -26,7 +26,7 @@ and it says where its packs are: the column `by_contributors`. It ends and rewri
 of a pack of which another device tells is passed over (`hybrisfs.merge.packs`). What breaks these rules alone
 convicts nobody, as it takes the log to see it.
 
-**The kind of a node never changes.** The id of a node says what it is (`hybrisfs.filesystem.node_id`), so
+**The kind of a node never changes.** The id of a node says what it is (`hybrisfs.registers.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
 that earlier versions made do not tell: attributes of such a node count when they are of the kind of those
 before them (`hybrisfs.merge.arrivals`). A device that forks can make one node with such an id twice, as two
@@ -40,19 +40,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import ROOT_ID, kind_of
-from hybrisfs.filesystem.registers import (
-    PLAIN_TAIL,
-    Attr,
-    Content,
-    PackRecord,
-    Place,
-    Rewritten,
-    is_of_tree,
-    is_one_chunk,
-    is_plain_place,
-    plain_owner,
-)
 from hybrisfs.kinds import (
     ADMISSION,
     ASSIGNMENT,
@@ -76,16 +63,29 @@ from hybrisfs.kinds import (
     VOTE,
     Kind,
 )
-from hybrisfs.merge.admission import check_admission
-from hybrisfs.merge.areas import NOWHERE, Grounds, check_assignment
+from hybrisfs.members.admission import check_admission
+from hybrisfs.members.areas import NOWHERE, Grounds, check_assignment
+from hybrisfs.members.epochs import check_grant
+from hybrisfs.members.evidence import decode_evidence
+from hybrisfs.members.lineage import VectorOf
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import decode_vote
+from hybrisfs.members.role_table import Roles
+from hybrisfs.members.roles import Role, RoleRecord, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
-from hybrisfs.merge.epochs import check_grant
-from hybrisfs.merge.evidence import decode_evidence
-from hybrisfs.merge.lineage import VectorOf
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import decode_vote
-from hybrisfs.merge.role_table import Roles
-from hybrisfs.merge.roles import Role, RoleRecord, whose_role
+from hybrisfs.registers.node_id import ROOT_ID, kind_of
+from hybrisfs.registers.tree import (
+    PLAIN_TAIL,
+    Attr,
+    Content,
+    PackRecord,
+    Place,
+    Rewritten,
+    is_of_tree,
+    is_one_chunk,
+    is_plain_place,
+    plain_owner,
+)
 from sync import DEVICE_ID_SIZE, DecodeError, SignedUpdate, VersionVector, Write
 
 __all__ = [

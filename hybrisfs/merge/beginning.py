@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.names import Author, number_names
 from hybrisfs.merge.rows import is_taken
+from hybrisfs.registers.tree import attr_key, content_key, place_key
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["begin_anew", "begin_beside"]
 

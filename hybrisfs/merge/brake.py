@@ -4,7 +4,7 @@ What it comes of may be a slip, a sick program or a thief. `hybrisfs.merge.losse
 this device's view, by whatever register, and keeps it there until somebody here decides; this is the
 arithmetic. One device has taken too much away, more than `FEW` in any case, when one of these holds:
 
-* What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.store.moments`), is more than the
+* What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.state.moments`), is more than the
   *share* of the names that were shown. So a week that arrives at once is a week.
 * What arrived of it here within `WINDOW`, whatever its dates, is more than `MOST` of them. A liar may date
   one deletion as many small ones: of a moment it is certain only that it is no sooner than those of the
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.registers import place_key
 from hybrisfs.kinds import NODE, PLACE
+from hybrisfs.registers.tree import place_key
 
 __all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verdict"]
 

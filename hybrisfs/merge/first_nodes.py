@@ -18,17 +18,17 @@ from itertools import groupby
 from stat import S_ISDIR
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Place, beginning_of, removed_place
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, KINDS, NODE, PLACE, Trait, sql_node
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import PLACES, Registers
 from hybrisfs.merge.rows import Change
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Place, beginning_of, removed_place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 
 __all__ = ["build_view"]

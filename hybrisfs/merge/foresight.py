@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Place, is_of_tree
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.rows import Change
+from hybrisfs.registers.tree import Place, is_of_tree
+from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Write
 
 __all__ = ["foreseen"]

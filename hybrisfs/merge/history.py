@@ -1,7 +1,7 @@
 """What registers of the tree held once: noted when an update supersedes it, in the same transaction.
 
 A value is true from the moment of the update that wrote it until that of the first update which supersedes it
-(`hybrisfs.store.moments`). Both follow from the accepted updates alone: devices that have accepted the same
+(`hybrisfs.state.moments`). Both follow from the accepted updates alone: devices that have accepted the same
 ones note the same, in whatever order and batches these came. What is overwritten before it is signed is no
 version: nobody else ever hears of it.
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.registers import removed_place
 from hybrisfs.kinds import PLACE, Trait, having
+from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.bulk import insert_many
-from hybrisfs.store.database import Database
+from hybrisfs.state.bulk import insert_many
+from hybrisfs.state.database import Database
 from sync import Rename
 
 __all__ = ["Ended", "History", "is_removal"]

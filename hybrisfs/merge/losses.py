@@ -35,10 +35,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import made_at
-from hybrisfs.filesystem.registers import (
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
+from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
+from hybrisfs.merge.registers import PLACES, Registers, after
+from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
+from hybrisfs.registers.node_id import made_at
+from hybrisfs.registers.tree import (
     Content,
     Place,
     attr_key,
@@ -49,13 +52,10 @@ from hybrisfs.filesystem.registers import (
     removed_place,
     slot_of,
 )
-from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
-from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
-from hybrisfs.merge.registers import PLACES, Registers, after
-from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
 from hybrisfs.registers.values import Value
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 from sync import DecodeError, Rename, SignedHeader, Write
 
 __all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "LossLimits", "Losses"]

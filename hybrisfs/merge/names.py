@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0
 
-from hybrisfs.filesystem.registers import MAX_NAME
+from hybrisfs.registers.tree import MAX_NAME
 from sync.hashing import digest
 
 __all__ = [

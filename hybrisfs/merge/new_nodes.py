@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import NodeRow
-from hybrisfs.filesystem.registers import Attr, Place
 from hybrisfs.merge.registers import Registers
+from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.bulk import insert_many
+from hybrisfs.state.bulk import insert_many
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import NodeRow
 
 __all__ = ["NewNode", "NewNodes"]
 

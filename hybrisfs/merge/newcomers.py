@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from stat import S_ISDIR
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, attr_key, beginning, content_key, place_key
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import decode_place
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, attr_key, beginning, content_key, place_key
 from hybrisfs.registers.values import Value
-from hybrisfs.store.bulk import select_many
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.bulk import select_many
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 
 __all__ = ["Newcomers"]

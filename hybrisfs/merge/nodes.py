@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import STALE, Displaced, Inode
-from hybrisfs.filesystem.registers import Attr, attr_key, place_key
+from hybrisfs.registers.tree import Attr, attr_key, place_key
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import STALE, Displaced, Inode
 
 __all__ = ["Nodes"]
 

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import PackRecord, Rewritten, pack_key
+from hybrisfs.registers.tree import PackRecord, Rewritten, pack_key
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.bulk import select_many, select_with
+from hybrisfs.state.bulk import select_many, select_with
+from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError
 
 __all__ = ["Packs", "Placement"]

@@ -10,10 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.arrange import Arranger
 from hybrisfs.merge.names import Author
@@ -23,7 +19,11 @@ from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rows import Aspect, Change, Rows
 from hybrisfs.merge.rules import copy_id
 from hybrisfs.merge.unsigned import UnsignedView
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["Change", "Refresh", "RefreshLimits"]
 

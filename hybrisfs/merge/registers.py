@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.filesystem.registers import is_of_tree, place_key, removed_place, slot_of
 from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, ROLE, Kind, Trait, having, sql_node
+from hybrisfs.members.minutes import Minutes
+from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.history import Ended, History, is_removal
-from hybrisfs.merge.minutes import Minutes
-from hybrisfs.merge.role_table import Roles
 from hybrisfs.merge.supersession import Supersession, Written
+from hybrisfs.registers.tree import is_of_tree, place_key, removed_place, slot_of
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.store.bulk import insert_many, select_many, select_with
-from hybrisfs.store.database import Database
+from hybrisfs.state.bulk import insert_many, select_many, select_with
+from hybrisfs.state.database import Database
 from sync import Rename, VersionVector
 
 __all__ = ["PLACES", "Merged", "Registers", "after", "is_kept"]

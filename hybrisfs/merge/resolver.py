@@ -10,8 +10,6 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.rules import (
     Contender,
@@ -23,6 +21,8 @@ from hybrisfs.merge.rules import (
     standing_attr,
     standing_place,
 )
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
 
 __all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Unsigned"]

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Displaced, Inode
-from hybrisfs.filesystem.names import INSERT_PLACE
-from hybrisfs.filesystem.registers import place_key
 from hybrisfs.merge.names import is_conflict_name, is_kept
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES
-from hybrisfs.store.database import Database
+from hybrisfs.registers.tree import place_key
+from hybrisfs.state.database import Database
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Displaced, Inode
+from hybrisfs.tree.names import INSERT_PLACE
 
 __all__ = ["Aspect", "Change", "Row", "Rows", "is_crowded", "is_taken"]
 

@@ -43,10 +43,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Place, slot_of
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Place, slot_of
 from hybrisfs.registers.values import Stamp, Value
 from sync.codec import DecodeError, Writer
 from sync.hashing import digest

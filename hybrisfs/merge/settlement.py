@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode, Intent
-from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.rows import Change
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.registers.tree import content_key, place_key
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode, Intent
 
 __all__ = ["Settlement"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.registers import Place
 from hybrisfs.kinds import PLACE
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.minutes import End
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.authority import may_write
-from hybrisfs.merge.member_table import MemberTable
-from hybrisfs.merge.minutes import End
 from hybrisfs.merge.registers import Registers, is_kept
-from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.roles import Rights, Role
 from hybrisfs.merge.rules import standing_place
+from hybrisfs.registers.tree import Place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.updates import UpdateLog
+from hybrisfs.state.updates import UpdateLog
 from sync import Write
 
 __all__ = ["Signer", "is_limited", "only_reads"]

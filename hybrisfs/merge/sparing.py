@@ -1,4 +1,4 @@
-"""What programs do to files that other devices have changed under their eyes (`filesystem.unseen`).
+"""What programs do to files that other devices have changed under their eyes (`tree.unseen`).
 
 It is done to what the program could know, as it would have been had the program come first: the two changes
 are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.names import RENAME_EXCHANGE
-from hybrisfs.filesystem.registers import content_key, place_key
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change, is_crowded, is_taken
 from hybrisfs.merge.rules import copy_id, standing_place, winner
+from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.names import RENAME_EXCHANGE
 
 __all__ = ["Sparing"]
 

@@ -26,9 +26,9 @@ from typing import Any, Final, Protocol
 
 from blake3 import blake3
 
-from hybrisfs.filesystem.node_id import ROOT_ID
 from hybrisfs.kinds import ATTRIBUTES, KINDS, NODE, PLACE, Kind, Trait
 from hybrisfs.merge.rules import decode_place
+from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.values import Stamp, Value
 from sync.codec import Writer
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hybrisfs.filesystem.registers import removed_place
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.history import Ended
+from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector, Write
 

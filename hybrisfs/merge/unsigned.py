@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.kinds import NODE, PLACE
+from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 

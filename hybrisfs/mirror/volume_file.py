@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.mirror.content import WINDOW, ContentHash, is_zero
 from hybrisfs.mirror.model import ChangedError, Seen, own_bits
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 from sync.codec import Buffer
 
 __all__ = ["Reader", "VolumeFile"]

@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.names import RENAME_NOREPLACE
 from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
@@ -35,8 +32,11 @@ from hybrisfs.mirror.model import (
 )
 from hybrisfs.mirror.volume_file import Reader, VolumeFile
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.store.journal import JournalFullError
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.names import RENAME_NOREPLACE
 from sync.codec import Buffer
 
 __all__ = ["VolumeSide", "Waiting"]

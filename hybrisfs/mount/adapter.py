@@ -18,10 +18,6 @@ from typing import Final, TypeVar
 
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import NOTHING, STALE, Inode
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, statvfs_of
@@ -29,12 +25,16 @@ from hybrisfs.mount.directories import KnownDirectories, Listings, list_entries,
 from hybrisfs.mount.echo import ECHO_FH, Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.mount.xattrs import ExtendedAttributes
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.pipeline.freshness import Freshness, only_writes
-from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.store.journal import JournalFullError
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.freshness import Freshness, only_writes
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import NOTHING, STALE, Inode
+from hybrisfs.tree.residency import Residency
+from hybrisfs.write.commit import Committer
 from sync.codec import Buffer
 
 __all__ = ["Adapter"]
@@ -59,7 +59,7 @@ class Adapter(fuse.Operations):
         fs: FileSystem,
         committer: Committer,
         fetcher: Fetcher,
-        room: RoomMaker,
+        room: Evictor,
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,

@@ -7,10 +7,10 @@ import os
 from typing import Final
 
 from hybrisfs import fuse
-from hybrisfs.filesystem.content import BLOCK
-from hybrisfs.filesystem.filesystem import FileSystem, Space
-from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.fuse import Attributes, StatVfs
+from hybrisfs.tree.content import BLOCK
+from hybrisfs.tree.filesystem import FileSystem, Space
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["FOREVER", "attributes_of", "change_attributes", "sized", "statvfs_of"]
 

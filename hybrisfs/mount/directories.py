@@ -11,10 +11,10 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
 from hybrisfs.fuse import Entry, Listing, ListingPlus
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 
 __all__ = ["KnownDirectories", "Listings", "list_entries", "list_names"]
 

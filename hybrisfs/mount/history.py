@@ -14,23 +14,23 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs import fuse
-from hybrisfs.filesystem.content import BLOCK
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.names import failure
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.freshness import Freshness
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import BLOCK
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.names import failure
+from hybrisfs.tree.residency import Residency
 from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past, PastBrowser
 from hybrisfs.versions.contents import size_of
+from hybrisfs.write.commit import Committer
 
 __all__ = ["HistoryAdapter"]
 
@@ -47,7 +47,7 @@ class HistoryAdapter(Adapter):
         fs: FileSystem,
         committer: Committer,
         fetcher: Fetcher,
-        room: RoomMaker,
+        room: Evictor,
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,

@@ -11,19 +11,19 @@ from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.mount.unmounting import unmount
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.pipeline.freshness import Freshness
-from hybrisfs.pipeline.room import RoomMaker
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.freshness import Freshness
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.residency import Residency
 from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.write.commit import Committer
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
 
@@ -48,7 +48,7 @@ class MountPoint:
         fs: FileSystem,
         committer: Committer,
         fetcher: Fetcher,
-        room: RoomMaker,
+        room: Evictor,
         residency: Residency,
         no_fetch: NoFetchPrograms,
         freshness: Freshness,

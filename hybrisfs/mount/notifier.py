@@ -22,13 +22,13 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from hybrisfs import fuse
-from hybrisfs.filesystem.filesystem import FileSystem
 from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
 from hybrisfs.mount.pages import Pages
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Notifier"]
 

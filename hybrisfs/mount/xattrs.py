@@ -7,13 +7,13 @@ control list cannot make set-group-id programs of groups that he is not in.
 
 from __future__ import annotations
 
-from hybrisfs.filesystem import acl
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.fuse import Request
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.callers import is_in_group
+from hybrisfs.tree import acl
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.residency import Residency
 
 __all__ = ["ExtendedAttributes"]
 

@@ -5,7 +5,7 @@
     reveal     ephemeral 32 (X25519), and sealed once more (see `protocol`):
                    opening 32 (random), device 32 (Ed25519), its name,
                    signature 64 by that device
-    grant      volume 16, volume's name, dedup 32, epochs (`hybrisfs.merge.epochs`, the first among them),
+    grant      volume 16, volume's name, dedup 32, epochs (`hybrisfs.members.epochs`, the first among them),
                f varint, k varint,
                clouds: varint, each number u8, name, url, u8: 1 when credentials follow, as a blob
                members: varint, each 32 (Ed25519)
@@ -27,8 +27,8 @@ from typing import Final
 from hybrisfs.errors import UsageError
 from hybrisfs.home import check_volume_name
 from hybrisfs.keys import SharedKeys
-from hybrisfs.merge.epochs import read_epochs, write_epochs
-from hybrisfs.volume.config import MAX_CLOUD_NUMBER, MAX_CLOUDS, choose_redundancy
+from hybrisfs.members.epochs import read_epochs, write_epochs
+from hybrisfs.settings.config import MAX_CLOUD_NUMBER, MAX_CLOUDS, choose_redundancy
 from sync.codec import DecodeError, Reader, Writer
 from sync.identity import PUBLIC_KEY_SIZE
 from sync.seal import FIRST_EPOCH
@@ -75,7 +75,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class GrantedCloud:
-    """A cloud of the volume, as in `hybrisfs.volume.config.CloudConfig`."""
+    """A cloud of the volume, as in `hybrisfs.settings.config.CloudConfig`."""
 
     number: int
     name: str

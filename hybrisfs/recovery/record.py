@@ -13,7 +13,7 @@ before the year 5000, voucher (32), the sealed key (`hybrisfs.recovery.sealed_ke
 
 The kit's id is the device id of its reserve. A signed kit says by itself that it is one: nobody but its maker
 writes the register, which never ends. So no member takes a kit away by overwriting anything; a kit is worth
-nothing when its reserve was removed, as any member is (`hybrisfs.merge.removal`). The register of earlier
+nothing when its reserve was removed, as any member is (`hybrisfs.members.removal`). The register of earlier
 versions any member could overwrite, or end together with the removal.
 """
 

@@ -40,7 +40,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from hybrisfs.store.database import Database
+from hybrisfs.state.database import Database
 
 __all__ = [
     "CHUNK_COLUMNS",

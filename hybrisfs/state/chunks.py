@@ -16,7 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
-from hybrisfs.filesystem.groups import in_groups
+from hybrisfs.registers.groups import in_groups
+from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_places import ChunkPlaces
 from hybrisfs.state.chunk_states import (
     CHUNK_COLUMNS,
@@ -31,10 +32,9 @@ from hybrisfs.state.chunk_states import (
     ForbiddenMoveError,
     state_of,
 )
+from hybrisfs.state.database import Database
 from hybrisfs.state.file_chunks import chunk_named
-from hybrisfs.store.bulk import insert_many, select_many, select_with
-from hybrisfs.store.database import Database
-from hybrisfs.store.journal import Journal
+from hybrisfs.state.journal import Journal
 from hybrisfs.topic import Topic
 from sync.codec import Buffer
 

@@ -1,6 +1,6 @@
 """Packs that may be discarded soon: nothing new relies on them, and what asks for one of them is noticed.
 
-Between its promise not to use a pack again and the end of that pack (`hybrisfs.discard`), a device must
+Between its promise not to use a pack again and the end of that pack (`hybrisfs.gc`), a device must
 know whether anything of its own has come to need it, however briefly. So all that names chunks is noted here:
 by the view when it shows them, and by the registers when an update of any device writes a content.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from hybrisfs.filesystem.registers import Content
+from hybrisfs.registers.tree import Content
 from hybrisfs.state.chunk_states import Reader
-from hybrisfs.store.database import Database
+from hybrisfs.state.database import Database
 from sync.codec import DecodeError
 
 __all__ = ["Condemned", "is_condemned"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from hybrisfs.state.bulk import select_many
 from hybrisfs.state.chunk_states import ONLY_HERE, Reader
-from hybrisfs.store.bulk import select_many
-from hybrisfs.store.database import Database
-from hybrisfs.store.journal import Journal
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
 
 __all__ = [
     "PendingRow",

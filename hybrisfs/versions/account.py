@@ -12,10 +12,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.kinds import PLACE
 from hybrisfs.merge.rules import decode_place, standing_attr
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.versions.catalog import Catalog, Stay
 from hybrisfs.versions.contents import size_of

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.names import failure
-from hybrisfs.filesystem.registers import Attr
-from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.registers.tree import Attr
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.names import failure
 from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.filesystem.registers import MAX_NAME, Attr
 from hybrisfs.merge.names import shortened
+from hybrisfs.registers.tree import MAX_NAME, Attr
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.tree import PastNode, PastTree

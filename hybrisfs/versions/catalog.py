@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.names import is_conflict_name
 from hybrisfs.merge.registers import PLACES
 from hybrisfs.merge.rules import decode_place, standing_attr
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Callable
 
 from hybrisfs.kinds import CONTENT
+from hybrisfs.state.database import Database
 from hybrisfs.state.file_chunks import is_at_hand, is_known
-from hybrisfs.store.database import Database
 from hybrisfs.versions.needs import chunks_of_page, named_chunks
 
 __all__ = ["forget_lost", "is_readable"]

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from hybrisfs.filesystem.registers import Content, decode_runs
 from hybrisfs.kinds import CONTENT
+from hybrisfs.registers.tree import Content, decode_runs
 from sync.codec import DecodeError
 
 __all__ = ["KEPT_CONTENTS", "chunks_of_page", "gather_kept", "named_chunks"]

@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.filesystem.registers import Attr, Place
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.registers import PLACES
+from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import attr_key, content_key
 from hybrisfs.kinds import CONTENT
+from hybrisfs.registers.tree import attr_key, content_key
 from hybrisfs.state.file_chunks import bytes_of_versions_alone
+from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import DAY_NS, Ladder
 from hybrisfs.versions.needs import gather_kept

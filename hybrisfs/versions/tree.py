@@ -11,11 +11,11 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Contender, Entry, copy_id, entries
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 
 __all__ = ["PastNode", "PastTree", "as_one"]

@@ -10,12 +10,12 @@ from typing import Final
 
 from hybrisfs.api.content import Entry
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.residency import Residency
-from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.shown import shown
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.residency import Residency
 
 __all__ = ["Browsing"]
 

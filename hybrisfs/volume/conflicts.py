@@ -10,11 +10,11 @@ from typing import Final
 
 from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode, Intent
 from hybrisfs.merge.rows import Change
 from hybrisfs.shown import shown
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode, Intent
 
 __all__ = ["Conflict", "Conflicts"]
 

@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from hybrisfs.dispersal.errors import DispersalError
-from hybrisfs.pipeline.ship import Shipper
+from hybrisfs.write.ship import Shipper
 
 __all__ = ["say_goodbye"]
 

@@ -19,7 +19,7 @@ import msgspec
 
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.inodes import Inode
+from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.merge.rows import Change
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.folder import Folder
@@ -28,11 +28,11 @@ from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import Worker
+from hybrisfs.parts import Ground, Reading
+from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.store.files import make_directory, sync_directory
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.parts import Ground, Reading
-from hybrisfs.volume.sharing import Sharing
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.inodes import Inode
 from sync.codec import Buffer
 
 __all__ = ["Mirrors"]

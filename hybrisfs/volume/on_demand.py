@@ -13,16 +13,16 @@ from hybrisfs.api import content as api
 from hybrisfs.api.request import extended
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.hoard import Pinned
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.hoard import SHARE_OF_BUDGET, Hoarder
-from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.pipeline.signals import Signals
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.pin import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.shown import shown
+from hybrisfs.signals import Signals
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.subtree import Measure, Subtree
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.pins import Pinned
+from hybrisfs.write.commit import Committer
 
 __all__ = ["OnDemand"]
 
@@ -41,7 +41,7 @@ class OnDemand:
         fs: FileSystem,
         committer: Committer,
         hoarder: Hoarder,
-        room: RoomMaker,
+        room: Evictor,
         signals: Signals,
         place: Callable[[PurePath], PurePath],
     ) -> None:

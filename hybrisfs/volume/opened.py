@@ -15,79 +15,79 @@ from pathlib import Path
 from typing import Final
 
 from backends.credentials import CredentialStore
+from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
+from hybrisfs.admit.damage import is_damage, naming_damage, rebuild_advice
+from hybrisfs.admit.kits import Kits
 from hybrisfs.api.devices import Accused
-from hybrisfs.discard.pages import Pages
+from hybrisfs.clouds.agreed_clouds import open_engine
+from hybrisfs.clouds.checkpoints import Checkpoints
+from hybrisfs.clouds.checkup import Checkup
+from hybrisfs.clouds.control import CloudControl
+from hybrisfs.clouds.followed_clouds import FollowedClouds
+from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.keeper import CloudKeeper
+from hybrisfs.clouds.maintenance import Maintenance
+from hybrisfs.clouds.others_log import OthersLog
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.recent_puts import RecentPuts
+from hybrisfs.clouds.renew import PackRenewer
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.clouds.value_holdings import ValueHoldings
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.residency import Residency
+from hybrisfs.gc.opening import make_collector
+from hybrisfs.gc.pages import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.opening import KeyValues
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.fetch import Fetcher
-from hybrisfs.pipeline.grants import Grants
-from hybrisfs.pipeline.hoard import Hoarder
-from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.pack import Packer
-from hybrisfs.pipeline.placed import PackMaker
-from hybrisfs.pipeline.publish import Publisher
-from hybrisfs.pipeline.pull import Puller
-from hybrisfs.pipeline.relay import Relayer
-from hybrisfs.pipeline.renew import PackRenewer
-from hybrisfs.pipeline.repair import PackMender
-from hybrisfs.pipeline.room import RoomMaker
-from hybrisfs.pipeline.settle import Settler
-from hybrisfs.pipeline.ship import Shipper
-from hybrisfs.pipeline.signals import IDLE, Signals, Wake
+from hybrisfs.parts import Clouds, Ground, Reading, Writing
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.pin import Hoarder
+from hybrisfs.receive.pull import Puller
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.metered import is_metered
+from hybrisfs.settings.settings import Settings
+from hybrisfs.settings.transfers import Transfers
+from hybrisfs.sharing.peering import Peering
+from hybrisfs.sharing.regaining import Regaining
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.signals import IDLE, Signals, Wake
 from hybrisfs.stage import LastError, Stage, start_stages
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
 from hybrisfs.state.journal_chunks import remove_unnamed_segments
-from hybrisfs.store.database import Database
-from hybrisfs.store.journal import Journal
+from hybrisfs.state.lock import lock_exclusively
+from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.own_places import OwnPlaces
 from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.residency import Residency
+from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.lost import forget_lost
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.volume.agreed_clouds import open_engine
 from hybrisfs.volume.browsing import Browsing
-from hybrisfs.volume.checkpoints import Checkpoints
-from hybrisfs.volume.checkup import Checkup
-from hybrisfs.volume.cloud_control import CloudControl
-from hybrisfs.volume.cloud_keeper import CloudKeeper
-from hybrisfs.volume.config import VolumeConfig
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
-from hybrisfs.volume.damage import is_damage, naming_damage, rebuild_advice
-from hybrisfs.volume.discarding import make_collector
-from hybrisfs.volume.followed_clouds import FollowedClouds
-from hybrisfs.volume.fsck import Fsck
 from hybrisfs.volume.goodbye import say_goodbye
-from hybrisfs.volume.holdings import Holdings
-from hybrisfs.volume.key_values import KeyValues
-from hybrisfs.volume.lock import lock_exclusively
-from hybrisfs.volume.maintenance import Maintenance
-from hybrisfs.volume.marker import MARKER_NAME, marker
-from hybrisfs.volume.metered import is_metered
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.on_demand import OnDemand
-from hybrisfs.volume.others_log import OthersLog
-from hybrisfs.volume.own_places import OwnPlaces
-from hybrisfs.volume.parts import Clouds, Ground, Reading, Writing
-from hybrisfs.volume.peering import Peering
-from hybrisfs.volume.recent_puts import RecentPuts
-from hybrisfs.volume.recovery import Kits
-from hybrisfs.volume.regaining import Regaining
-from hybrisfs.volume.settings import Settings
-from hybrisfs.volume.sharing import Sharing
-from hybrisfs.volume.transfers import Transfers
 from hybrisfs.volume.unreadable import Unreadable
-from hybrisfs.volume.uploads import Uploads
-from hybrisfs.volume.value_holdings import ValueHoldings
 from hybrisfs.volume.versions import Versions
+from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.commit import Committer
+from hybrisfs.write.grants import Grants
+from hybrisfs.write.pack import Packer
+from hybrisfs.write.place import PackMaker
+from hybrisfs.write.publish import Publisher
+from hybrisfs.write.relay import Relayer
+from hybrisfs.write.ship import Shipper
+from hybrisfs.write.uploads import Uploads
 
 __all__ = ["Opened"]
 
@@ -249,7 +249,7 @@ class Opened:
             lambda: signals.held,
             self.engine.upkeep.find_shares,
         )
-        self.room = RoomMaker(fs, self.committer, signals, clouds.can_upload)
+        self.room = Evictor(fs, self.committer, signals, clouds.can_upload)
         self.residency = Residency(fs, clouds.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
@@ -269,8 +269,8 @@ class Opened:
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
-        settler = Settler(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
-        self._publisher = Publisher(fs, settler, sharing.signer, sharing.receiver.signed, signals)
+        chunker = Chunker(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
+        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver.signed, signals)
         self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
         self.relayer = Relayer(
             fs,

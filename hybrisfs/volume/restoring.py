@@ -12,12 +12,12 @@ import stat
 from collections.abc import Callable, Sequence
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode, Intent
-from hybrisfs.filesystem.registers import Attr, attr_key, content_key
 from hybrisfs.merge.rows import Aspect, Change
+from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.shown import shown
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.versions.contents import content_of
 from hybrisfs.versions.tree import PastNode
 

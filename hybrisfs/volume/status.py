@@ -11,12 +11,12 @@ from msgspec import UNSET
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Accused, Device, Proposal
 from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
+from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.pack_chunks import what_is_lost
-from hybrisfs.volume.agreed_clouds import reason_of
 
 if TYPE_CHECKING:
-    from hybrisfs.volume.key_values import ValueFacts
+    from hybrisfs.kv.opening import ValueFacts
     from hybrisfs.volume.opened import Opened
 
 __all__ = ["devices_of", "notices_of", "volume_status"]

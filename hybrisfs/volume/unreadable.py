@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import UsageError
-from hybrisfs.filesystem.filesystem import FileSystem
+from hybrisfs.parts import Ground
+from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.unplaced_chunks import files_lacking
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.parts import Ground
-from hybrisfs.volume.sharing import Sharing
+from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.volume.versions import Versions
 
 __all__ = ["Unreadable"]

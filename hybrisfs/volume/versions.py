@@ -12,14 +12,13 @@ from typing import Final
 from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.registers import Attr
 from hybrisfs.merge.history import History
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import only_reads
-from hybrisfs.pipeline.commit import Committer
-from hybrisfs.pipeline.fetch import Fetcher
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
+from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
@@ -30,6 +29,7 @@ from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
 from hybrisfs.volume.restoring import Restorer
+from hybrisfs.write.commit import Committer
 
 __all__ = ["Versions"]
 

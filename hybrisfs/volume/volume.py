@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.admit.invitation import Invitation
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.api.maintenance import Dropped
@@ -15,17 +16,16 @@ from hybrisfs.api.status import VolumeStatus
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
-from hybrisfs.merge.removal import Stance
-from hybrisfs.merge.roles import Role
+from hybrisfs.members.removal import Stance
+from hybrisfs.members.roles import Role
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.misconduct import described
+from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.versions.browser import PastBrowser
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.fsck import FsckReport
-from hybrisfs.volume.misconduct import described
 from hybrisfs.volume.opened import Opened
-from hybrisfs.volume.pairing import Invitation
 from hybrisfs.volume.status import devices_of, volume_status
 
 __all__ = ["Volume"]

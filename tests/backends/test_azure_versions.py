@@ -10,7 +10,7 @@ import pytest
 from backends.azure import AzureStore
 from backends.errors import AuthError, CorruptError, MissingError, OversizeError, PermanentError
 from backends.versions import MAX_VERSIONS, versions_of
-from hybrisfs.volume.retention import try_retention
+from hybrisfs.stores.retention import try_retention
 from tests.backends.fake_azure import FakeAzure
 from tests.backends.faulty_server import AnsweringServer
 from tests.backends.servers import FixedCredentials, Server

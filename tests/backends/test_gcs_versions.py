@@ -9,7 +9,7 @@ import pytest
 from backends.errors import AuthError, CorruptError, MissingError, OversizeError
 from backends.gcs import GcsStore
 from backends.versions import MAX_VERSIONS, Policy, versions_of
-from hybrisfs.volume.retention import try_retention
+from hybrisfs.stores.retention import try_retention
 from tests.backends.fake_gcs import FakeGcs
 from tests.backends.faulty_server import AnsweringServer
 from tests.backends.servers import FixedCredentials

@@ -16,9 +16,9 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.shelf import Shelf, Shelved
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.merge.state_hash import state_hash
-from tests.filesystem.rig import SEALER, VOLUME, Rig, small_chunks
 from tests.merge.fleet import Device, Entry, NotHereError
 from tests.merge.world import World
+from tests.tree.rig import SEALER, VOLUME, Rig, small_chunks
 
 _STEPS: tuple[tuple[str, int], ...] = (
     ("write", 4), ("write_same", 4), ("append", 2), ("mkdir", 3), ("remove", 2), ("rename", 4), ("link", 4),

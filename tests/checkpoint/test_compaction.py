@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.checkpoint.table import CheckpointTable
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from sync import Head, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
 from tests.merge.fleet import Device, Fleet

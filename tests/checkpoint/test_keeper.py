@@ -16,11 +16,11 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment
 from sync import Head, Statement
 from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
-from tests.filesystem.rig import SEALER, SEGMENT_KEYS, VOLUME
 from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import SMALL
+from tests.tree.rig import SEALER, SEGMENT_KEYS, VOLUME
 
 
 class Volume:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.merge.admission import let_in
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.admission import let_in
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.recovery import SignedKit, signed_kit_key
 from tests.checkpoint.test_adoption import adopt, snapshot_of
-from tests.filesystem.rig import SEALER
 from tests.merge.fleet import Device, Fleet
 from tests.recovery.support import RECORD, SECRET
+from tests.tree.rig import SEALER
 
 NOW = 1_700_000_000 * 10**9
 KIT = SECRET.kit

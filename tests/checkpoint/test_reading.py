@@ -17,9 +17,9 @@ from hybrisfs.environment import Environment
 from sync import DecodeError, VersionVector, Writer
 from sync.checkpoint import Root
 from tests.checkpoint.test_adoption import snapshot_of
-from tests.filesystem.rig import SEALER, VOLUME
 from tests.merge.fleet import Fleet
 from tests.simulation.determinism import SMALL
+from tests.tree.rig import SEALER, VOLUME
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.environment import Environment, Limits
 from sync import DecodeError, VersionVector
 from tests.checkpoint.test_adoption import live, snapshot_of
-from tests.filesystem.rig import SEALER, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
 from tests.merge.world import World
 from tests.simulation.determinism import SMALL_CHECKPOINTS
+from tests.tree.rig import SEALER, VOLUME, small_chunks
 
 
 class Moment(NamedTuple):

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.filesystem.registers import Content, content_key
-from hybrisfs.merge.roles import Role
+from hybrisfs.members.roles import Role
+from hybrisfs.registers.tree import Content, content_key
 from sync.writes import Write
 from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.checkpoint.test_retrospect import moment, seen_again
-from tests.filesystem.rig import SEALER
+from tests.members.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
 from tests.merge.fleet import Device, Fleet
 from tests.merge.test_contributors import limit
-from tests.merge.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
+from tests.tree.rig import SEALER
 
 
 @pytest.fixture

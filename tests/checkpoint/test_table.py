@@ -10,7 +10,7 @@ import pytest
 from hybrisfs.checkpoint.shelf import Shelved
 from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from sync import VersionVector
-from tests.filesystem.rig import Rig
+from tests.tree.rig import Rig
 
 ROOT, NAME = b"root", b"n" * 32
 

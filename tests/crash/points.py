@@ -16,18 +16,18 @@ from unittest import mock
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
-from hybrisfs.pipeline.commit import CommitLimits
-from hybrisfs.store.database import DatabaseLimits
-from hybrisfs.store.journal import JournalLimits
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.fsck import FsckReport
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.database import DatabaseLimits
+from hybrisfs.state.journal import JournalLimits
+from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
+from hybrisfs.write.commit import CommitLimits
 from tests.crash.disk import Disk, Tree
 from tests.crash.recorder import RecordedDisk
 from tests.crash.trace import Mark, Step, read_trace
 from tests.crash.workload import Node, Programs, Shown, shown_tree
-from tests.filesystem.rig import small_chunks
 from tests.surroundings import Surroundings
+from tests.tree.rig import small_chunks
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 __all__ = ["VARIANTS", "Life", "Point", "check", "points", "record"]
@@ -57,7 +57,7 @@ def _small_limits() -> Iterator[None]:
     """Files have many chunks, and caches overflow, with little data."""
     with (
         small_chunks(16 << 10, block=4096),
-        mock.patch("hybrisfs.volume.config._LEAST_CACHE_BYTES", 1),
+        mock.patch("hybrisfs.settings.config._LEAST_CACHE_BYTES", 1),
     ):
         yield
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
 from hybrisfs.volume.volume import Volume
 from tests.volume.device import PATIENCE, Device
 

@@ -9,6 +9,8 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from backends.multistatus import parse_multistatus
+from hybrisfs.admit.kit import decode_kit, kit_name, parse_kit_name
+from hybrisfs.clouds.signpost import decode_signpost, encode_signpost
 from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.seal import Sealer
@@ -27,8 +29,6 @@ from hybrisfs.dispersal.share import (
 from hybrisfs.kv.record import Entry
 from hybrisfs.kv.seal import ValueSealer, parse_value_name
 from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
-from hybrisfs.recovery.kit import decode_kit, kit_name, parse_kit_name
-from hybrisfs.volume.signpost import decode_signpost, encode_signpost
 from sync.codec import Reader
 from sync.identity import SIGNATURE_SIZE
 from sync.seal import open_sealed, seal

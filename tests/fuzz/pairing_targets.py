@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.keys import SharedKeys
-from hybrisfs.merge.epochs import write_epochs
+from hybrisfs.members.epochs import write_epochs
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.errors import CodeError, PairingError
 from hybrisfs.pairing.handshake import Handshake, Kind

@@ -6,9 +6,24 @@ import stat
 import struct
 from typing import Final
 
-from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, Stray
-from hybrisfs.filesystem.acl import Acl
-from hybrisfs.filesystem.registers import (
+from hybrisfs.keys import EpochKeys
+from hybrisfs.members.epochs import (
+    encode_grant,
+    encode_grant_object,
+    grant_name,
+    open_grant,
+    open_grant_object,
+    parse_grant_name,
+    read_epochs,
+    write_epochs,
+)
+from hybrisfs.members.evidence import decode_evidence, decode_evidence_file, encode_evidence_file
+from hybrisfs.members.members import Member
+from hybrisfs.merge.authority import breach
+from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
+from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
+from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
+from hybrisfs.registers.tree import (
     Attr,
     Content,
     PackedChunk,
@@ -23,26 +38,11 @@ from hybrisfs.filesystem.registers import (
     removed_place,
     slot_of,
 )
-from hybrisfs.keys import EpochKeys
-from hybrisfs.merge.authority import breach
-from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
-from hybrisfs.merge.epochs import (
-    encode_grant,
-    encode_grant_object,
-    grant_name,
-    open_grant,
-    open_grant_object,
-    parse_grant_name,
-    read_epochs,
-    write_epochs,
-)
-from hybrisfs.merge.evidence import decode_evidence, decode_evidence_file, encode_evidence_file
-from hybrisfs.merge.members import Member
-from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
+from hybrisfs.tree.acl import Acl
 from sync.codec import Reader, Writer
 from sync.identity import SIGNATURE_SIZE, Members
 from tests.fuzz.target import Target, decoder, text
-from tests.merge.test_evidence import BROKE, FORK, FORKED, OFFENCE
+from tests.members.test_evidence import BROKE, FORK, FORKED, OFFENCE
 from tests.recovery.support import RECORD, SECRET
 from tests.sync.support import KEYS, VOLUME
 

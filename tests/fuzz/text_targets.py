@@ -11,9 +11,9 @@ from hybrisfs.errors import UsageError
 from hybrisfs.peers.discovery import parse_name
 from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.settings import format_address, parse_address
+from hybrisfs.settings.timetable import parse_timetable
 from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.moment import format_moment, parse_moment
-from hybrisfs.volume.timetable import parse_timetable
 from hybrisfs.wire import Channel, ChannelError
 from tests.fuzz.target import Target, text
 from tests.sync.support import KEYS, VOLUME

@@ -8,8 +8,8 @@ from hybrisfs.merge.authority import lawful
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.registers.values import Stamp
 from sync import decode_signed
-from tests.filesystem.rig import Rig
 from tests.merge.fleet import Device
+from tests.tree.rig import Rig
 
 __all__ = ["filled_like", "past", "shown", "stored"]
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.merge.admission import came_by, let_in
-from hybrisfs.merge.members import Member
+from hybrisfs.members.admission import came_by, let_in
+from hybrisfs.members.members import Member
 from hybrisfs.registers.values import Value
 from hybrisfs.state.chunk_states import ELSEWHERE
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.inodes import Inode
 from sync import DeviceKey, Write
-from tests.filesystem.rig import OWNER, FakeClouds, Rig
+from tests.tree.rig import OWNER, FakeClouds, Rig
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 

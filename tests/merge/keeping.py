@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, IntegrityError
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.filesystem.registers import Content, decode_runs
+from hybrisfs.registers.tree import Content, decode_runs
 from sync import DecodeError
-from tests.filesystem.replay import read_content
 from tests.merge.fleet import LARGEST, Device, NotHereError
+from tests.tree.replay import read_content
 
 __all__ = ["check_kept", "content_of", "is_to_be_had"]
 

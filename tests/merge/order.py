@@ -9,7 +9,7 @@ is not asked.
 from __future__ import annotations
 
 from sync import decode_signed
-from tests.filesystem.rig import Rig
+from tests.tree.rig import Rig
 
 __all__ = ["Order"]
 

@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from hybrisfs.filesystem.acl import ACCESS, DEFAULT
-from tests.filesystem.test_acl import LIST
+from hybrisfs.tree.acl import ACCESS, DEFAULT
 from tests.merge.fleet import Fleet
+from tests.tree.test_acl import LIST
 
 
 def test_one_device_sets_the_list_and_another_the_mode() -> None:

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
-from hybrisfs.filesystem.node_id import ROOT_ID, kind_of, new_node_id
-from hybrisfs.filesystem.registers import (
+from hybrisfs.kinds import Kind
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.merge import authority
+from hybrisfs.merge.authority import RULES, described, fault, void
+from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.node_id import ROOT_ID, kind_of, new_node_id
+from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
     Attr,
     Content,
@@ -21,10 +25,6 @@ from hybrisfs.filesystem.registers import (
     content_key,
     place_key,
 )
-from hybrisfs.kinds import Kind
-from hybrisfs.merge import authority
-from hybrisfs.merge.authority import RULES, described, fault, void
-from hybrisfs.merge.members import Member, member_key
 from sync import DeviceKey, SignedUpdate, Update, decode_signed, encode_signed
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of

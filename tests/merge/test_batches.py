@@ -10,11 +10,11 @@ from typing import Final
 from hypothesis import HealthCheck, settings
 
 from sync import DeviceKey
-from tests.filesystem.invariants import check_accounts
-from tests.filesystem.rig import Rig
 from tests.merge.beginner import past, shown, stored
 from tests.merge.fleet import Device
 from tests.merge.test_machine import TreeOfMany
+from tests.tree.invariants import check_accounts
+from tests.tree.rig import Rig
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "8"))
 _STRANGER: Final = DeviceKey.from_seed(b"\x77" * 32)

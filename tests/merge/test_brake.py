@@ -12,8 +12,10 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
-from hybrisfs.filesystem.registers import (
+from hybrisfs.merge.brake import FEW, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
+from hybrisfs.merge.losses import OLD_NS, YOUNG_NS
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
+from hybrisfs.registers.tree import (
     Attr,
     Content,
     Place,
@@ -22,12 +24,10 @@ from hybrisfs.filesystem.registers import (
     content_key,
     place_key,
 )
-from hybrisfs.merge.brake import FEW, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
-from hybrisfs.merge.losses import OLD_NS, YOUNG_NS
 from sync import decode_signed
 from sync.writes import Write
-from tests.filesystem.invariants import check_accounts
 from tests.merge.fleet import Device, Fleet
+from tests.tree.invariants import check_accounts
 
 FILES = 200
 HOUR = 3600 * 10**9

@@ -27,7 +27,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.supersession import Written
 from hybrisfs.registers.values import Stamp
 from sync import DecodeError, VersionVector
-from tests.filesystem.rig import VOLUME, Rig
+from tests.tree.rig import VOLUME, Rig
 
 A, B = b"a" * 16, b"b" * 16
 SOME = CloudRecord("nas", "webdavs://me@nas.example/folder")

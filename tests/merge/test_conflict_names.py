@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from hybrisfs.filesystem.registers import MAX_NAME
 from hybrisfs.merge.names import Author, conflict_name, is_conflict_name
+from hybrisfs.registers.tree import MAX_NAME
 
 NOON = 1_795_521_600 * 1_000_000_000
 

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.node_id import ROOT_ID, born_in, kind_of, made_at, new_node_id
-from hybrisfs.filesystem.registers import (
+from hybrisfs.kinds import MEMBER, PLACE
+from hybrisfs.members.areas import Area, Grounds, new_assignment
+from hybrisfs.members.roles import MAX_AREAS, Rights, Role, RoleRecord, new_role_key
+from hybrisfs.merge.authority import RULES, fault, may_write
+from hybrisfs.registers.node_id import ROOT_ID, born_in, kind_of, made_at, new_node_id
+from hybrisfs.registers.tree import (
     Attr,
     Content,
     PackedChunk,
@@ -27,14 +31,10 @@ from hybrisfs.filesystem.registers import (
     place_key,
     rewritten_key,
 )
-from hybrisfs.kinds import MEMBER, PLACE
-from hybrisfs.merge.areas import Area, Grounds, new_assignment
-from hybrisfs.merge.authority import RULES, fault, may_write
-from hybrisfs.merge.roles import MAX_AREAS, Rights, Role, RoleRecord, new_role_key
 from sync import DecodeError
 from sync.writes import Write
+from tests.members.test_roles import agree, founded, hear, lies, shuffled
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
-from tests.merge.test_roles import agree, founded, hear, lies, shuffled
 
 NOW = 1_700_000_000 * 10**9
 ADA, BOB, CYD = range(3)

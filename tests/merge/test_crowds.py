@@ -11,10 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
-from hybrisfs.filesystem.unseen import NameChange
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.merge.names import (
     MOST_NUMBER,
     Author,
@@ -27,8 +24,11 @@ from hybrisfs.merge.names import (
 )
 from hybrisfs.merge.refresh import RefreshLimits
 from hybrisfs.merge.rules import MOST_CONTENDERS, Contender, judge
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.unseen import NameChange
 from sync import DeviceKey, Members
 from sync.update import SignedUpdate, decode_signed
 from sync.writes import Write

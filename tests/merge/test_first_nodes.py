@@ -12,19 +12,19 @@ from typing import Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.invariants import check_accounts
-from tests.filesystem.rig import Rig
+from hybrisfs.state.schema import ROOT_INO
 from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
+from tests.tree.invariants import check_accounts
+from tests.tree.rig import Rig
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "10"))
 

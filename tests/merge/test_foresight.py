@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Place, attr_key, content_key, place_key
 from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.conftest import rig
-from tests.filesystem.rig import Rig
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Place, attr_key, content_key, place_key
+from hybrisfs.state.schema import ROOT_INO
+from tests.tree.conftest import rig
+from tests.tree.rig import Rig
 
 __all__ = ["rig"]
 

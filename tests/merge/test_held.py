@@ -12,12 +12,12 @@ from unittest import mock
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.losses import LossLimits
-from tests.filesystem.replay import read_content
-from tests.filesystem.rig import small_chunks
+from hybrisfs.registers.tree import Content
 from tests.merge.world import World
+from tests.tree.replay import read_content
+from tests.tree.rig import small_chunks
 
 _SEEDS: Final = int(os.environ.get("HYBRISFS_HELD_SEEDS", "12"))
 _STEPS: Final = 150

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.merge.refresh import RefreshLimits
-from tests.filesystem.rig import small_chunks
 from tests.merge.world import World
+from tests.tree.rig import small_chunks
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "60"))
 picks = st.integers(0, 30)

@@ -13,11 +13,11 @@ import pytest
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.merge.refresh import RefreshLimits
-from hybrisfs.store.database import Database
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.rig import Rig
+from hybrisfs.state.database import Database
+from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
+from tests.tree.rig import Rig
 
 
 def calls(work: Callable[[], object]) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.rig import small_chunks
+from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Fleet
+from tests.tree.rig import small_chunks
 
 FOLDERS = 6
 FILES = 110  # in each folder: more than one query asks about

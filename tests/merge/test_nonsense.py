@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Place, attr_key, content_key, is_of_tree, place_key
-from hybrisfs.merge.members import Member, member_key
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, is_of_tree, place_key
 from sync import DeviceKey, Members
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of

@@ -7,11 +7,11 @@ from typing import Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.filesystem.registers import PackedChunk, PackRecord
 from hybrisfs.merge.packs import Packs, Placement
+from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
-from tests.filesystem.rig import Rig
 from tests.merge.beginner import stored
+from tests.tree.rig import Rig
 
 _EXAMPLES: Final = 60
 _IDS: Final = [bytes([number]) * 32 for number in range(1, 5)]

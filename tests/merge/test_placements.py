@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.renew import PackRenewer
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import share_name
-from hybrisfs.pipeline.placed import PackMaker
-from hybrisfs.pipeline.renew import PackRenewer
-from hybrisfs.pipeline.repair import PackMender
+from hybrisfs.write.place import PackMaker
 from tests.dispersal.fakes import CALM, FakeStore
-from tests.filesystem.rig import SEALER, TABLES
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import SEALER, TABLES
 
 CLOUDS = range(5)
 

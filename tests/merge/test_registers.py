@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.filesystem.registers import attr_key, content_key, place_key
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.supersession import Written
+from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector
-from tests.filesystem.rig import Rig
+from tests.tree.rig import Rig
 
 WRITER = b"w" * 16
 LOW, MIDDLE, HIGH = bytes(16), b"m" * 16, b"\xff" * 16

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.filesystem.names import RENAME_EXCHANGE
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.names import RENAME_EXCHANGE
 from tests.merge.fleet import Device, Fleet
 
 

@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.pipeline.cut import FileSnapshot
-from tests.filesystem.rig import small_chunks
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.write.cut import FileSnapshot
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
+from tests.tree.rig import small_chunks
 
 _BASE: Final = b"<base>" + bytes(range(256)) * 20  # more chunks than fit into one list
 _EDIT, _SAVED = b"<edit>", b"<saved>"
@@ -108,7 +108,7 @@ def _play(begun: _Begun, batches: Sequence[tuple[int, str]], cut: tuple[str, int
 
 def _publish_around(device: Device, step: Callable[[], None]) -> None:
     """A round with a step of the editor in it, if there is a file to settle; it is done in any case."""
-    settle, done = device.rig.settler.settle, list[int]()
+    settle, done = device.rig.chunker.settle, list[int]()
 
     def settling(snapshot: FileSnapshot) -> bytes:
         if not done:
@@ -116,7 +116,7 @@ def _publish_around(device: Device, step: Callable[[], None]) -> None:
             step()
         return settle(snapshot)
 
-    with mock.patch.object(device.rig.settler, "settle", settling):
+    with mock.patch.object(device.rig.chunker, "settle", settling):
         device.rig.publish(everything=True)
     if not done:
         step()

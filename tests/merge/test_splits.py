@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.filesystem.residency import Residency, State
 from hybrisfs.merge.rules import Contender, judge
 from hybrisfs.registers.values import Stamp
+from hybrisfs.tree.residency import Residency, State
 from hybrisfs.volume.conflicts import Conflicts
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view

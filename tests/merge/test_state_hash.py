@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hybrisfs.merge.state_hash import state_hash
-from tests.filesystem.rig import Rig
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import Rig
 
 
 @pytest.fixture

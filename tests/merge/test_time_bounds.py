@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Content, Place, Run, attr_key, content_key, place_key
-from hybrisfs.merge.members import Member
-from hybrisfs.store.database import Database
+from hybrisfs.members.members import Member
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
+from hybrisfs.state.database import Database
 from sync import DeviceKey, Members
 from sync.writes import Write
 from tests.merge.fleet import Fleet, member_of

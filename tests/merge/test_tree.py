@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.rig import small_chunks
+from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Fleet
+from tests.tree.rig import small_chunks
 
 
 @pytest.fixture

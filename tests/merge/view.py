@@ -7,18 +7,18 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Content
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Content
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.verify.log_check import Vectors
+from hybrisfs.verify.view_check import ViewCheck
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.log_check import Vectors
-from hybrisfs.volume.view_check import ViewCheck
 from sync import DecodeError
-from tests.filesystem.invariants import check_accounts
-from tests.filesystem.replay import read_content
-from tests.filesystem.rig import SEALER
 from tests.merge.fleet import Device
+from tests.tree.invariants import check_accounts
+from tests.tree.replay import read_content
+from tests.tree.rig import SEALER
 
 __all__ = ["by_path", "check_view", "what_fsck_says"]
 

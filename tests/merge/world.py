@@ -19,19 +19,19 @@ from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.filesystem.inodes import Displaced, Inode
-from hybrisfs.filesystem.registers import content_key, place_key
-from hybrisfs.filesystem.unseen import NameChange
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.pipeline.cut import FileSnapshot
-from tests.filesystem.invariants import check_accounts
+from hybrisfs.registers.tree import content_key, place_key
+from hybrisfs.tree.inodes import Displaced, Inode
+from hybrisfs.tree.unseen import NameChange
+from hybrisfs.write.cut import FileSnapshot
 from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
 from tests.merge.keeping import check_kept, content_of, is_to_be_had
 from tests.merge.kernel import Kernel
 from tests.merge.order import Order
 from tests.merge.view import check_view
+from tests.tree.invariants import check_accounts
 
 __all__ = ["NAMES", "World"]
 
@@ -234,7 +234,7 @@ class World:
         if signed != _WITHIN:
             rename()
             return
-        settle, renamed = rig.settler.settle, list[int]()
+        settle, renamed = rig.chunker.settle, list[int]()
 
         def settling(snapshot: FileSnapshot) -> bytes:
             if not renamed:
@@ -242,7 +242,7 @@ class World:
                 rename()
             return settle(snapshot)
 
-        with mock.patch.object(rig.settler, "settle", settling):
+        with mock.patch.object(rig.chunker, "settle", settling):
             self._sign(number)
 
     def link(self, number: int, pick: int, folder: int, name: int) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from hybrisfs.api.mirrors import Mirror
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.inodes import Inode
 from tests.volume.device import Device
 
 __all__ = ["Mirrored", "until"]

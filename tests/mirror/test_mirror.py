@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.mirror.ignore import MARKER, Ignored
 from hybrisfs.mirror.model import ChangedError, Glimpse
 from hybrisfs.mirror.volume_side import VolumeSide

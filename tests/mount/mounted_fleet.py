@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from hybrisfs.filesystem.residency import Residency
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.stage import Stage
+from hybrisfs.tree.residency import Residency
 from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.versions.ladder import DEFAULT_LADDER
 from tests.merge.fleet import Device, Fleet

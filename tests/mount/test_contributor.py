@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.merge.roles import Role
+from hybrisfs.members.roles import Role
 from tests.merge.fleet import NAMES
 from tests.mount.mounted_fleet import MountedFleet
 from tests.mount.test_reader import CHANGES

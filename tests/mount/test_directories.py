@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybrisfs.mount.directories import KnownDirectories
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 
 
 def test_a_directory_is_known_until_all_that_was_told_is_forgotten() -> None:

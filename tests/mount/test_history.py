@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device
 from tests.volume.test_versions import sign
 

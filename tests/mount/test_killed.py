@@ -22,7 +22,7 @@ import os, signal, sys, time
 from pathlib import Path
 from hybrisfs.merge.rows import Change
 from hybrisfs.mount.echo import Echoes
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device
 
 root = Path(sys.argv[1])

@@ -11,9 +11,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import (
+from hybrisfs.fuse import mounting
+from hybrisfs.mount.hand import Hand
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import (
     Attr,
     Content,
     Place,
@@ -22,9 +23,8 @@ from hybrisfs.filesystem.registers import (
     content_key,
     place_key,
 )
-from hybrisfs.fuse import mounting
-from hybrisfs.mount.hand import Hand
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.inodes import Inode
 from sync import Write
 from tests.fuse.server import Server
 from tests.mount.mounted_fleet import MountedFleet

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.volume.config import DEFAULT_NO_FETCH_PROGRAMS
+from hybrisfs.settings.config import DEFAULT_NO_FETCH_PROGRAMS
 
 
 def process(proc: Path, name: str, executable: str, thread: str = "", number: int = 7) -> None:

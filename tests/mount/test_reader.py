@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.merge.roles import Role
+from hybrisfs.members.roles import Role
 from tests.merge.fleet import NAMES
 from tests.mount.mounted_fleet import MountedFleet
 

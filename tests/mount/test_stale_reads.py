@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.merge.members import Member
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.members.members import Member
+from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.volume.device import NAME, PATIENCE, Device
@@ -25,7 +25,7 @@ HOUR = 3600 * 10**9
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Device]:
     """A device with a file, mounted; the laptop is suspect as soon as it is a member."""
-    with mock.patch("hybrisfs.volume.sharing.STALE_SECONDS", 0.0):
+    with mock.patch("hybrisfs.sharing.sharing.STALE_SECONDS", 0.0):
         one = Device(tmp_path)
     try:
         (tmp_path / "mnt").mkdir()

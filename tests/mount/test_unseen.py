@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pytest
 
-from hybrisfs.filesystem.names import RENAME_EXCHANGE
+from hybrisfs.tree.names import RENAME_EXCHANGE
 from tests.merge.fleet import Device
 from tests.mount.mounted_fleet import MountedFleet
 

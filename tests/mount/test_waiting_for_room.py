@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.pipeline.room import RoomLimits
+from hybrisfs.read.evict import RoomLimits
 from tests.volume.device import Device
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hybrisfs.admit.kit import Sources, encode_kit
 from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing import Grant, GrantedCloud
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, seal_key
-from hybrisfs.recovery.kit import Sources, encode_kit
 from sync import DeviceKey
 
 __all__ = [

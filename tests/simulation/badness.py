@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hybrisfs.filesystem.node_id import born_in
-from hybrisfs.filesystem.registers import Place, is_of_tree
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import ASSIGNMENT, ROLE
-from hybrisfs.merge.areas import Area
+from hybrisfs.members.areas import Area
+from hybrisfs.members.removal import Stance
+from hybrisfs.members.roles import Role
 from hybrisfs.merge.brake import WINDOW
-from hybrisfs.merge.removal import Stance
-from hybrisfs.merge.roles import Role
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
+from hybrisfs.registers.node_id import born_in
+from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.registers.values import Stamp
-from hybrisfs.volume.config import DEFAULT_DELETION_SHARE
+from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
 from sync.log import most_branches
-from tests.discard.support import Discarding
+from tests.gc.support import Discarding
 from tests.merge.fleet import Device, member_of
 from tests.simulation.turncoat import Turncoat
 

@@ -111,7 +111,7 @@ Accusation = tuple[int, str]
 
 
 class Clouds:
-    """All clouds of the volume, as `pipeline.pull` and `pipeline.ship` use the engine; f of them may lie."""
+    """All clouds of the volume, as `receive.pull` and `write.ship` use the engine; f of them may lie."""
 
     def __init__(self, random: Random, count: int, f: int, copies: int) -> None:
         self.f = f

@@ -11,16 +11,16 @@ from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.discard.needed import NeededOrphans
-from hybrisfs.discard.orphans import Orphans
-from hybrisfs.merge.epochs import grant_name
-from hybrisfs.pipeline.grants import Grants
-from hybrisfs.pipeline.relay import Relayer
-from hybrisfs.pipeline.ship import Shipper
+from hybrisfs.gc.needed import NeededOrphans
+from hybrisfs.gc.orphans import Orphans
+from hybrisfs.members.epochs import grant_name
+from hybrisfs.write.grants import Grants
+from hybrisfs.write.relay import Relayer
+from hybrisfs.write.ship import Shipper
 from sync import Head, VersionVector
-from tests.discard.support import FakeUpkeep
-from tests.filesystem.rig import SEALER, VOLUME, Rig
+from tests.gc.support import FakeUpkeep
 from tests.simulation.cloud import Clouds
+from tests.tree.rig import SEALER, VOLUME, Rig
 
 __all__ = ["Courier"]
 

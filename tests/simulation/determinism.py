@@ -9,8 +9,8 @@ from threading import Condition
 from typing import Final
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.discard.limits import GcLimits
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.gc.limits import GcLimits
 from hybrisfs.merge.refresh import RefreshLimits
 
 __all__ = ["SMALL", "SMALL_CHECKPOINTS", "Clocks", "environments"]

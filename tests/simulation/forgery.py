@@ -16,9 +16,19 @@ from functools import cache
 from random import Random
 from typing import Any, Final
 
-from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
-from hybrisfs.filesystem.node_id import ROOT_ID, kind_of, new_node_id
-from hybrisfs.filesystem.registers import (
+from hybrisfs.keys import MAX_EPOCHS, EpochKeys
+from hybrisfs.kinds import VOTE
+from hybrisfs.members.areas import Area, new_assignment
+from hybrisfs.members.epochs import encode_grant, epoch_key
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.roles import RoleRecord
+from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
+from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
+from hybrisfs.recovery.sealed_key import Cost, SealedKey
+from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.node_id import ROOT_ID, kind_of, new_node_id
+from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
     Attr,
     Content,
@@ -34,18 +44,8 @@ from hybrisfs.filesystem.registers import (
     place_key,
     rewritten_key,
 )
-from hybrisfs.keys import MAX_EPOCHS, EpochKeys
-from hybrisfs.kinds import VOTE
-from hybrisfs.merge.areas import Area, new_assignment
-from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
-from hybrisfs.merge.epochs import encode_grant, epoch_key
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.roles import RoleRecord
-from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
-from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from sync import EPOCH_SIZE, DecodeError, DeviceKey, LimitError, Members, Write
-from tests.filesystem.rig import VOLUME
+from tests.tree.rig import VOLUME
 
 __all__ = ["KINDS", "SLOW", "Forger", "Heard"]
 

@@ -7,11 +7,11 @@ from typing import Final
 from sync import Head, decode_head, head_name
 from sync.beacons import precedes
 from sync.hashing import ZERO_HASH
-from tests.filesystem.rig import VOLUME
 from tests.simulation.cloud import Mood
 from tests.simulation.history import decoded, operations
 from tests.simulation.simulator import Simulation
 from tests.sync.fjc import Execution
+from tests.tree.rig import VOLUME
 
 __all__ = ["heal"]
 

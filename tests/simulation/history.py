@@ -6,11 +6,11 @@ import stat
 from collections.abc import Mapping
 from functools import lru_cache
 
-from hybrisfs.filesystem.node_id import kind_of
-from hybrisfs.filesystem.registers import Attr
 from hybrisfs.kinds import ATTRIBUTES, ID
 from hybrisfs.merge.authority import is_assigning, lawful, permitted
 from hybrisfs.merge.registers import is_kept
+from hybrisfs.registers.node_id import kind_of
+from hybrisfs.registers.tree import Attr
 from sync import VersionVector
 from sync.update import SignedUpdate, decode_signed
 from tests.merge.fleet import Device

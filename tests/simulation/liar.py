@@ -12,9 +12,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, place_key
 from sync import (
     NONCE_SIZE,
     CheckpointId,
@@ -31,10 +31,10 @@ from sync.segment import SegmentId
 from sync.update import Stamp, decode_signed
 from sync.vector import VersionVector
 from sync.writes import Write
-from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
 from tests.simulation.cloud import Clouds
 from tests.sync.publisher import Publisher
 from tests.sync.support import as_update, forge
+from tests.tree.rig import SEGMENT_KEYS, VOLUME
 
 __all__ = ["Liar"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrisfs.merge.state_hash import state_hash
-from tests.filesystem.rig import small_chunks
 from tests.simulation.determinism import Clocks
 from tests.simulation.healing import heal
 from tests.simulation.simulator import Simulation
+from tests.tree.rig import small_chunks
 
 __all__ = ["live"]
 

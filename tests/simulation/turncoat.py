@@ -7,18 +7,24 @@ from random import Random
 from typing import Final
 
 from hybrisfs.kinds import ROLE, SERIAL_SIZE
+from hybrisfs.members.epochs import (
+    encode_grant,
+    encode_grant_object,
+    grant_name,
+    open_grant,
+    open_grant_object,
+)
+from hybrisfs.members.members import Member
+from hybrisfs.members.roles import Role, RoleRecord
 from hybrisfs.merge.authority import described, fault
-from hybrisfs.merge.epochs import encode_grant, encode_grant_object, grant_name, open_grant, open_grant_object
-from hybrisfs.merge.members import Member
-from hybrisfs.merge.roles import Role, RoleRecord
 from sync import DecodeError, EpochKey, LimitError, Members, OneKey, Write
 from sync.update import SignedUpdate, decode_signed
-from tests.filesystem.rig import SEGMENT_KEYS, VOLUME
 from tests.merge.fleet import Device
 from tests.simulation.cloud import Clouds
 from tests.simulation.forgery import KINDS, SLOW, Forger, Heard
 from tests.simulation.liar import Liar
 from tests.sync.publisher import Publisher
+from tests.tree.rig import SEGMENT_KEYS, VOLUME
 
 __all__ = ["Turncoat"]
 

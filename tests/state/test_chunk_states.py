@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.filesystem.registers import PackedChunk
+from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.chunk_states import (
     AWAITED,
     CACHED,
@@ -31,9 +31,9 @@ from hybrisfs.state.chunk_states import (
     state_of,
 )
 from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.store.database import Database
-from hybrisfs.store.journal import Journal
-from tests.filesystem.rig import SEALER, VOLUME
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from tests.tree.rig import SEALER, VOLUME
 
 CONTENT = b"a chunk of some bytes"
 ID = SEALER.chunk_id(CONTENT)

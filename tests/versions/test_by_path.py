@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybrisfs.filesystem.registers import Attr
+from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.by_path import VersionsByPath
 from hybrisfs.versions.catalog import Version
 from hybrisfs.versions.ladder import DEFAULT_LADDER

@@ -13,8 +13,8 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder
 from hybrisfs.versions.needs import KEPT_CONTENTS, chunks_of_page, named_chunks
 from hybrisfs.versions.thinning import Thinner
-from tests.discard.support import Discarding, check_placed
-from tests.discard.test_machine import DiscardingOfMany, DiscardingWorld
+from tests.gc.support import Discarding, check_placed
+from tests.gc.test_machine import DiscardingOfMany, DiscardingWorld
 from tests.merge.fleet import Device
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "6"))

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.lost import forget_lost
-from tests.filesystem.rig import Rig
+from tests.tree.rig import Rig
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.discard.limits import GcLimits
+from hybrisfs.gc.limits import GcLimits
 from hybrisfs.versions.ladder import DAY_NS, DEFAULT_LADDER, Ladder
 from hybrisfs.versions.thinning import Thinner
-from tests.discard.support import Discarding
-from tests.filesystem.rig import small_chunks
+from tests.gc.support import Discarding
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import small_chunks
 from tests.versions.support import SECOND, Clock, past_tree
 from tests.versions.test_discarding import check_kept
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.filesystem.registers import Attr
+from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.by_path import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
 from hybrisfs.versions.ladder import DEFAULT_LADDER

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Device, Entry, Fleet
+from tests.tree.rig import small_chunks
 from tests.versions.support import Clock, past_tree
 
 

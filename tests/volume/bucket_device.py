@@ -8,10 +8,10 @@ from pathlib import Path
 
 from backends.credentials import CredentialStore
 from backends.s3 import S3Store
+from hybrisfs.admit.create import create_volume
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.create import create_volume
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from tests.backends.buckets import allow
 from tests.backends.servers import ORDINARY, FixedCredentials, Server

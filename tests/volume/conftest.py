@@ -26,7 +26,7 @@ def quick_clouds() -> Iterator[None]:
     timing = Timing(timers=TimerBounds(first_pause=0.01))
     with (
         mock.patch("sync.pace.SHORTEST_PAUSE", 0.1),
-        mock.patch("hybrisfs.volume.agreed_clouds.Engine", partial(Engine, timing=timing)),
+        mock.patch("hybrisfs.clouds.agreed_clouds.Engine", partial(Engine, timing=timing)),
     ):
         yield
 

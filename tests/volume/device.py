@@ -10,17 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.admit.create import create_volume
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.filesystem.content import Missing
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.peers.settings import PeerSettings
-from hybrisfs.store.journal import JournalFullError
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.create import create_volume
-from hybrisfs.volume.fsck import FsckReport
-from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.surroundings import Surroundings

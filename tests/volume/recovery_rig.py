@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hybrisfs.admit.join import join_volume, make_grant
+from hybrisfs.admit.kit import KitCopy, decode_kit, kit_name
+from hybrisfs.admit.recover import Recovered, recover_volume
 from hybrisfs.api.recovery import Kit, MadeKit
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.recovery import Cost
-from hybrisfs.recovery.kit import KitCopy, decode_kit, kit_name
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.join import join_volume, make_grant
-from hybrisfs.volume.recover import Recovered, recover_volume
+from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.surroundings import Surroundings

@@ -12,10 +12,10 @@ from unittest import mock
 import pytest
 
 from backends.credentials import CredentialStore
+from hybrisfs.clouds import maintenance
 from hybrisfs.doctor.clouds import reachable
 from hybrisfs.errors import UsageError
-from hybrisfs.volume import maintenance
-from hybrisfs.volume.marker import marker
+from hybrisfs.stores.marker import marker
 from tests.volume.device import PATIENCE, Device
 
 FILES = {f"file{number}": os.urandom(6000 + number) for number in range(3)}

@@ -8,11 +8,11 @@ import pytest
 
 from backends.credentials import NO_CREDENTIALS
 from backends.errors import PermanentError
+from hybrisfs.clouds.agreed_clouds import agreed_config, open_cloud
+from hybrisfs.clouds.signpost import decode_signpost, encode_signpost
 from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord, entries_of
-from hybrisfs.volume.agreed_clouds import agreed_config, open_cloud
-from hybrisfs.volume.config import MAX_CLOUDS, CloudConfig, VolumeConfig
-from hybrisfs.volume.signpost import decode_signpost, encode_signpost
+from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from sync import DecodeError, DeviceKey, Members, OneKey
 
 CLOUDS = tuple(CloudConfig(number, f"c{number}", f"file:///c{number}") for number in range(3))

@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.api.content import Entry
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device
 
 ROOT = PurePath()

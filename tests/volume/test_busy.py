@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.filesystem.inodes import InodeLimits
-from hybrisfs.store.journal import JournalLimits
-from hybrisfs.store.schema import ROOT_INO
-from tests.filesystem.rig import small_chunks
+from hybrisfs.state.journal import JournalLimits
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.inodes import InodeLimits
+from tests.tree.rig import small_chunks
 from tests.volume.device import PATIENCE, Device
 
 STEPS = 2000

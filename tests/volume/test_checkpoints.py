@@ -12,14 +12,14 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
@@ -130,7 +130,7 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
         first.sync()
         with volume.fs.lock:
             vector = volume.updates.state.vector
-        with mock.patch("hybrisfs.volume.pairing._open_port", return_value=None):
+        with mock.patch("hybrisfs.admit.invitation._open_port", return_value=None):
             volume.invite(lifetime=60.0, with_credentials=False)
         until(lambda: is_covered(vector), "the next one")
 

@@ -12,12 +12,12 @@ import pytest
 from backends.credentials import Credentials
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.clouds.drain import Drain
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.recode import Recoder
+from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.pipeline.drain import Drain
-from hybrisfs.pipeline.log_repair import SegmentMender
-from hybrisfs.pipeline.recode import Recoder
-from hybrisfs.pipeline.repair import PackMender
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.settings.config import VolumeConfig
 from tests.adversary import Fault, FaultyStore, Kind
 from tests.volume.device import NAME, PATIENCE, Device
 
@@ -243,7 +243,7 @@ def test_a_drain_beside_a_liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         stores[url] = store = FaultyStore(open_store(url, credentials), seed=1)
         return store
 
-    monkeypatch.setattr("hybrisfs.volume.agreed_clouds.open_store", faulty)
+    monkeypatch.setattr("hybrisfs.clouds.agreed_clouds.open_store", faulty)
     for count, lie in enumerate(LIES):
         device = Device(tmp_path / str(count), clouds=4)
         try:

@@ -18,7 +18,7 @@ from backends.file import FileStore
 from backends.registry import SCHEMES
 from backends.store import Store
 from hybrisfs.merge.cloud_set import CloudRecord, free_number
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.settings.config import VolumeConfig
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 CONTENT = os.urandom(50_000)

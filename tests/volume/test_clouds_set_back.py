@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from hybrisfs.api.maintenance import Repair
+from hybrisfs.clouds import maintenance
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.volume import maintenance
 from tests.volume.device import PATIENCE, Device, Second
 
 OLD = {f"old{number}": os.urandom(4000 + number) for number in range(3)}

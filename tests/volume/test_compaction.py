@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.maintenance import WrongObject
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.rebuild import rebuild_volume
+from hybrisfs.state.schema import ROOT_INO
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device, checkpoints_within

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.volume.config import (
+from hybrisfs.settings.config import (
     DEFAULT_NO_FETCH_PROGRAMS,
     CloudConfig,
     VolumeConfig,

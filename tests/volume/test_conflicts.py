@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.rows import Change
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.conflicts import Conflicts
 from tests.merge.fleet import Device, Fleet
 

@@ -12,20 +12,20 @@ from typing import Final
 
 import pytest
 
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.content import Missing
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
-from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from hybrisfs.home import Home
-from hybrisfs.merge.areas import Area, new_assignment
+from hybrisfs.members.areas import Area, new_assignment
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.roles import Role, RoleRecord, new_role_key
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
+from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, pack_key, place_key
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.inodes import Inode
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.writes import Write

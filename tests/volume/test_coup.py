@@ -10,8 +10,8 @@ import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from sync import DeviceKey
 from tests.volume.device import Device

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hybrisfs.admit.create import create_volume
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.store.database import Database
-from hybrisfs.volume.config import VolumeConfig, list_volumes
-from hybrisfs.volume.create import create_volume
-from hybrisfs.volume.marker import MARKER_NAME, marker
+from hybrisfs.settings.config import VolumeConfig, list_volumes
+from hybrisfs.state.database import Database
+from hybrisfs.stores.marker import MARKER_NAME, marker
 
 
 def urls(tmp_path: Path, count: int = 3) -> list[str]:

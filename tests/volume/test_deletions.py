@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.api.decisions import Deletion
-from hybrisfs.filesystem.node_id import ROOT_ID, new_node_id
-from hybrisfs.filesystem.registers import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
+from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, place_key
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from sync.writes import Write
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 

@@ -10,8 +10,8 @@ import pytest
 from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
-from hybrisfs.merge.roles import Role, RoleRecord, new_role_key
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.members.roles import Role, RoleRecord, new_role_key
+from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, New, Second, has, recover, waits
 from tests.volume.test_hostile_members import id_of, meet, sign

@@ -12,10 +12,10 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.discard.collector import Collection
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.gc.collector import Collection
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.ladder import parse_ladder
-from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import NAME, Device
 
 MIB = 1 << 20
@@ -206,7 +206,7 @@ def test_nothing_is_deleted_while_transfers_are_paused(hasty: Device) -> None:
 def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
     """An upload cut short, a share that a third cloud got in vain, one that came after its pack's end."""
     hasty.write("kept", noise(1, 100_000))
-    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=OSError("killed")) as cut:
+    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")) as cut:
         hasty.volume.signals.chunks_made()
         assert hasty.volume.signals.wait_until(lambda: bool(cut.called), deadline=None, step=0.05)
         hasty.close()

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.discard.limits import GcLimits
+from hybrisfs.admit.join import join_volume, make_grant
+from hybrisfs.gc.limits import GcLimits
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.ladder import DEFAULT_LADDER, parse_ladder
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.join import join_volume, make_grant
 from hybrisfs.volume.status import notices_of
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey

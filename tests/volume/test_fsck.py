@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.api.maintenance import Check
 from hybrisfs.errors import DamagedError
-from hybrisfs.volume.fsck import Problem
+from hybrisfs.verify.fsck import Problem
 from tests.volume.device import NAME, Device
 
 CONTENT = {f"file {number}": b"content %d " % number * 500 for number in range(4)}

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.filesystem.registers import Place
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.volume.database_check import LocalVolume, check_database
-from hybrisfs.volume.fsck import Problem
-from hybrisfs.volume.fsck_report import FsckReport
-from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.registers.tree import Place
+from hybrisfs.verify.database_check import LocalVolume, check_database
+from hybrisfs.verify.fsck import Problem
+from hybrisfs.verify.report import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from tests.filesystem.rig import SEALER, VOLUME, small_chunks
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import SEALER, VOLUME, small_chunks
 from tests.volume.device import Device as Machine
 
 

@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.filesystem.filesystem import FileSystem
-from hybrisfs.filesystem.inodes import Inode
-from hybrisfs.pipeline.commit import CommitLimits
-from hybrisfs.store.journal import JournalFullError
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.write.commit import CommitLimits
 from tests.crash.workload import Shown, shown_tree
 from tests.system.shell import run
 from tests.system.small_disks import memory_disk, needs_root
@@ -178,7 +178,7 @@ def test_a_disk_without_inodes_is_full(tmp_path: Path) -> None:
 def test_a_cache_full_of_what_no_cloud_has_is_an_error_of_the_write(tmp_path: Path) -> None:
     device = Device(tmp_path)
     device.close()
-    with mock.patch("hybrisfs.volume.config._LEAST_CACHE_BYTES", 1):
+    with mock.patch("hybrisfs.settings.config._LEAST_CACHE_BYTES", 1):
         replace(VolumeConfig.load(device.home, NAME), cache_bytes=4 * _MIB).save(device.home)
         device.reopen()
         written: dict[str, bytes] = {}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.clouds.signpost import SIGNPOST_NAME, encode_signpost
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord, entries_of
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.signpost import SIGNPOST_NAME, encode_signpost
+from hybrisfs.settings.config import VolumeConfig
 from sync import DeviceKey, SealKeys
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.recovery_rig import Second as Another

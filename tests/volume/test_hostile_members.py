@@ -12,10 +12,10 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.keys import EpochKeys
-from hybrisfs.merge.admission import let_in
-from hybrisfs.merge.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.roster import MAX_ADMITTED
+from hybrisfs.members.admission import let_in
+from hybrisfs.members.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.roster import MAX_ADMITTED
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey, Update, encode_signed

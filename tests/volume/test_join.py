@@ -16,18 +16,18 @@ import pytest
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError
+from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
+from hybrisfs.admit.invitation import Invitation, Joining
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.pairing import Admission
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
-from hybrisfs.merge.member_table import MemberTable
-from hybrisfs.merge.members import Member
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.members import Member
 from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
-from hybrisfs.store.database import Database
-from hybrisfs.volume.config import CloudConfig, VolumeConfig, list_volumes
-from hybrisfs.volume.create import DATABASE_FILE, KEYS_FILE
-from hybrisfs.volume.join import join_volume, make_grant
-from hybrisfs.volume.pairing import Invitation, Joining
+from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
+from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
@@ -125,8 +125,8 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
         return Admitted(peer, True)
 
     with (
-        mock.patch("hybrisfs.volume.pairing.Listener", side_effect=OSError("no network")),
-        mock.patch("hybrisfs.volume.pairing.run_inviter", run_inviter),
+        mock.patch("hybrisfs.admit.invitation.Listener", side_effect=OSError("no network")),
+        mock.patch("hybrisfs.admit.invitation.run_inviter", run_inviter),
     ):
         members = Members([INVITER.public])
         invitation = Invitation(
@@ -221,12 +221,12 @@ def test_names_that_cannot_be(home: Home, name: str) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        "hybrisfs.volume.join.VolumeKeys.save",
-        "hybrisfs.volume.join.Database.create",
-        "hybrisfs.volume.join.MemberTable.introduce",
-        "hybrisfs.volume.join.CredentialStore.add",
-        "hybrisfs.volume.config.replace_file",
-        "hybrisfs.volume.join.VolumeConfig.save",
+        "hybrisfs.admit.join.VolumeKeys.save",
+        "hybrisfs.admit.join.Database.create",
+        "hybrisfs.admit.join.MemberTable.introduce",
+        "hybrisfs.admit.join.CredentialStore.add",
+        "hybrisfs.settings.config.replace_file",
+        "hybrisfs.admit.join.VolumeConfig.save",
     ],
 )
 def test_a_failure_leaves_nothing_behind(home: Home, step: str) -> None:

@@ -15,12 +15,12 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.discard.limits import GcLimits
-from hybrisfs.discard.records import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
-from hybrisfs.filesystem.registers import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.gc.limits import GcLimits
+from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.tree import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.ladder import parse_ladder
-from hybrisfs.volume.config import VolumeConfig
 from sync import Write
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device, Second

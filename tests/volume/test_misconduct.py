@@ -8,9 +8,9 @@ import pytest
 
 from hybrisfs.api.devices import Charge
 from hybrisfs.errors import UsageError
-from hybrisfs.filesystem.node_id import ROOT_ID
-from hybrisfs.filesystem.registers import attr_key, place_key
-from hybrisfs.volume.misconduct import Misconduct
+from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.tree import attr_key, place_key
+from hybrisfs.sharing.misconduct import Misconduct
 from tests.merge.fleet import Device, Fleet
 
 NOW = 1_700_000_000 * 10**9

@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.api.content import Freed, Pin
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import PATIENCE, Device
 
 MIB = 1 << 20

@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.clouds.others_log import OthersLog
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
-from hybrisfs.volume.others_log import OthersLog
 from sync import DeviceKey, Head, Members, OneKey, SealKeys, VersionVector, encode_head
 from sync.beacons import Sighting
 from sync.seal import EpochKey

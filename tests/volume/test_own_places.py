@@ -10,6 +10,7 @@ import pytest
 
 from backends.errors import PermanentError
 from backends.file import FileStore
+from hybrisfs.admit.create import create_volume
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
 from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
@@ -17,11 +18,10 @@ from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import CloudRecord
 from hybrisfs.mirror.marker import write_marker
-from hybrisfs.volume import own_places
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.create import create_volume
-from hybrisfs.volume.marker import MARKER_NAME, marker
-from hybrisfs.volume.own_places import OwnPlaces
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.stores import own_places
+from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.own_places import OwnPlaces
 from tests.volume.device import ALONE, NAME, Device, Second
 
 # As in proc_pid_mountinfo(5); the folder is named "my files".

@@ -15,10 +15,10 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.errors import DamagedError, HybrisError
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.rebuild import rebuild_volume
+from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second

@@ -12,9 +12,9 @@ from random import Random
 from unittest import mock
 
 from backends.file import FileStore
+from hybrisfs.clouds import checkup
+from hybrisfs.clouds.recent_puts import RecentPuts
 from hybrisfs.environment import Environment
-from hybrisfs.volume import checkup
-from hybrisfs.volume.recent_puts import RecentPuts
 from sync.codec import Buffer
 from tests.volume.device import PATIENCE, Device
 
@@ -172,7 +172,7 @@ def test_the_check_up_does_it_by_itself(tmp_path: Path) -> None:
     with (
         mock.patch.object(checkup, "_INTERVAL", 0.05),
         mock.patch.object(checkup, "_CONFIRM_INTERVAL", 0.05),
-        mock.patch("hybrisfs.volume.recent_puts._AGE", 0.1),
+        mock.patch("hybrisfs.clouds.recent_puts._AGE", 0.1),
     ):
         device = Device(tmp_path)
         with dropping(device.clouds[0], lambda name: name.startswith("packs/")) as dropped:

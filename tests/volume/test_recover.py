@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.admit.recover import Recovered
+from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
+from hybrisfs.parallel import in_parallel
 from hybrisfs.recovery import Cost, RecoveryError, sealed_key
-from hybrisfs.recovery.admission import ReserveLog
-from hybrisfs.volume.parallel import in_parallel
-from hybrisfs.volume.recover import Recovered
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, has, kit_of, recover, waits
 
@@ -282,7 +282,7 @@ def test_what_is_here_already_is_not_recovered_over(first: First, home: Home) ->
 def test_when_the_clouds_take_nothing_nothing_stays_behind(first: First, home: Home) -> None:
     lose(first)
     with (
-        mock.patch("hybrisfs.volume.recover._put", side_effect=RecoveryError("the clouds take nothing")),
+        mock.patch("hybrisfs.admit.recover._put", side_effect=RecoveryError("the clouds take nothing")),
         pytest.raises(RecoveryError, match="take nothing"),
     ):
         recover(home, first.clouds)

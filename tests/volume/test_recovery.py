@@ -11,14 +11,14 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.admit.kit import decode_kit, encode_kit, kit_name
+from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.recovery import RemovedKit
+from hybrisfs.clouds import checkup
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.merge.members import Member
+from hybrisfs.members.members import Member
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
-from hybrisfs.recovery.kit import decode_kit, encode_kit, kit_name
-from hybrisfs.volume import checkup
-from hybrisfs.volume.rebuild import rebuild_volume
 from sync import DeviceKey
 from tests.volume.device import NAME
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, recover, waits

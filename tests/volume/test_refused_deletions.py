@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from backends.s3 import S3Store
-from hybrisfs.discard.limits import GcLimits
+from hybrisfs.gc.limits import GcLimits
+from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.versions.ladder import parse_ladder
-from hybrisfs.volume.config import VolumeConfig
 from sync.checkpoint import checkpoint_name
 from tests.backends import servers
 from tests.backends.buckets import WRITES

@@ -10,15 +10,15 @@ import pytest
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
-from hybrisfs.merge.epochs import encode_grant, epoch_key, given_to, open_grant
-from hybrisfs.merge.members import Member
-from hybrisfs.merge.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.roles import Role
-from hybrisfs.pipeline.placed import PackMaker
-from hybrisfs.volume.sharing import Sharing
+from hybrisfs.members.epochs import encode_grant, epoch_key, given_to, open_grant
+from hybrisfs.members.members import Member
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.roles import Role
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.write.place import PackMaker
 from sync import Members, decode_signed_header
-from tests.filesystem.rig import VOLUME
 from tests.merge.fleet import Device, Fleet
+from tests.tree.rig import VOLUME
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
     ada.rig.sharing.membership.remove("dan")
     exchange(ada, bob, cyd)
     both = Members([cyd.key.public, dan.key.public])
-    with mock.patch.multiple("hybrisfs.volume.epochs", MAX_BEGUN=8):
+    with mock.patch.multiple("hybrisfs.sharing.epochs", MAX_BEGUN=8):
         for _ in range(20):
             keys = newest(ada)
             grant = encode_grant(VOLUME, [keys], both)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.merge.epochs import epoch_key
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.sharing import Sharing
+from hybrisfs.members.epochs import epoch_key
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.sharing import Sharing
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.recovery_rig import Second as Another
 from tests.volume.recovery_rig import has, waits

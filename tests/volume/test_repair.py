@@ -12,7 +12,7 @@ import pytest
 
 from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import HybrisError
-from hybrisfs.filesystem.registers import PackRecord, pack_key
+from hybrisfs.registers.tree import PackRecord, pack_key
 from sync import decode_signed
 from tests.volume.device import Device
 

@@ -14,8 +14,8 @@ from backends.s3 import S3Store
 from hybrisfs.api.clouds import CloudStatus, Retention
 from hybrisfs.api.request import message_of
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.volume.cloud_test import try_out
-from hybrisfs.volume.retention import Retentions, try_retention
+from hybrisfs.stores.retention import Retentions, try_retention
+from hybrisfs.stores.tryout import try_out
 from tests.backends import servers
 from tests.backends.buckets import DELETES, WRITES, allow, client
 from tests.backends.servers import ORDINARY, FixedCredentials, Server

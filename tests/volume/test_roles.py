@@ -13,17 +13,17 @@ from typing import Final, TypeVar
 
 import pytest
 
+from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.devices import Device as DeviceFacts
 from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.filesystem.registers import Content, Place, content_key, place_key
 from hybrisfs.home import Home
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.roles import Role
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
-from hybrisfs.merge.members import Member, member_key
-from hybrisfs.merge.roles import Role
 from hybrisfs.pairing import Joined, Peer
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.join import join_volume, make_grant
+from hybrisfs.registers.tree import Content, Place, content_key, place_key
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.writes import Write

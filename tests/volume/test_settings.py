@@ -11,7 +11,7 @@ import pytest
 
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.errors import HybrisError
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.settings.config import VolumeConfig
 from tests.volume.device import NAME, Device
 
 

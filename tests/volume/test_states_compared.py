@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.filesystem.registers import attr_key
 from hybrisfs.peers.settings import PeerSettings
-from hybrisfs.pipeline.ship import ShipLimits
-from hybrisfs.store.schema import ROOT_INO
-from hybrisfs.volume.agreement import AgreementLimits
-from hybrisfs.volume.config import VolumeConfig
+from hybrisfs.registers.tree import attr_key
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.agreement import AgreementLimits
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.write.ship import ShipLimits
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 CONTENT = b"content" * 1000

@@ -15,13 +15,13 @@ import pytest
 from backends.errors import AuthError
 from backends.s3 import S3Store
 from backends.versions import MAX_VERSIONS
+from hybrisfs.admit.recover import recover_volume
 from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.recovery import Cost
-from hybrisfs.volume.cloud_test import claim_place
-from hybrisfs.volume.marker import MARKER_NAME, marker
-from hybrisfs.volume.recover import recover_volume
+from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.tryout import claim_place
 from sync import head_name
 from tests.backends import servers
 from tests.backends.buckets import DELETES

@@ -12,9 +12,9 @@ import pytest
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.pipeline.signals import Signals
-from hybrisfs.volume.config import VolumeConfig
-from hybrisfs.volume.transfers import Transfers, TransferSettings
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.transfers import Transfers, TransferSettings
+from hybrisfs.signals import Signals
 from tests.volume.device import NAME, Device
 
 KIB = 1 << 10

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.api.status import MachinesOnly
-from hybrisfs.discard.limits import GcLimits
+from hybrisfs.gc.limits import GcLimits
 from tests.system.deadline import until
 from tests.volume.device import Device, Second
 from tests.volume.test_discard import noise
@@ -46,7 +46,7 @@ def shares(device: Device) -> list[Path]:
 
 def test_what_it_uploaded_last_is_found_and_can_be_read(pair: tuple[Device, Second]) -> None:
     first, second = pair
-    with mock.patch("hybrisfs.pipeline.pack.record_pack", side_effect=OSError("killed")):
+    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")):
         first.write("file", CONTENT)
         first.volume.signals.begin_flush()
         until(lambda: len(shares(first)) >= 2 and has_signed(first), "the upload")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.pipeline.fetch import FetchLimits
+from hybrisfs.read.fetch import FetchLimits
 from tests.volume.device import PATIENCE, Device, Second
 
 OLD, NEW = os.urandom(5000), os.urandom(6000)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.api.status import MachinesOnly
-from hybrisfs.volume.uploads import Uploads
-from tests.pipeline.test_relay_claims import CONTENT, Claims
+from hybrisfs.write.uploads import Uploads
+from tests.write.test_relay_claims import CONTENT, Claims
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_keys_are_named_whose_values_a_cloud_lies_about_and_their_values_leave_i
         stores[url] = FaultyStore(open_store(url, credentials), seed=1)
         return stores[url]
 
-    monkeypatch.setattr("hybrisfs.volume.agreed_clouds.open_store", faulty)
+    monkeypatch.setattr("hybrisfs.clouds.agreed_clouds.open_store", faulty)
     device = fill(Device(tmp_path, 4, 1, 1))
     try:
         liar = next(one for one in device.volume.config.clouds if on_record(device, one.number))

@@ -13,9 +13,9 @@ import pytest
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.api.versions import Version
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.store.schema import ROOT_INO
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.moment import format_moment
-from hybrisfs.volume.config import VolumeConfig
 from tests.volume.device import NAME, PATIENCE, Device
 
 SECOND = 10**9

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 
-from tests.filesystem.rig import small_chunks
 from tests.merge.fleet import Fleet
 from tests.merge.test_machine import TreeOfMany
 from tests.merge.view import what_fsck_says
+from tests.tree.rig import small_chunks
 from tests.volume.test_fsck_devices import circle, folders, namesakes, undead, versions
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "25"))

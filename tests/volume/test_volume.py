@@ -12,7 +12,7 @@ import pytest
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.home import Home
-from hybrisfs.store.schema import ROOT_INO, SCHEMA_VERSION
+from hybrisfs.state.schema import ROOT_INO, SCHEMA_VERSION
 from hybrisfs.volume.volume import Volume
 from tests.volume.device import NAME, PATIENCE, Device
 

@@ -1,0 +1,1 @@
+"""How a device comes to have a volume: created, joined, recovered, rebuilt."""

@@ -1,0 +1,117 @@
+"""Creating a volume: keys, database, and a marker on every cloud."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from backends.credentials import Credentials, CredentialStore
+from backends.errors import StoreError
+from backends.registry import open_store
+from backends.store import Store
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.files import make_directory, sync_directory
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.settings.config import CloudConfig, VolumeConfig, choose_redundancy
+from hybrisfs.state.database import Database
+from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.stores.store_errors import unusable
+
+__all__ = [
+    "DATABASE_FILE",
+    "JOURNAL_FOLDER",
+    "KEYS_FILE",
+    "create_volume",
+]
+
+log = logging.getLogger(__name__)
+
+DATABASE_FILE: Final = "volume.db"
+JOURNAL_FOLDER: Final = "journal"
+KEYS_FILE: Final = "keys.json"
+
+
+def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:
+    """Make the volume *name* over the clouds with these URLs. Raises HybrisError, leaving nothing behind."""
+    home.prepare()
+    if (home.volume_config(name) / "volume.json").exists():
+        raise UsageError(f"there is a volume {name!r} already", "", "Choose another name.")
+    if len(set(clouds)) != len(clouds):
+        raise UsageError("a cloud is named twice", "two shares on one cloud would be lost together")
+    f, k = choose_redundancy(len(clouds), f, k)
+    config = VolumeConfig(name, os.urandom(16), f, k, _name_clouds(clouds))
+    state = home.volume_state(name)
+    if state.exists():
+        raise HybrisError(
+            f"{state} is in the way",
+            "it holds the keys or data of a volume whose configuration is gone",
+            "Move it away, or restore the configuration.",
+        )
+    marked: list[Store] = []
+    try:
+        credentials, places = CredentialStore(home.credentials), OwnPlaces(home)
+        marked.extend(_mark(cloud, config.id, credentials, places) for cloud in config.clouds)
+        make_directory(state)
+        VolumeKeys.generate().save(state / KEYS_FILE)
+        Database.create(state / DATABASE_FILE, config.id)
+        sync_directory(state)
+        config.save(home)
+    except BaseException:
+        _undo(marked)
+        shutil.rmtree(state, ignore_errors=True)
+        raise
+    finally:
+        for store in marked:
+            store.close()
+    return config
+
+
+def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials, places: OwnPlaces) -> Store:
+    try:
+        store = places.guarded(open_store(cloud.url, credentials))
+        places.require_apart(cloud.url)
+        store.initialise()
+        if not store.put_if_absent(MARKER_NAME, marker(volume)):
+            raise UsageError(
+                f"{cloud.url} holds another volume already",
+                "",
+                "Give each volume a folder or bucket of its own.",
+            )
+    except StoreError as error:
+        raise unusable(error) from error
+    except ValueError as error:
+        raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
+    return store
+
+
+def _undo(marked: Sequence[Store]) -> None:
+    for store in marked:
+        try:
+            store.delete(MARKER_NAME)
+        except StoreError as error:
+            log.warning("the marker of a volume that was not created stays behind: %s", error)
+
+
+def _name_clouds(urls: Sequence[str]) -> tuple[CloudConfig, ...]:
+    """Short names from the URLs, made different where they are not."""
+    names: list[str] = []
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise UsageError(f"{url} is not the URL of a cloud", str(error)) from error
+        short = PurePosixPath(unquote(parts.path)).name or parts.netloc or parts.scheme or "cloud"
+        count = 2
+        name = short
+        while name in names:
+            name = f"{short}-{count}"
+            count += 1
+        names.append(name)
+    return tuple(CloudConfig(number, names[number], url) for number, url in enumerate(urls))

@@ -1,0 +1,174 @@
+"""Pairing as a volume and a new device see it: an invitation, and taking one up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from backends.credentials import CredentialStore
+from backends.errors import StoreError
+from backends.registry import open_heard, open_store
+from backends.store import Store
+from hybrisfs.admit.join import check_can_join, join_volume, make_grant
+from hybrisfs.api import pairing as api
+from hybrisfs.home import Home
+from hybrisfs.keys import VolumeKeys
+from hybrisfs.members.members import Member
+from hybrisfs.pairing import (
+    Dialogue,
+    Listener,
+    Offer,
+    PairingCode,
+    Peer,
+    new_code,
+    qr_lines,
+    run_inviter,
+    run_joiner,
+)
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.stores.own_places import OwnPlaces
+from sync import DeviceKey, Members
+
+__all__ = ["Invitation", "Joining"]
+
+log = logging.getLogger(__name__)
+
+_JOIN_SECONDS: Final = 600.0
+
+
+class Invitation:
+    """An open invitation; `run` waits for the device that takes it up. *admit* makes that a member."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: VolumeConfig,
+        keys: VolumeKeys,
+        own_name: str,
+        members: Callable[[], Members],
+        admit: Callable[[Member], None],
+        *,
+        lifetime: float,
+        with_credentials: bool,
+        reader: bool = False,
+    ) -> None:
+        """*reader*: whether *admit* makes it less than a full member."""
+        self._credentials = CredentialStore(home.credentials)
+        self._places = OwnPlaces(home)
+        self._config = config
+        self._keys = keys
+        self._own_name = own_name
+        self._members = members
+        self._admit = admit
+        self._with_credentials = with_credentials
+        self._reader = reader
+        self._listener = _open_port()
+        addresses = self._listener.addresses if self._listener is not None else ()
+        self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
+
+    @property
+    def facts(self) -> api.Invitation:
+        """What the person carries over."""
+        code = self._code.encode()
+        return api.Invitation(code, list(qr_lines(code)), self._code.expires)
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> api.Admission:
+        """Wait for a device, have it confirmed and let it in. Raises HybrisError when none was let in."""
+
+        def confirm(peer: Peer) -> bool:
+            if not dialogue.confirm(peer):
+                return False
+            # Before it gets the keys: what it writes is worth nothing while nobody knows it.
+            self._admit(Member(peer.public, peer.name))
+            return True
+
+        grant = make_grant(
+            self._config,
+            self._keys,
+            self._members(),
+            self._credentials if self._with_credentials else None,
+            reader=self._reader,
+        )
+        heard = {one.url: one.heard for one in self._config.clouds}
+        with _stores(heard, self._credentials, self._places) as stores:
+            admitted = run_inviter(
+                self._code,
+                self._keys.device,
+                self._own_name,
+                grant,
+                stores,
+                self._listener,
+                Dialogue(dialogue.show, confirm, dialogue.progress),
+                stop,
+            )
+        return api.Admission(
+            device=admitted.device.name,
+            id=Member(admitted.device.public, "").device.hex(),
+            acknowledged=admitted.acknowledged,
+        )
+
+
+class Joining:
+    """Taking up an invitation; `run` makes the volume on this device."""
+
+    def __init__(self, home: Home, code: str, name: str | None, own_name: str) -> None:
+        """Raises PairingError for what is no code, UsageError when *name* is taken here."""
+        self._home = home
+        self._code = PairingCode.decode(code)
+        self._name = name
+        self._own_name = own_name
+        if name is not None:
+            check_can_join(home, name)
+
+    def run(self, dialogue: Dialogue, stop: threading.Event) -> Callable[[], VolumeConfig]:
+        """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
+        device = DeviceKey.generate()
+        credentials = CredentialStore(self._home.credentials)
+        with _stores(dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home)) as stores:
+            joined = run_joiner(
+                self._code,
+                device,
+                self._own_name,
+                stores,
+                dialogue,
+                stop,
+                timeout=_JOIN_SECONDS,
+                check=self._check,
+            )
+        return partial(join_volume, self._home, self._name, device, self._own_name, joined)
+
+    def _check(self, offer: Offer) -> None:
+        """Before this device is let in: once the others have it for a member, it is one."""
+        check_can_join(self._home, self._name or offer.volume_name, offer.volume)
+
+
+def _open_port() -> Listener | None:
+    try:
+        return Listener()
+    except OSError as error:
+        log.warning("no port can be opened, pairing goes through the clouds alone: %s", error)
+        return None
+
+
+@contextlib.contextmanager
+def _stores(
+    urls: Mapping[str, bool], credentials: CredentialStore, places: OwnPlaces
+) -> Iterator[list[Store]]:
+    """The clouds that can be opened, by URL and whether it was `heard`. A new device may lack secrets."""
+    stores: list[Store] = []
+    try:
+        for url, heard in urls.items():
+            try:
+                store = (open_heard if heard else open_store)(url, credentials)
+                stores.append(places.guarded(store))
+            except StoreError as error:
+                log.info("the pairing does without %s: %s", error.url, error)
+        yield stores
+    finally:
+        for store in stores:
+            store.close()

@@ -1,0 +1,366 @@
+"""The recovery kits of an open volume: made, renewed, shown, removed.
+
+Every device renews every kit: it compares what the clouds hold with what it knows itself. The later contents
+win (`hybrisfs.admit.kit`), and all clouds get the very same bytes, so that f+1 of them agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET
+
+from hybrisfs.admit.join import make_grant
+from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
+from hybrisfs.admit.reserve_log import ReserveLog
+from hybrisfs.api.recovery import Kit, KitCloud, MadeKit, RemovedKit
+from hybrisfs.api.request import extended
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
+from hybrisfs.errors import UsageError
+from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
+from hybrisfs.members.members import Member
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.merge.registers import Registers
+from hybrisfs.parts import Ground
+from hybrisfs.recovery import (
+    DEFAULT_COST,
+    Cost,
+    KitRecord,
+    KitSecret,
+    SignedKit,
+    check_passphrase,
+    kit_key,
+    new_passphrase,
+    seal_key,
+    signed_kit_key,
+)
+from hybrisfs.recovery.page import html_page, text_page
+from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
+from hybrisfs.registers.values import Stamp
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.write.uploads import Uploads
+from sync import DecodeError, DeviceKey, Write
+
+__all__ = ["RESERVE_NAME", "Kits"]
+
+log = logging.getLogger(__name__)
+
+RESERVE_NAME: Final = "recovery kit"
+_LOOK_SECONDS: Final = 15.0
+_LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
+_RETRY_AFTER: Final = 600.0  # when a cloud did not take it
+_SHIP_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kit:
+    """A kit of which there is a register, and the reserve that it is of."""
+
+    reserve: Member
+    record: KitRecord
+    clock: int | None
+    """Of the update that made it, when that is one of this device's own."""
+    signed: bool
+    """Whether its reserve has signed the record: any device can overwrite that of an older kit."""
+
+    @property
+    def id(self) -> bytes:
+        return self.reserve.device
+
+    @property
+    def name(self) -> str:
+        return kit_name(self.id)
+
+
+class Kits:
+    """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
+
+    def __init__(
+        self, ground: Ground, sharing: Sharing, engine: Engine, uploads: Uploads, cost: Cost = DEFAULT_COST
+    ) -> None:
+        self._ground = ground
+        environment = ground.fs.environment
+        self._random_bytes = environment.random_bytes
+        self._time = environment.time
+        self._monotonic = environment.monotonic
+        self._sharing = sharing
+        self._engine = engine
+        self._uploads = uploads
+        self.cost = cost
+        self._renewing = threading.Lock()
+        self._settled: dict[bytes, tuple[object, float]] = {}
+
+    # -- what people ask -------------------------------------------------------------------------
+
+    def make(self, passphrase: str | None) -> MadeKit:
+        """Make a kit, under a passphrase that is drawn when there is none. Raises UsageError, HybrisError."""
+        bits = None
+        self._sharing.require_writer()
+        if passphrase is None:
+            drawn = new_passphrase()
+            chosen, bits = drawn.text, drawn.bits
+        else:
+            chosen = check_passphrase(passphrase)
+        secret = KitSecret(DeviceKey.generate(), self._random_bytes(VOUCHER_SIZE), self._ground.config.id)
+        key = seal_key(secret, chosen, self.cost)
+        record = KitRecord(self._ground.name, int(self._time()), secret.voucher, key)
+        reserve = Member(secret.reserve.public, RESERVE_NAME, reserve=True)
+        signed = SignedKit(record, reserve.public).encode(secret.reserve)
+        self._sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
+        self._ground.committer.commit_now()
+        if not self._ground.signals.held:
+            self._uploads.wait(_SHIP_SECONDS, lambda done, total: None)
+            self.refresh()
+        kit = next(one for one in self.all() if one.kit == secret.kit.hex())
+        urls, created = [cloud.url for cloud in self._ground.config.clouds], time.localtime(record.created)
+        pages = {
+            form: page(self._ground.name, secret.kit.hex(), urls, created)
+            for form, page in (("html", html_page), ("text", text_page))
+        }
+        made = extended(MadeKit, kit, name=self._ground.name, pages=pages)
+        if bits is not None:
+            made.passphrase, made.bits = chosen, bits
+        return made
+
+    def all(self) -> list[Kit]:
+        """The kits, the oldest first."""
+        return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
+
+    def _described(self, kit: _Kit) -> Kit:
+        sources, answers = self._sources(kit), self._look(kit)
+        wanted = sources.rank(kit.record.voucher)
+        names = {one.number: one for one in self._ground.config.clouds}
+        clouds = [
+            KitCloud(names[n].name, names[n].url, self._state(kit, answer, wanted))
+            for n, answer in sorted(answers.items())
+            if n in names
+        ]
+        with self._ground.fs.lock:
+            used = any(branch.device == kit.id for branch in self._sharing.updates.state.branches)
+            maker = self._sharing.members.inviter_of(kit.id)
+            made_by = self._sharing.members.shown_name(maker) if maker is not None else ""
+        return Kit(
+            kit=kit.id.hex(),
+            created=kit.record.created,
+            used=used,
+            unsigned=UNSET if kit.signed else True,
+            made_by=made_by if made_by and maker != self._sharing.updates.device else UNSET,
+            clouds=clouds,
+            complete=all(one.state == "complete" for one in clouds),
+        )
+
+    def _state(self, kit: _Kit, answer: Polled, wanted: tuple[int, bytes]) -> str:
+        match answer:
+            case Changed(data, _):
+                copy = self._verified(kit, data)
+                return "damaged" if copy is None else "complete" if copy.rank >= wanted else "old"
+            case Missing():
+                return "missing"
+            case Failed(_, wrong) if wrong:
+                return "damaged"
+        return "unknown"
+
+    def remove(self, which: str) -> RemovedKit:
+        """Make a kit worthless: it opens nothing that is written from now on. Raises UsageError, OSError."""
+        reserve = self._sharing.membership.remove_reserve(which, self._erased)
+        self._ground.committer.commit_now()
+        self._settled.pop(reserve.device, None)
+        upkeep, name = self._engine.upkeep, kit_name(reserve.device)
+        left = [
+            one.name for one in self._ground.config.clouds if upkeep.delete(one.number, [name]) is not None
+        ]
+        return RemovedKit(self._ground.name, reserve.device.hex(), left)
+
+    def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
+        """Vote about devices in the name of the kit that opens with the passphrase, see `sign`."""
+        self.sign(passphrase, lambda kit: [(vote_key(one, kit), encode_vote(stance)) for one in accused])
+
+    def sign(self, passphrase: str, made: Callable[[bytes], Sequence[Write]]) -> None:
+        """Sign what is *made* for the id of the kit that opens with the passphrase. That holds here at once,
+        also when this device was removed, and reaches the others by the clouds.
+
+        Raises UsageError when none opens, HybrisError when too few clouds take it: then it holds here only.
+        """
+        volume = self._ground.config.id
+        secret = next(
+            (
+                found
+                for kit in self._kits()
+                if (found := kit.record.key.open(passphrase, kit.id)) and found.volume == volume
+            ),
+            None,
+        )
+        if secret is None:
+            raise UsageError("no recovery kit of this volume opens with this passphrase")
+        with self._ground.fs.lock:
+            rows = self._ground.fs.db.execute(
+                "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number", (secret.kit,)
+            ).fetchall()
+        with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
+            log_of_kit = ReserveLog(
+                Path(folder), self._ground.config.id, secret.reserve, self._ground.ring.segments
+            )
+            try:
+                log_of_kit.take_updates(data for (data,) in rows)
+                update, name, segment = log_of_kit.sign(made(secret.kit))
+                objects = [(name, segment), log_of_kit.head()]
+            finally:
+                log_of_kit.close()
+        self._sharing.receive([update])
+        self._ground.committer.commit_now()
+        for name, data in objects:
+            self._engine.put_everywhere(name, data)
+
+    @staticmethod
+    def _erased(reserve: Member) -> list[Write]:
+        return [(kit_key(reserve.device), None)]
+
+    # -- what the clouds hold --------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
+        soon."""
+        if self._ground.signals.held or not self._ground.fs.is_full:
+            return True
+        if not self._sharing.has_looked():
+            return False  # the log on the clouds may tell of kits, or of something that they should hold
+        with self._renewing:
+            renewed = [self._refresh(kit) for kit in self._kits()]
+        return all(renewed)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether `refresh` has something to look at on the clouds, and may."""
+        now = self._monotonic()
+        due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
+        resting = self._ground.signals.held or not self._ground.fs.is_full
+        return not resting and any(until <= now for until in due)
+
+    def _refresh(self, kit: _Kit) -> bool:
+        with self._ground.fs.lock:
+            published: int = self._ground.fs.db.meta("published")
+        if kit.clock is not None and kit.clock > published:
+            return False  # whoever recovers by it must find the update that tells of it
+        try:
+            sources = self._sources(kit)
+            wanted = sources.rank(kit.record.voucher)
+        except (DecodeError, ValueError) as error:  # clouds that are too few just now, or the like
+            log.warning("volume %s: the recovery kit cannot be renewed: %s", self._ground.name, error)
+            return True
+        state = wanted, self._engine.in_use
+        settled, until = self._settled.get(kit.id, (None, 0.0))
+        if state != settled or self._monotonic() >= until:
+            refused = self._settle(kit, sources, wanted)
+            for reason in refused:
+                log.info(
+                    "volume %s: the recovery kit is not where it should be: %s", self._ground.name, reason
+                )
+            pause = _RETRY_AFTER if refused else _LOOK_EVERY
+            self._settled[kit.id] = state, self._monotonic() + pause
+        return True
+
+    def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
+        """Have all clouds hold the latest copy; why some do not."""
+        answers = self._look(kit)
+        copies = {
+            n: copy
+            for n, answer in answers.items()
+            if isinstance(answer, Changed) and (copy := self._verified(kit, answer.data)) is not None
+        }
+        # The rest of the tuple only makes all devices choose the same of several copies alike.
+        best = max(copies.values(), key=lambda one: (one.rank, one.data), default=None)
+        if best is None or best.rank < wanted:
+            data = encode_kit(kit.record, kit.reserve.public, sources, self._ground.ring.keys.device)
+        else:
+            data = best.data
+        lacking = [n for n in self._engine.in_use if n not in copies or copies[n].data != data]
+        put = self._engine.upkeep.put
+        return [reason for n in lacking if (reason := put(n, kit.name, data)) is not None]
+
+    def _look(self, kit: _Kit) -> Mapping[int, Polled]:
+        looks = [Look(kit.name, number, None) for number in self._engine.in_use]
+        answers = self._engine.poll_objects(looks, limit=MAX_KIT, timeout=_LOOK_SECONDS)
+        return {look.cloud: answer for look, answer in answers.items()}
+
+    def _verified(self, kit: _Kit, data: bytes) -> KitCopy | None:
+        """The copy, if a full member made it, and of this kit."""
+        try:
+            copy = decode_kit(data, kit.name)
+        except DecodeError as error:
+            log.warning("volume %s: a cloud has a wrong recovery kit: %s", self._ground.name, error)
+            return None
+        public = self._sharing.full_members().public_key(copy.writer)
+        right = (
+            copy.key == kit.record.key
+            and copy.is_vouched_for(kit.record.voucher)
+            and public is not None
+            and copy.is_signed_by(public)
+        )
+        return copy if right else None
+
+    # -- what is known here ----------------------------------------------------------------------
+
+    def _kits(self) -> list[_Kit]:
+        found = []
+        with self._ground.fs.lock:
+            registers = self._sharing.registers
+            own = self._sharing.updates.own_branches()
+            for reserve in self._sharing.members.reserves():
+                recorded = _latest(registers, reserve.device)
+                if recorded is not None:
+                    stamp, record, signed = recorded
+                    clock = stamp.clock if stamp.writer in own else None
+                    found.append(_Kit(reserve, record, clock, signed))
+        return found
+
+    def _sources(self, kit: _Kit) -> Sources:
+        with self._ground.fs.lock:
+            registers = self._sharing.registers
+            stamps = [
+                value.stamp.clock
+                for kind in KINDS
+                if Trait.IN_KITS in kind.traits
+                for values in registers.with_prefix(kind.prefix).values()
+                for value in values
+            ]
+            grant = make_grant(
+                self._ground.config, self._ground.ring.keys, self._sharing.members.keys(), None
+            )
+        grant = replace(
+            grant,
+            name=kit.record.volume_name,
+            clouds=tuple(sorted(grant.clouds, key=lambda one: one.number)),
+            members=tuple(sorted(grant.members)),
+            former=tuple(sorted(grant.former)),
+        )
+        return Sources(grant, max(stamps, default=0))
+
+
+def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:
+    """The record of a kit, and whether its reserve has signed it: if there is such a one, it is that."""
+    for key in (signed_kit_key(kit), kit_key(kit)):
+        records = {
+            value.stamp: record
+            for value in registers.values(key)
+            if (record := _record(key, value.value or b"")) is not None
+        }
+        if records:
+            latest = max(records)
+            return latest, records[latest], key[0] == SIGNED_KIT
+    return None
+
+
+def _record(key: bytes, value: bytes) -> KitRecord | None:
+    try:
+        signed = key[0] == SIGNED_KIT
+        return SignedKit.decode(key, value).record if signed else KitRecord.decode(value)
+    except DecodeError:
+        return None

@@ -1,0 +1,232 @@
+"""The checkpoints of an open volume: the stage, and what it needs of clouds, links and other devices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, cast
+
+from hybrisfs.api.status import Checkpoint as CheckpointStatus
+from hybrisfs.checkpoint.compaction import Compactor
+from hybrisfs.checkpoint.deposit import Depositor
+from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.parts import Clouds, Ground
+from hybrisfs.sharing.peering import Peering
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.signals import Pause
+from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
+from sync.own_heads import Past
+
+__all__ = ["Checkpoints"]
+
+log = logging.getLogger(__name__)
+
+_HEAD_BYTES: Final = 1 << 16
+_PART_SECONDS: Final = 30.0
+_FOLDER: Final = "checkpoints"
+
+
+class Checkpoints:
+    """A stage. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        clouds: Clouds,
+        peering: Peering,
+        heads: Callable[[], Mapping[bytes, Head]],
+    ) -> None:
+        """*heads*: those that were seen on clouds."""
+        fs, engine = ground.fs, clouds.engine
+        self._fs = fs
+        self._sharing = sharing
+        self._monotonic = ground.fs.environment.monotonic
+        self._ring = ground.ring
+        self._signals = ground.signals
+        self._engine = engine
+        self._heads = heads
+        self._guard = threading.Lock()
+        self._looks = False  # from the second step on
+        self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
+        updates, keys, name_of = sharing.updates, ground.ring.segments, ground.sealer.chunk_id
+        shelf = Shelf(ground.state / _FOLDER, name_of, ground.fs.environment)
+
+        def ask_devices(name: bytes) -> bytes | None:
+            return peering.fetch_chunk(name, _PART_SECONDS)
+
+        store = _Store(engine, clouds.copies)
+        depositor = Depositor(updates.volume, keys, shelf, name_of, store)
+        self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
+        self._compactor = Compactor(
+            fs,
+            updates.device,
+            sharing.members,
+            store,
+            ground.committer.commit_now,
+            lambda: not ground.signals.stopping,
+            self.heads,
+        )
+        self.keeper = Keeper(
+            fs,
+            updates,
+            sharing.registers,
+            sharing.arrivals,
+            ground.ring.keys.device,
+            sharing.current_members,
+            shelf,
+            name_of,
+            self._fetching,
+            depositor,
+            self._compactor,
+            sharing.checkpoint_taken_in,
+            ground.signals.announce,
+        )
+        peering.heard.listen(self._hear)
+        self.holdings = CheckpointHoldings(self.keeper.succession, depositor)
+        with fs.lock:
+            self._inviter: bytes = fs.db.meta("inviter")
+            if self._inviter and not len(updates.state.vector):
+                sharing.begun.clear()
+
+    def _hear(self, head: Head) -> None:
+        """A linked device has told its head."""
+        with self._guard:
+            known = self._heard.get(head.writer)
+            if known is None or known.serial <= head.serial:
+                self._heard[head.writer] = head
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """The newest head of each device, however it was heard of."""
+        newest = dict(self._heads())
+        with self._guard:
+            for device, head in self._heard.items():
+                known = newest.get(device)
+                if known is None or known.serial <= head.serial:
+                    newest[device] = head
+        return newest
+
+    def told(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+        """Return what the own head says of checkpoints, given the own heads before it. Called with the
+        volume's lock held."""
+        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
+
+    def facts(self) -> CheckpointStatus:
+        """What `status` shows."""
+        waiting = self.keeper.waits_for(self.heads())
+        with self._fs.lock:
+            names = [self._sharing.members.name_of(device) for device in waiting]
+            log = self._compactor.facts()
+        return CheckpointStatus(self.keeper.is_current(), sorted(names), log)
+
+    def secure(self) -> str | None:
+        """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that
+        failed, None when it is done."""
+        try:
+            self.keeper.succession.secure()
+        except (CloudsUnavailable, NotToBeHadError, DecodeError) as error:
+            return f"the checkpoint of the log is not on enough other clouds: {error}"
+        return None
+
+    def step(self) -> Pause:
+        """Begin with a checkpoint, at first; then see whether there is to be a new one."""
+        if not self._sharing.begun.is_set():
+            try:
+                self._begin()
+            finally:
+                self._sharing.begun.set()
+                self._sharing.members_changed()
+        elif self._looks:
+            self._look()
+        self._looks = True
+        return Pause(self.keeper.limits.look_seconds)
+
+    def _look(self) -> None:
+        self._sharing.compare_states()
+        if self._signals.held:
+            return
+        before = frozenset(self._sharing.current_members())
+        self.keeper.look(self.heads(), self._monotonic())
+        if frozenset(self._sharing.current_members()) != before:
+            self._sharing.members_changed()
+
+    def _begin(self) -> None:
+        """Begin with the newest checkpoint that the device which let this one in names, if there is one. When
+        that was a recovery kit, with the one that most members stand for."""
+        members = self._sharing.current_members()
+        if members.public_key(self._inviter) is not None:
+            named = self._named_by(self._inviter, members)
+            if named is not None:
+                self.keeper.intake.begin(named)
+            return
+        all_named = {self._named_by(device, members) for device in members} - {None}
+        for one in self._fetching.by_statements(cast("set[CheckpointId]", all_named), members):
+            if self.keeper.intake.begin(one):
+                return
+
+    def _named_by(self, device: bytes, members: Members) -> CheckpointId | None:
+        """The checkpoint that a member's head on the clouds names."""
+        public = members.public_key(device)
+        assert public is not None
+        volume, keys = self._sharing.updates.volume, self._ring.segments
+        try:
+            head = self._engine.get_object(
+                head_name(device),
+                _HEAD_BYTES,
+                lambda data: decode_head(data, volume, public, keys),
+                older=False,
+            )
+        except CloudsUnavailable as error:
+            log.info("no checkpoint to begin with: %s", error)
+            return None
+        return head.checkpoint
+
+
+class _Store:
+    """The clouds of the volume as `Depositor` uses them."""
+
+    def __init__(self, engine: Engine, copies: Callable[[], int]) -> None:
+        self._engine = engine
+        self._copies = copies
+
+    @property
+    def copies(self) -> int:
+        return self._copies()
+
+    @property
+    def in_use(self) -> Sequence[int]:
+        return self._engine.in_use
+
+    @property
+    def numbers(self) -> Collection[int]:
+        return self._engine.numbers
+
+    def put(self, name: str, data: bytes) -> Collection[int]:
+        return self._engine.put_object(name, data, self._copies())
+
+    def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
+        return self._engine.upkeep.put(cloud, name, data)
+
+    def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
+        found = self._engine.upkeep.look_at(cloud, name, limit, verify)
+        if found is not None and found.kind == "missing":
+            self._engine.upkeep.excuse(cloud, name)  # it was not told for certain that it has it
+        return found
+
+    def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
+        return self._engine.upkeep.names(cloud, prefix, most)
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        failure = self._engine.upkeep.delete(cloud, names)
+        if self._engine.upkeep.refused_deletion(cloud) is not None:
+            return None  # another device, one that may, does it after the next checkpoint
+        for name in names if failure is None else ():
+            self._engine.upkeep.excuse(cloud, name)
+        return failure

@@ -1,0 +1,171 @@
+"""Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
+
+A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
+which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then, and
+when somebody asks for the status. The newest shares are looked at more often, and so are clouds that are not
+well. Half-hourly further shares are looked at, each as old again as the one before, so that a run of them
+that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few requests a minute
+are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection
+from typing import Final
+
+from hybrisfs.clouds.holdings import is_only_said
+from hybrisfs.clouds.recent_puts import RecentPuts
+from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.dispersal.share import share_name
+from hybrisfs.signals import Pause, Signals, Wake
+from hybrisfs.state.pack_chunks import read_pack_near
+from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Checkup"]
+
+log = logging.getLogger(__name__)
+
+_INTERVAL: Final = 60.0  # between looks at the clouds that are not well
+_CONFIRM_INTERVAL: Final = 15.0  # before what was missing at a first look is looked at again
+_NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
+_CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
+_MARKER_LIMIT: Final = 4096
+
+
+class Checkup:
+    """A stage that looks now and then, and at once when asked."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        engine: Engine,
+        marker: Marker,
+        signals: Signals,
+        recent: RecentPuts,
+        guard: Callable[[Collection[int]], None],
+    ) -> None:
+        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have."""
+        self.minute = Topic[[]]()
+        """About a minute is over: it is time for what is done now and then."""
+        self._guard = guard
+        self._recent = recent
+        self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
+        self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._engine = engine
+        self._marker = marker
+        self._signals = signals
+        self._lock = threading.Lock()
+        self._wanted = self._thoroughly = False
+        self._due = self._newest_due = 0.0
+        self._minute_due = self._monotonic() + _INTERVAL
+        self._looked = 0.0  # when the last look began that has ended
+
+    @property
+    def first(self) -> Pause:
+        """How long it is until the first step, unless somebody asks."""
+        return Pause(_INTERVAL)
+
+    def step(self) -> Pause:
+        """Look at the clouds as far as that is due, or somebody has asked for it."""
+        with self._lock:
+            asked, self._wanted = self._wanted, False
+            thoroughly, self._thoroughly = self._thoroughly, False
+        begun = self._monotonic()
+        looks = asked or begun >= self._due
+        if not self._signals.held:
+            self._engine.probe(self._marker)
+            self._recent.look()
+            if looks:
+                self._look(self._look_at)
+            if thoroughly or begun >= self._due:
+                self._look(self._look_back)
+                self._due = self._monotonic() + _CHECKUP_INTERVAL
+            if not looks and begun >= self._newest_due:
+                self._look(self._look_at_newest)
+                self._newest_due = self._monotonic() + _NEWEST_INTERVAL
+            self._keep_what_is_lost()
+        if looks:
+            self._looked = begun
+            self._signals.progressed()
+        if self._monotonic() >= self._minute_due:  # however often somebody asks
+            self._settled = [*self._settled[1:], _newest_pack(self._fs)]
+            self.minute()
+            self._minute_due = self._monotonic() + _INTERVAL
+        left = max(0.0, self._minute_due - self._monotonic())
+        return Pause(min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left)
+
+    def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
+        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
+        *thoroughly* older shares are looked at, too, as half-hourly."""
+        asked = self._monotonic()
+        with self._lock:
+            self._wanted = True
+            self._thoroughly |= thoroughly
+        self._signals.wake(Wake.CHECKUP)
+        self._signals.wait_until(lambda: self._looked >= asked, asked + timeout)
+
+    def _keep_what_is_lost(self) -> None:
+        """If more clouds than may fail have lost something, what is on none of them is to stay here."""
+        doubted = self._recent.doubted | self._unseen
+        self._unseen = frozenset()
+        troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
+        if len(troubled) > self._engine.f:
+            self._guard(doubted)
+
+    def _look(self, look_at: Callable[[int], None]) -> None:
+        threads = [
+            threading.Thread(target=look_at, args=(cloud,), name=f"checkup-{cloud}", daemon=True)
+            for cloud in self._engine.numbers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _look_at(self, cloud: int) -> None:
+        wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
+        if wrong is not None:
+            log.debug("cloud %d: %s", cloud, wrong)
+            return
+        self._look_at_newest(cloud)
+        self._sample(cloud, random.randint(0, _newest_pack(self._fs)))
+
+    def _look_at_newest(self, cloud: int) -> None:
+        self._sample(cloud, _newest_pack(self._fs), below=True)
+
+    def _look_back(self, cloud: int) -> None:
+        """Look at shares of which each is as old again as the one before, counted in packs."""
+        age, newest = 1, _newest_pack(self._fs)
+        while age < newest and not self._engine.upkeep.is_down(cloud):
+            self._sample(cloud, newest - age, below=True)
+            age *= 2
+
+    def _sample(self, cloud: int, number: int, *, below: bool = False) -> None:
+        """Have a look at a share that this cloud acknowledged, of the first pack from a number on, or *below*
+        down from it. One that may have been put a moment ago gets a second chance."""
+        with self._fs.lock:
+            row = read_pack_near(self._fs.db, cloud, number, below=below)
+        if row is None:
+            return
+        found, pack, placement = row
+        index = placement.index(cloud)
+        if found > self._settled[0]:
+            if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
+                self._recent.doubt(cloud, share_name(pack, index))
+        elif is_only_said(self._fs, self._engine.upkeep, pack):
+            with self._lock:
+                self._unseen |= frozenset(placement)
+        elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
+            log.debug("cloud %d: %s", cloud, wrong)
+
+
+def _newest_pack(fs: FileSystem) -> int:
+    with fs.lock:
+        (newest,) = fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
+    return int(newest)

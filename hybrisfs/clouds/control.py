@@ -1,0 +1,383 @@
+"""What people ask of a volume's clouds: list, test, add, adopt, drain, remove and replace them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from backends.address import without_secrets
+from backends.store import Store
+from hybrisfs.api import clouds as api
+from hybrisfs.api.clouds import (
+    AddedCloud,
+    Cloud,
+    KeptCloud,
+    NamedCloud,
+    ReplacedCloud,
+    Retention,
+    TestedCloud,
+)
+from hybrisfs.clouds.agreed_clouds import reason_of, unique_name
+from hybrisfs.clouds.keeper import CloudKeeper
+from hybrisfs.clouds.maintenance import Maintenance
+from hybrisfs.clouds.redundancy import RewritingState
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.poll import Changed, Look
+from hybrisfs.dispersal.traffic import CloudTraffic
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.merge.cloud_set import (
+    MAX_CLOUD_NAME,
+    MAX_CLOUD_URL,
+    CloudRecord,
+    CloudState,
+    RedundancyRecord,
+)
+from hybrisfs.parts import Clouds, Ground, Writing
+from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.stores.login import try_place
+from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
+from hybrisfs.stores.tryout import (
+    PROBE_LIMIT,
+    claim_place,
+    open_for_test,
+    prepare_place,
+    try_out,
+)
+
+__all__ = ["CloudControl"]
+
+_LOOK_SECONDS: Final = 15.0
+_SHORT: Final = 60  # characters of a name that is made from a URL
+_SHOWN: Final = {
+    CloudState.ACTIVE: "in use",
+    CloudState.DRAINING: "draining",
+    CloudState.LOST: "being removed",
+}
+
+
+class CloudControl:
+    """The commands about clouds of one volume. Thread-safe; one change at a time."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        sharing: Sharing,
+        clouds: Clouds,
+        keeper: CloudKeeper,
+        maintenance: Maintenance,
+        writing: Writing,
+    ) -> None:
+        self._ground = ground
+        self._monotonic = ground.fs.environment.monotonic
+        self._sharing = sharing
+        self._clouds = clouds
+        self._engine = clouds.engine
+        self._keeper = keeper
+        self._maintenance = maintenance
+        self._writing = writing
+        self._retentions = Retentions(ground.state)
+        self._changing = threading.Lock()
+
+    def all(self) -> list[Cloud]:
+        """The clouds that the volume has, with what is on record there."""
+        held, size = self._keeper.held()
+        health = {one.number: one for one in self._engine.health()}
+        jobs = {one.number: one for one in self._keeper.jobs()}
+        found: list[Cloud] = []
+        for number, (record, _) in sorted(self._keeper.records()[0].items()):
+            if record.state is CloudState.GONE:
+                continue
+            state = health.get(number)
+            job = jobs.get(number)
+            found.append(
+                Cloud(
+                    number=number,
+                    name=record.name,
+                    url=without_secrets(record.url),
+                    use=_SHOWN[record.state],
+                    objects=held[number],
+                    bytes=size[number],
+                    state=state.state if state is not None else "not asked",
+                    reason=reason_of(self._ground.config, self._engine.upkeep, state)
+                    if state is not None
+                    else "",
+                    trouble=job.trouble if job is not None else "",
+                    retention=self.retention(record.url),
+                )
+            )
+        return found
+
+    def traffic(self) -> list[CloudTraffic]:
+        """See `Engine.traffic`."""
+        return self._engine.traffic()
+
+    def retention(self, url: str) -> Retention | None:
+        """What a cloud keeps of deleted objects, as last tried; None when it never was. See `Retention`."""
+        return self._retentions.get(url)
+
+    def test(self, which: str) -> TestedCloud:
+        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
+        if "://" in which and which not in [record.url for _, record in self._remaining()]:
+            credentials, places = self._keeper.credentials, self._keeper.places
+            tried = try_place(which, credentials, places)
+            with contextlib.closing(open_for_test(which, credentials, places)) as store:
+                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, try_retention(store))
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
+            seconds = dict(try_out(store))
+            return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
+
+    def retain(self, which: str, days: int) -> KeptCloud:
+        """Have a cloud keep for *days* what is deleted, or with 0 nothing any more, and try whether it does.
+
+        Raises HybrisError.
+        """
+        number, record = self._find(which)
+        with contextlib.closing(self._opened(number, record)) as store:
+            note, found = self._keep(store, days)
+        return KeptCloud(self._ground.name, record.name, found, note)
+
+    def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
+        """Let the volume use one more cloud, after it was tested. Raises HybrisError.
+
+        With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
+        """
+        self._sharing.require_writer()
+        with self._changing:
+            return self._add(url, name, days)
+
+    def adopt(self, which: str) -> NamedCloud:
+        """Use a cloud as it is now, though it was emptied or made anew, and have it filled again.
+
+        Makes its folder or bucket, and marks it as the volume's. Raises HybrisError.
+        """
+        with self._changing:
+            number, record = self._find(which)
+            if record.state is not CloudState.ACTIVE:
+                raise UsageError(f"{record.name} is to go: nothing is put there any more")
+            with contextlib.closing(self._opened(number, record)) as store:
+                claim_place(store, self._ground.config.id, regain=True)
+                try_out(store, partial(self._refuse_same_place, but=number))
+            self._keeper.prove(number)
+            self._writing.look_at_clouds()
+            self._clouds.grants.again()
+            self._maintenance.refill(number)
+            self._keeper.changed()
+        return NamedCloud(self._ground.name, record.name)
+
+    def drain(self, which: str) -> NamedCloud:
+        """Put nothing more onto a cloud, move what it has to others, and let it go. Raises HybrisError."""
+        return self._leave(which, CloudState.DRAINING)
+
+    def remove(self, which: str) -> NamedCloud:
+        """Like `drain`, but the cloud is not asked for anything. Raises HybrisError."""
+        return self._leave(which, CloudState.LOST)
+
+    def replace(self, which: str, url: str) -> ReplacedCloud:
+        """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
+        self._sharing.require_writer()
+        with self._changing:
+            number, record = self._find(which)
+            added = self._add(url, None, None).cloud
+            self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
+            self._keeper.arrange()
+        return ReplacedCloud(self._ground.name, record.name, added)
+
+    def wait(
+        self, which: str, timeout: float | None, progress: Callable[[int, int], None]
+    ) -> tuple[bool, str]:
+        """Wait until a cloud has gone: whether it has after *timeout* seconds, and what keeps it."""
+        known = sorted(self._keeper.records()[0].items(), key=lambda one: one[1][0].state)
+        found = [number for number, (record, _) in known if record.name == which]
+        if not found:
+            return True, ""
+
+        def gone() -> bool:
+            job = next((one for one in self._keeper.jobs() if one.number == found[0]), None)
+            if job is not None:
+                progress(job.done, job.total)
+            return job is None and all(one.number != found[0] for one in self._ground.config.clouds)
+
+        deadline = None if timeout is None else self._monotonic() + timeout
+        if self._ground.signals.wait_until(gone, deadline, step=0.3):
+            return True, ""
+        return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
+
+    def change_redundancy(self, f: int | None, k: int | None) -> api.Redundancy:
+        """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
+        HybrisError when this device only reads."""
+        self._sharing.require_writer()
+        with self._changing:
+            _, before = self._keeper.records()
+            active = [one for _, one in self._remaining() if one.state is CloudState.ACTIVE]
+            f, k = choose_redundancy(len(active), before.f if f is None else f, before.k if k is None else k)
+            if (f, k) != (before.f, before.k):
+                self._keeper.sign({}, RedundancyRecord(f, k))
+                self._keeper.arrange()
+        return api.Redundancy(self._ground.name, f, k)
+
+    def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
+        """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
+        keeps it."""
+        parts = self._keeper.rewriting, self._keeper.values
+
+        def states() -> list[RewritingState]:
+            return [one.state for one in parts if one.state is not None]
+
+        def done() -> bool:
+            under_way = states()
+            if under_way:
+                progress(sum(one.done for one in under_way), sum(one.total for one in under_way))
+            config = self._ground.config
+            return all(one.is_done(Redundancy(config.f, config.k)) for one in parts)
+
+        deadline = None if timeout is None else self._monotonic() + timeout
+        finished = self._ground.signals.wait_until(done, deadline, step=0.3)
+        return finished, "" if finished else "; ".join(one.trouble for one in states() if one.trouble)
+
+    def names(self) -> dict[int, str]:
+        """What all clouds are called that there ever were, by number."""
+        return self._keeper.names()
+
+    def jobs(self) -> list[str]:
+        """What goes on in the background, in sentences."""
+        f, k = self._ground.config.f, self._ground.config.k
+        states = (("packs", self._keeper.rewriting.state), ("values", self._keeper.values.state))
+        rewriting = [
+            f"{what} are written anew with f={f} and k={k}: {state.done:,} of {state.total:,}"
+            + (f" ({state.trouble})" if state.trouble else "")
+            for what, state in states
+            if state is not None
+        ]
+        return rewriting + [
+            f"{job.name} is being emptied: {job.done:,} of {job.total:,} objects"
+            + (f" ({job.trouble})" if job.trouble else "")
+            for job in self._keeper.jobs()
+        ]
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _remaining(self) -> list[tuple[int, CloudRecord]]:
+        return [
+            (number, record)
+            for number, (record, _) in sorted(self._keeper.records()[0].items())
+            if record.state is not CloudState.GONE
+        ]
+
+    def _find(self, which: str) -> tuple[int, CloudRecord]:
+        """Raises UsageError."""
+        remaining = self._remaining()
+        for number, record in remaining:
+            if which in (record.name, record.url):
+                return number, record
+        raise _unknown(which, [record.name for _, record in remaining])
+
+    def _opened(self, number: int, record: CloudRecord) -> Store:
+        """Raises UsageError."""
+        known = next((one for one in self._ground.config.clouds if one.number == number), None)
+        heard = known is None or known.heard or known.url != record.url
+        return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
+
+    def _leave(self, which: str, state: CloudState) -> NamedCloud:
+        self._sharing.require_writer()
+        with self._changing:
+            number, record = self._find(which)
+            _, code = self._keeper.records()
+            left = [
+                one for one, known in self._remaining() if known.state is CloudState.ACTIVE and one != number
+            ]
+            needed = 2 * code.f + code.k
+            if len(left) < needed:
+                raise UsageError(
+                    f"without {record.name} only {len(left)} clouds would be left",
+                    f"f={code.f} and k={code.k} need {needed}",
+                    "Add another one first, with hybrisfs cloud add, or use hybrisfs cloud replace.",
+                )
+            if state is CloudState.LOST and code.f == 0:
+                raise UsageError(
+                    f"{record.name} cannot be removed unread",
+                    "with f=0 nothing of what it holds can be rebuilt from the others",
+                    "Use hybrisfs cloud drain.",
+                )
+            self._keeper.sign({number: replace(record, state=state)})
+            self._keeper.arrange()
+        return NamedCloud(self._ground.name, record.name)
+
+    def _keep(self, store: Store, days: int) -> tuple[str, Retention]:
+        """What to know, and what a try found. Raises HybrisError when the cloud does not keep what is deleted
+        though it was told to."""
+        if not days:
+            stop_keeping(store)
+            return "", self._try(store)
+        note = keep_deleted(store, days)
+        found = self._try(store)
+        if found.keeps is False:
+            raise HybrisError(
+                f"{without_secrets(store.url)} does not keep what is deleted", "it says that it does"
+            )
+        return note, found
+
+    def _try(self, store: Store) -> Retention:
+        found = try_retention(store)
+        self._retentions.note(store.url, found)
+        return found
+
+    def _add(self, url: str, name: str | None, days: int | None) -> AddedCloud:
+        keeper = self._keeper
+        remaining = self._remaining()
+        if any(record.url == url for _, record in remaining):
+            raise UsageError(f"{without_secrets(url)} is a cloud of this volume already")
+        if len(remaining) >= MAX_CLOUDS:
+            raise UsageError(f"this volume has {len(remaining)} clouds", "it can have no more")
+        if len(url.encode()) > MAX_CLOUD_URL or not url.isprintable():
+            raise UsageError(
+                "this URL cannot name a cloud", f"it is longer than {MAX_CLOUD_URL} bytes or odd"
+            )
+        chosen = self._choose_name(url, name, [record.name for _, record in remaining])
+        added = AddedCloud(self._ground.name, chosen)
+        with contextlib.closing(open_for_test(url, keeper.credentials, keeper.places)) as store:
+            if days:
+                prepare_place(store)
+                added.note, added.retention = self._keep(store, days)
+            claim_place(store, self._ground.config.id)
+            try_out(store, self._refuse_same_place)
+        number = keeper.sign_new(CloudRecord(chosen, url))
+        keeper.arrange()
+        keeper.prove(number, typed=True)
+        return added
+
+    @staticmethod
+    def _choose_name(url: str, name: str | None, taken: list[str]) -> str:
+        if name is None:
+            parts = urlsplit(url)
+            short = PurePosixPath(unquote(parts.path)).name or parts.netloc or "cloud"
+            return unique_name("".join(filter(str.isprintable, short))[:_SHORT] or "cloud", taken)
+        if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or "://" in name:
+            raise UsageError(f"{name[:80]!r} cannot name a cloud")
+        if name in taken:
+            raise UsageError(f"there is a cloud {name!r} already", "", "Choose another --name.")
+        return name
+
+    def _refuse_same_place(self, probe: str, but: int | None = None) -> None:
+        """Raise UsageError when a cloud of the volume, *but* aside, is the place that now holds *probe*."""
+        engine = self._engine
+        looks = [Look(probe, number, None) for number in engine.numbers if number != but]
+        answers = engine.poll_objects(looks, limit=PROBE_LIMIT, timeout=_LOOK_SECONDS)
+        same = [look.cloud for look, answer in answers.items() if isinstance(answer, Changed)]
+        if same:
+            names = {one.number: one.name for one in engine.health()}
+            raise UsageError(
+                f"this is the same place as the cloud {names.get(same[0], same[0])}",
+                "two shares in one place would be lost together",
+            )
+
+
+def _unknown(which: str, names: list[str]) -> UsageError:
+    return UsageError(f"this volume has no cloud {which[:80]!r}", "", f"There are: {', '.join(names)}.")

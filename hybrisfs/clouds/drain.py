@@ -1,0 +1,216 @@
+"""Emptying a cloud: all that it holds goes to other clouds, then it is removed there.
+
+What is to be done follows from the placements on record: packs and log segments that name the cloud. So it
+goes on after a crash where it was, and what another device puts there meanwhile is found, too. Nothing is
+removed before its new place is signed, durable on this device and on f+k clouds.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.kinds import REWRITTEN
+from hybrisfs.state.pack_chunks import filled_packs
+from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.tree.filesystem import FileSystem
+from sync import DecodeError, parse_segment_name
+from sync.checkpoint import CHECKPOINTS
+
+__all__ = ["Drain", "held_by_cloud"]
+
+_WORKERS: Final = 3  # packs at a time, each with its shares in memory
+_BATCH: Final = 60
+_DELETED_AT_ONCE: Final = 500
+_MOST_NAMES: Final = 1_000_000
+_REWRITTEN: Final = f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')})"
+
+
+def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:
+    """How many packs and own log segments are on record at each cloud, and about how many bytes of
+    packs."""
+    objects, size = Counter[int](), Counter[int]()
+    for placement, k, sealed in filled_packs(database):
+        objects.update(placement)
+        size.update(dict.fromkeys(placement, sealed // k))
+    for (placement,) in database.execute("SELECT placement FROM log_segment"):
+        objects.update(placement)
+    return objects, size
+
+
+class Drain:
+    """Moves what single clouds hold. *mine* tells the branches of this device. Used by one thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        own: bytes,
+        mine: Callable[[], Collection[bytes]],
+        upkeep: Upkeep,
+        packs: PackMender,
+        segments: SegmentMender,
+    ) -> None:
+        self._fs = fs
+        self._own = own
+        self._mine = mine
+        self._upkeep = upkeep
+        self._packs = packs
+        self._segments = segments
+
+    def on_record(self, cloud: int) -> int:
+        """How many shares and own segments are on record there; called with the volume's lock held."""
+        names = bytes((cloud,))
+        (packs,) = self._fs.db.execute(
+            f"SELECT count(*) FROM pack WHERE instr(placement, ?) AND NOT {_REWRITTEN}", (names,)
+        ).fetchone()
+        (segments,) = self._fs.db.execute(
+            "SELECT count(*) FROM log_segment WHERE instr(placement, ?)", (names,)
+        ).fetchone()
+        return int(packs) + int(segments)
+
+    def move(
+        self,
+        cloud: int,
+        writable: Collection[int],
+        go_on: Callable[[], bool],
+        *,
+        ask: bool,
+        everything: bool,
+    ) -> list[str]:
+        """Move what is on record there: own log segments and, with *everything*, all packs, else those that
+        this device has put there. What could not be moved, in sentences; stops when *go_on* says so."""
+        troubles = []
+        for name in self._segment_names(cloud):
+            trouble = self._segments.move(name, cloud, ask=ask, writable=writable)
+            troubles += [trouble] if trouble is not None else []
+            if not go_on():
+                return troubles
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="drain") as pool:
+            for batch in self._packs_on(cloud, everything=everything):
+                moves = {
+                    pack: pool.submit(self._packs.move, pack, cloud, ask=ask, writable=writable)
+                    for pack in batch
+                }
+                outcomes = {pack: move.result() for pack, move in moves.items()}
+                troubles += [why for pack, why in outcomes.items() if why is not None and batch[pack]]
+                if not go_on():
+                    break
+        return troubles
+
+    def _segment_names(self, cloud: int) -> list[str]:
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                "SELECT name FROM log_segment WHERE instr(placement, ?) ORDER BY first", (bytes((cloud,)),)
+            ).fetchall()
+        return [name for (name,) in rows]
+
+    def _packs_on(self, cloud: int, *, everything: bool) -> Iterator[dict[bytes, bool]]:
+        """The packs, some at a time, and whether each is needed: nothing is read any more from those that
+        were rewritten, and it does no harm when these cannot be moved."""
+        last = 0
+        while True:
+            mine = self._mine()
+            with self._fs.lock:
+                rows = self._fs.db.execute(
+                    f"SELECT number, id, branch, {_REWRITTEN} FROM pack "
+                    "WHERE number > ? AND instr(placement, ?) ORDER BY number LIMIT ?",
+                    (last, bytes((cloud,)), _BATCH),
+                ).fetchall()
+            if not rows:
+                return
+            yield {pack: not former for _, pack, branch, former in rows if everything or branch in mine}
+            last = rows[-1][0]
+
+    def renumber(self, before: int, now: int) -> None:
+        """What this device has put onto the cloud *now* is on record under the number *before*."""
+        for name in self._segment_names(before):
+            self._segments.renumber(name, before, now)
+        for batch in self._packs_on(before, everything=False):
+            for pack in batch:
+                self._packs.renumber(pack, before, now)
+
+    def secure_log(
+        self, cloud: int, in_use: Collection[int], copies: int, writable: Collection[int]
+    ) -> tuple[set[str], list[str]]:
+        """See to it that the segments of other devices that a cloud has are on *copies* others: only their
+        authors know where they are to be, and may be away for long. The names of those that are, and of those
+        that nobody needs any more; and what went wrong, in sentences."""
+        names = self._upkeep.names(cloud, "log/", _MOST_NAMES)
+        if names is None:
+            return set(), ["it does not tell which parts of the log it has"]
+        dropped = {name for name in names if self._is_dropped(name)}
+        others = [
+            name for name in names if name not in dropped and self._author(name) not in (None, self._own)
+        ]
+        listed = {one: set(self._upkeep.names(one, "log/", _MOST_NAMES) or ()) for one in in_use if others}
+        secured, troubles = dropped, list[str]()
+        for name in others:
+            holders = {one for one in in_use if name in listed[one]}
+            trouble = self._segments.copy(name, cloud, holders=holders, copies=copies, writable=writable)
+            troubles += [trouble] if trouble is not None else []
+            if len(holders) >= copies:
+                secured.add(name)
+        return secured, troubles
+
+    def clear(self, cloud: int, secured: Container[str]) -> str | None:
+        """Remove from a cloud what is on record elsewhere, log segments that are *secured*, and all parts of
+        checkpoints, which are on others; why that failed, None when it is done.
+
+        A share of a pack that nobody has told this device of yet stays: another device is just putting it.
+        """
+        found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/", CHECKPOINTS)]
+        if any(names is None for names in found):
+            return "it does not tell what it has"
+        moved = [name for names in found for name in names or ()]
+        moved = [name for name in moved if name in secured or self._is_elsewhere(cloud, name)]
+        for batch in _in_batches(moved):
+            refusal = self._upkeep.delete(cloud, batch)
+            if self._upkeep.refused_deletion(cloud) is not None:
+                break  # what it held stays there, which need not keep the cloud
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _is_dropped(self, name: str) -> bool:
+        """Whether a checkpoint has taken the place of a log segment."""
+        with self._fs.lock:
+            end = end_of_segment(self._fs.db, name)
+        return end is not None and end.bare
+
+    def _is_elsewhere(self, cloud: int, name: str) -> bool:
+        if name.startswith(CHECKPOINTS):
+            return True
+        share = parse_share_name(name)
+        with self._fs.lock:
+            if share is not None:
+                pack, index = share
+                row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+                return row is not None and row[0][index : index + 1] != bytes((cloud,))
+            row = self._fs.db.execute("SELECT placement FROM log_segment WHERE name = ?", (name,)).fetchone()
+            return row is not None and cloud not in row[0]
+
+    @staticmethod
+    def _author(name: str) -> bytes | None:
+        """Who wrote the log segment of that name; None when it is none."""
+        try:
+            return parse_segment_name(name)[0]
+        except DecodeError:
+            return None
+
+
+def _in_batches(names: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for name in names:
+        batch.append(name)
+        if len(batch) == _DELETED_AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,283 @@
+"""Scrub and repair of one volume: when somebody asks, and in the background what reads have found wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from hybrisfs.clouds.audit import audit
+from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.others_log import OthersLog
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.repair import Repairer, RepairReport
+from hybrisfs.clouds.scrub import ScrubReport, Step, scrub
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.clouds.value_holdings import ValueHoldings
+from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.dispersal.share import parse_share_name, share_name
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
+from hybrisfs.errors import HybrisError
+from hybrisfs.signals import Pause, Signals
+from sync.checkpoint import parse_checkpoint_name
+
+__all__ = ["Maintenance"]
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
+_LAST_PAUSE: Final = 3600.0
+_AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
+_MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
+
+
+class Maintenance:
+    """One scrub or repair at a time.
+
+    *look* asks every cloud whether it is there, also those that would not be asked again yet. *announce* has
+    the own head put on all clouds again.
+    """
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        upkeep: Upkeep,
+        packs: PackMender,
+        segments: SegmentMender,
+        signals: Signals,
+        checkpoint: CheckpointHoldings,
+        values: ValueHoldings,
+        others: OthersLog,
+        clouds: Mapping[int, str],
+        marker: bytes,
+        look: Callable[[], None],
+        announce: Callable[[], bool],
+    ) -> None:
+        self._look = look
+        self.holdings = holdings
+        self._upkeep = upkeep
+        self.packs = packs
+        self.segments = segments
+        self._signals = signals
+        self._monotonic = signals.environment.monotonic
+        self._clouds = self._names = clouds
+        self.checkpoint = checkpoint
+        self.values = values
+        self.announce = announce
+        self._repairer = Repairer(
+            holdings, upkeep, packs, segments, checkpoint, values, others, clouds, marker, announce
+        )
+        self._others = others
+        self._busy = threading.Lock()
+        self._tried: set[WrongObject] = set()
+        self._audited: dict[int, float] = {}  # when, by cloud
+        self._emptied: frozenset[int] = frozenset()  # the clouds that are to be filled again
+        self._known_wrong: set[WrongObject] = set()  # at the last step
+        self._pause = self.first
+        self._guarding = threading.Lock()
+        self._guarded: frozenset[WrongObject] = frozenset()
+
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self._clouds, self._names = clouds, names
+        self._repairer.use(clouds, names)
+
+    def scrub(self, percent: float, step: Step) -> ScrubReport:
+        """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
+
+        Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
+        """
+        with self._exclusively():
+            self._look()
+            report = ScrubReport(self._clouds, self._names)
+            scrub(
+                self.holdings,
+                self.checkpoint,
+                self.values,
+                self._others,
+                self._upkeep,
+                report,
+                percent,
+                self._stoppable(step),
+            )
+            return report
+
+    def repair(self, step: Step) -> RepairReport:
+        """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
+        with self._exclusively():
+            self._look()
+            report = self._repairer.repair(self._stoppable(step))
+            for one in self._upkeep.wrong_objects():
+                self._excuse_moved(one)
+            return report
+
+    def trusted(self) -> set[int]:
+        """The clouds that are known to be this volume's, as they are now."""
+        return self._repairer.trusted()
+
+    @property
+    def first(self) -> Pause:
+        """How long it is until the first step."""
+        return Pause(_FIRST_PAUSE)
+
+    def step(self) -> Pause:
+        """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found
+        is left for the next one, as the cloud may be in the middle of trouble."""
+        tried = self._known_wrong.intersection(self._upkeep.wrong_objects())
+        due = tried or self._emptied or self.packs.lost()
+        left = due and (self.heal(tried) or self._emptied or self.packs.lost())
+        self._pause = Pause(min(self._pause.most * 2, _LAST_PAUSE)) if left else self.first
+        self._known_wrong = set(self._upkeep.wrong_objects())
+        return self._pause
+
+    def refill(self, cloud: int) -> None:
+        """Put there again, in the background, what a cloud is to hold: it was emptied."""
+        self._emptied |= {cloud}
+        self._audited.pop(cloud, None)
+
+    def guard(self, doubted: Collection[int] = ()) -> None:
+        """If clouds are known to have lost shares, find out which packs are lost altogether, so that nothing
+        of them that is here is let go before they have been written anew. Clouds that are *doubted* may have
+        lost some. Writes nothing to the clouds."""
+        with self._guarding:
+            wrong = frozenset(one for one in self._upkeep.wrong_objects() if parse_share_name(one.name))
+            news, self._guarded = wrong - self._guarded, wrong
+            if not news and not doubted:
+                return
+            clouds = {one.cloud for one in wrong}.union(doubted)
+            for pack in audit(self.holdings, self._upkeep, clouds).lost():
+                answers = [
+                    self._upkeep.is_there(cloud, share_name(pack.id, index))
+                    for index, cloud in enumerate(pack.placement)
+                ]
+                if len(answers) - answers.count(False) < pack.k:
+                    self.packs.set_aside(pack.id)
+                if self._signals.stopping:
+                    return
+
+    def heal(self, wrong: Iterable[WrongObject]) -> set[WrongObject]:
+        """Put right, where they were, objects that are known to be wrong; those of them that still are.
+
+        What has been put right before, or could not be, goes to another cloud, the best that has none of it.
+        Only on clouds that still have this volume's marker: a disk that is not mounted is not written to.
+        Where a cloud has lost something, it is looked what else it does not list, and that is put right, too.
+        So is what the clouds have lost altogether. Does nothing while a scrub or repair is under way.
+        """
+        wrong = set(wrong)
+        values = {one for one in wrong if self.values.is_value(one.name)}
+        if not self._busy.acquire(blocking=False):
+            return wrong
+        trusted: set[int] = set()
+        try:
+            trusted = self._repairer.trusted()
+            heals = [
+                *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
+                *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in self.packs.lost()),
+            ]
+            lossy = self._carry_out(heals) | self._emptied
+            self._mend_absent(lossy & trusted, trusted)
+            if values:
+                self._log(self.values.heal(values, trusted, self._tried, self._go_on))
+        finally:
+            tried = {one for one in wrong if one.cloud in trusted}
+            self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
+            self._busy.release()
+        return wrong.intersection(self._upkeep.wrong_objects())
+
+    def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
+        """Put right what else these clouds do not list of that which they took."""
+        now = self._monotonic()
+        due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
+        if not due:
+            return
+        absent = audit(self.holdings, self._upkeep, due)
+        self._audited |= dict.fromkeys(due, now)
+        self._emptied -= due
+        self._carry_out(
+            [
+                *(partial(self.packs.mend, one.id, writable=trusted, move=False) for one in absent.packs),
+                *(
+                    partial(self.segments.mend, name, writable=trusted, move=False)
+                    for name in absent.segments
+                ),
+                *self.checkpoint.mends(),
+            ]
+        )
+        self.announce()
+
+    def _carry_out(self, heals: Iterable[Callable[[], Sequence[Repair]]]) -> set[int]:
+        """Carry out one after the other; the clouds that something was missing on."""
+        lossy = set[int]()
+        for heal in heals:
+            if self._signals.stopping:
+                break
+            repairs = heal()
+            lossy |= {repair.cloud for repair in repairs if repair.finding.kind == "missing"}
+            self._log(repairs)
+        return lossy
+
+    def _go_on(self) -> bool:
+        return not self._signals.stopping
+
+    @staticmethod
+    def _log(repairs: Iterable[Repair]) -> None:
+        for repair in repairs:
+            log.info("%s: %s", repair.finding.what, repair.failure or "repaired")
+
+    def _heal(self, one: WrongObject, trusted: set[int]) -> list[Repair]:
+        share = parse_share_name(one.name)
+        if share is not None:
+            pack, _ = share
+            if self._excuse_moved(one):
+                return []
+            again = one in self._tried
+            return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
+        part = parse_checkpoint_name(one.name)
+        if part is not None:
+            return self._heal_part(one, part) if one.cloud in trusted else []
+        if one.name == self.holdings.head and one.cloud in trusted:
+            self.announce()
+            shipped = self.holdings.shipped()
+            if shipped is not None:
+                self.holdings.look_at_head(one.cloud, shipped)
+            return []
+        if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
+            return self.segments.mend(one.name, writable=trusted, move=False)
+        return []
+
+    def _excuse_moved(self, one: WrongObject) -> bool:
+        """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
+        share = parse_share_name(one.name)
+        moved = share is not None and self.holdings.holder(*share) != one.cloud
+        if moved:
+            self._upkeep.excuse(one.cloud, one.name)
+        return moved
+
+    def _heal_part(self, one: WrongObject, part: bytes) -> list[Repair]:
+        repairs = self.checkpoint.mend(part)
+        if repairs is None:
+            self._upkeep.excuse(one.cloud, one.name)  # another checkpoint has taken its place
+        return repairs or []
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise HybrisError(
+                "a scrub or repair of this volume is under way already", "", "Try again when it has ended."
+            )
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def _stoppable(self, step: Step) -> Step:
+        def checked(stage: str, done: int, total: int) -> None:
+            if self._signals.stopping:
+                raise HybrisError("the volume is being closed", "", "Run the command again afterwards.")
+            step(stage, done, total)
+
+        return checked

@@ -1,0 +1,263 @@
+"""What clouds hold of the logs of other devices, for repair: their heads, and the segments these lead to.
+
+Each device looks after its own log (`clouds.segment_repair`). One that is away cannot; and whoever deletes
+everything on the clouds must not take with him what a third device has yet to read. So a repair puts back the
+newest head of each other device that is known here or kept by a cloud, and the segments that it leads to,
+where clouds keep older versions of them (`dispersal.recall`).
+
+An older head never takes the place of a newer one: what is there counts as wrong only when it cannot be the
+device's, or precedes the newest head that this device has seen. And every device judges what clouds show by
+what it has seen itself: that a head is there again makes it no fresher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Container, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.dispersal.errors import UnreadableHereError
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.sightings import SightingTable
+from hybrisfs.tree.filesystem import FileSystem
+from sync import (
+    DecodeError,
+    Head,
+    Members,
+    NewerFormatError,
+    SealKeys,
+    UnknownEpochError,
+    decode_head,
+    decode_segment,
+    device_id_of,
+    head_name,
+    segment_name,
+)
+from sync.beacons import precedes
+
+__all__ = ["OthersLog"]
+
+_HEAD_LIMIT: Final = 1 << 20
+_MOST_HEADS: Final = 2000  # versions of a head: of these not the first is wanted but the last right one
+_MOST_NAMES: Final = 1_000_000
+_MOST_SEGMENTS: Final = 100_000  # of one device that are followed
+
+
+class OthersLog:
+    """One caller at a time, without the volume's lock."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        own: bytes,
+        volume: bytes,
+        keys: SealKeys,
+        members: MemberTable,
+        upkeep: Upkeep,
+        segments: SegmentMender,
+        copies: Callable[[], int],
+    ) -> None:
+        """*copies*: on so many clouds a segment is to be."""
+        self._fs = fs
+        self._own = own
+        self._volume = volume
+        self._keys = keys
+        self._members = members
+        self._upkeep = upkeep
+        self._segments = segments
+        self._copies = copies
+        self._sightings = SightingTable(fs.db, fs.lock)
+
+    def mends(
+        self, clouds: Collection[int], writable: Container[int]
+    ) -> Iterator[Callable[[], list[Repair]]]:
+        """What is to be run to put right the log of each other device."""
+        for device, kept in self._heads_seen():
+            yield partial(self._mend, device, kept, clouds, writable)
+
+    def _heads_seen(self) -> Iterator[tuple[bytes, bytes | None]]:
+        """The other devices, and the newest head of each that was seen here."""
+        sightings = self._sightings.load()
+        members = self._followed()
+        for device in sorted({*members.public_keys, *map(device_id_of, members.former)}):
+            if device != self._own:
+                seen = sightings.get(device)
+                yield device, seen.head if seen is not None else None
+
+    def looks(self, clouds: Collection[int]) -> list[Callable[[], list[tuple[int, Finding | None]]]]:
+        """What is to be run to look at the log of each other device: tells each object's cloud, and what is
+        wrong with it. What no cloud has or keeps is left out: nobody knows whether it should be there."""
+        return [partial(self._look, device, kept, clouds) for device, kept in self._heads_seen()]
+
+    def _look(
+        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+    ) -> list[tuple[int, Finding | None]]:
+        heads, findings = self._look_for_heads(device, kept, clouds)
+        if heads.newest is None:
+            return []
+        told = [] if heads.newer else list(findings.items())
+
+        def look(name: str, listing: set[int], listed: set[int], copies: int) -> bytes | None:
+            data, found = self._segments.look_for(name, listing, listed, copies=copies)
+            told.extend(found)
+            return data
+
+        self._follow(device, heads.newest[0], clouds, look)
+        return told
+
+    def _mend(
+        self, device: bytes, kept: bytes | None, clouds: Collection[int], writable: Container[int]
+    ) -> list[Repair]:
+        heads, findings = self._look_for_heads(device, kept, clouds)
+        name = head_name(device)
+        if heads.newest is None:
+            return []
+        repairs = self._mend_segments(device, heads.newest[0], clouds, writable)
+        for cloud, finding in findings.items() if not heads.newer else ():
+            if finding is not None:
+                repairs.append(self._put_head(cloud, name, finding, heads, writable))
+                self._upkeep.excuse(cloud, name)
+        return repairs
+
+    def _look_for_heads(
+        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+    ) -> tuple[_Heads, dict[int, Finding | None]]:
+        """The heads of a device, and what is wrong with that on each cloud that tells."""
+        heads = _Heads(kept, partial(self._decoded, device))
+        name = head_name(device)
+        findings: dict[int, Finding | None] = {}
+        for cloud in clouds:
+            found = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check, heads.take)
+            if found is None or found.kind != "unreadable":
+                findings[cloud] = found
+        for cloud, found in findings.items():
+            if found is not None:
+                older = self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
+                findings[cloud] = replace(found, older=older, expected=None)
+        for cloud, found in findings.items():
+            if found is not None:
+                self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+        return heads, findings
+
+    def _put_head(
+        self, cloud: int, name: str, finding: Finding, heads: _Heads, writable: Container[int]
+    ) -> Repair:
+        assert heads.newest is not None
+        if cloud not in writable:
+            return Repair(cloud, finding, None, "no cloud can take it now")
+        # Not over one that the device itself has put there meanwhile.
+        put = self._upkeep.put_if_absent if finding.kind == "missing" else self._upkeep.put
+        refused = put(cloud, name, heads.newest[1])
+        if refused is not None:
+            return Repair(cloud, finding, None, refused)
+        after = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check)
+        return Repair(cloud, finding, cloud if after is None else None, after.what if after else "")
+
+    def _followed(self) -> Members:
+        """Those whose logs devices read: also those whose removal is still to be heard of."""
+        with self._fs.lock:
+            return self._members.writers()
+
+    def _decoded(self, device: bytes, data: bytes) -> Head:
+        """Raises DecodeError, and UnreadableHereError when nobody here can tell."""
+        members = self._followed()
+        public = members.public_key(device) or members.former_key(device)
+        if public is None:
+            raise UnreadableHereError("nobody here knows the device")
+        try:
+            return decode_head(data, self._volume, public, self._keys)
+        except (NewerFormatError, UnknownEpochError) as error:
+            raise UnreadableHereError(str(error)) from error
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def _mend_segments(
+        self, device: bytes, head: Head, clouds: Collection[int], writable: Container[int]
+    ) -> list[Repair]:
+        repairs = list[Repair]()
+
+        def mend(name: str, listing: set[int], listed: set[int], copies: int) -> bytes | None:
+            data, mended = self._segments.put_back(name, listing, listed, copies=copies, writable=writable)
+            repairs.extend(mended)
+            return data
+
+        self._follow(device, head, clouds, mend)
+        return repairs
+
+    def _follow(
+        self,
+        device: bytes,
+        head: Head,
+        clouds: Collection[int],
+        visit: Callable[[str, set[int], set[int], int], bytes | None],
+    ) -> None:
+        """Visit the segments that the head leads to, down to what a checkpoint has replaced or no cloud has.
+
+        *visit* gets a name, the clouds that list it, all that tell what they have, and how many are to have
+        it; it returns the segment's bytes.
+        """
+        prefix = f"log/{device.hex()}/"
+        listed = {cloud: self._upkeep.names(cloud, prefix, _MOST_NAMES) for cloud in clouds}
+        silent = [cloud for cloud, names in listed.items() if names is None]  # they may have a copy
+        holders = {cloud: frozenset(names) for cloud, names in listed.items() if names is not None}
+        copies = self._copies() - len(silent)
+        name = segment_name(device, head.extent.newest) if head.extent is not None else None
+        for _ in range(_MOST_SEGMENTS):
+            if name is None or self._is_bare(name):
+                return
+            listing = {cloud for cloud, names in holders.items() if name in names}
+            data = visit(name, listing, set(holders), copies)
+            if data is None:
+                return
+            segment = decode_segment(data, name, self._volume, self._keys)
+            name = None if segment.previous is None else segment_name(device, segment.previous)
+
+    def _is_bare(self, name: str) -> bool:
+        with self._fs.lock:
+            end = end_of_segment(self._fs.db, name)
+        return end is not None and end.bare
+
+
+class _Heads:
+    """The newest of the heads of one device that are offered, with its bytes."""
+
+    def __init__(self, kept: bytes | None, decode: Callable[[bytes], Head]) -> None:
+        self._decode = decode
+        self._floor: Head | None = None
+        self.newest: tuple[Head, bytes] | None = None
+        self.newer = False  # whether there is one that nobody here can read yet: others may, and it is later
+        if kept is not None:
+            with contextlib.suppress(DecodeError):
+                self.consider(kept)
+        if self.newest is not None:
+            self._floor = self.newest[0]
+
+    def consider(self, data: bytes) -> None:
+        """Take note of a head. Raises DecodeError."""
+        try:
+            head = self._decode(data)
+        except UnreadableHereError:
+            self.newer = True
+            return
+        if self.newest is None or precedes(self.newest[0], head):
+            self.newest = head, data
+
+    def check(self, data: bytes) -> None:
+        """Raise DecodeError unless it is a head and does not precede the one that this device had seen; what
+        nobody here can read counts as one."""
+        with contextlib.suppress(UnreadableHereError):
+            head = self._decode(data)
+            if self._floor is not None and precedes(head, self._floor):
+                raise DecodeError("it is an earlier head than the one known")
+
+    def take(self, data: bytes) -> None:
+        """`check` what a cloud shows now, and take note of it."""
+        self.check(data)
+        self.consider(data)

@@ -1,0 +1,119 @@
+"""Writing packs anew with another code, when f or k of the volume have changed.
+
+What is to be done follows from the packs on record, so it goes on after a crash where it was. The chunks of a
+pack are read, verified, packed and dispersed anew; one signed update then tells where they are now and that
+the former pack was rewritten, so that all devices read the new ones. The former shares are not needed then;
+they stay where they are, for a device that has not heard of it yet may be reading them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.merge.signing import Signer
+from hybrisfs.registers.tree import PackedChunk, Rewritten, rewritten_key
+from hybrisfs.signals import Signals
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.pack_chunks import chunks_of_pack, packs_coded_otherwise
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.place import PackMaker, is_ending, record_packs
+
+__all__ = ["Former", "Recoder", "outdated_packs"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A pack that is to be rewritten; *branch* is whose it is."""
+
+    number: int
+    id: bytes
+    k: int
+    n: int
+    placement: bytes
+    branch: bytes
+
+
+def outdated_packs(database: sqlite3.Connection, code: Redundancy) -> list[Former]:
+    """The packs that something is read from and that were not written like this."""
+    return [Former(*row) for row in packs_coded_otherwise(database, code.f, code.k, ERASURE_THRESHOLD)]
+
+
+class Recoder:
+    """Rewrites packs, one after the other. *get_chunks* reads chunks of one pack from the clouds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._get_chunks = get_chunks
+
+    def rewrite(self, former: Former) -> str | None:
+        """Pack the chunks of a pack anew; why that failed, None when it is done."""
+        if is_ending(self._fs, former.id):
+            return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
+        try:
+            packs = self._encode(former)
+            placed = [(pack, self._maker.disperse(pack)) for pack in packs]
+        except (ChunkUnavailable, CloudsUnavailable) as error:
+            return str(error)
+        if placed and not self._record(former, placed):
+            return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
+        return None
+
+    def _encode(self, former: Former) -> list[EncodedPack]:
+        """Raises ChunkUnavailable."""
+        builders: list[PackBuilder] = []
+        for ref, data in self._read(former):
+            sealed = self._maker.sealer.seal(ref.id, data)
+            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id)):
+                builders.append(self._maker.builder())
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [self._maker.finish(self._fs, one) for one in builders]
+
+    def _read(self, former: Former) -> list[tuple[ChunkRef, bytes]]:
+        """The chunks that are read from a pack, from this disk where they are here."""
+        with self._fs.lock:
+            refs = chunks_of_pack(self._fs.db, former.number)
+            here = {ref.number: self._fs.chunks.read_whole(ref) for ref in refs}
+        missing = [ref for ref in refs if here[ref.number] is None]
+        there = self._get_chunks([self._location(former, ref) for ref in missing]) if missing else []
+        fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}
+        return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
+
+    @staticmethod
+    def _location(former: Former, ref: ChunkRef) -> ChunkLocation:
+        placement = tuple(former.placement)
+        return ChunkLocation(
+            former.id, former.k, former.n, placement, ref.id, ref.length, ref.offset or 0, ref.sealed or 0
+        )
+
+    def _record(self, former: Former, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
+        chunks = self._fs.chunks
+
+        def settle(number: int, packed: Sequence[PackedChunk]) -> None:
+            for chunk in packed:
+                chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
+
+        into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
+        rewritten = rewritten_key(former.id), into.encode()
+        if not record_packs(self._fs, self._signer, placed, settle, [rewritten]):
+            return False
+        log.info("pack %s was rewritten as %d", former.id.hex()[:16], len(placed))
+        self._signals.packed()
+        return True

@@ -1,0 +1,187 @@
+"""Repair: everything on the clouds is verified, and what is wrong is put right from what is good."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from hybrisfs.api import maintenance as api
+from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.others_log import OthersLog
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.scrub import Step
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.clouds.value_holdings import ValueHoldings, cloud_name
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.parallel import in_parallel
+from hybrisfs.stores.marker import MARKER_NAME
+
+__all__ = ["RepairReport", "Repairer"]
+
+_WORKERS: Final = 3  # packs at a time, each with all its shares in memory
+_MOST_FAILURES: Final = 1000
+
+_Mend: TypeAlias = Callable[[], Sequence[Repair]]
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What was wrong and is right again, by cloud; what went elsewhere; and what could not be mended."""
+
+    clouds: Mapping[int, str]
+    names: Mapping[int, str]
+    repaired: Counter[int] = field(default_factory=Counter)
+    moved: Counter[int] = field(default_factory=Counter)
+    failed: Counter[int] = field(default_factory=Counter)
+    failures: list[Repair] = field(default_factory=list)
+
+    def add(self, repair: Repair) -> None:
+        """Take note of an object that was wrong."""
+        if repair.now_at is None:
+            self.failed[repair.cloud] += 1
+            if len(self.failures) < _MOST_FAILURES:
+                self.failures.append(repair)
+        else:
+            (self.repaired if repair.now_at == repair.cloud else self.moved)[repair.cloud] += 1
+
+    def name(self, cloud: int) -> str:
+        """The cloud's name, for people."""
+        return cloud_name(cloud, self.names)
+
+    def facts(self) -> api.Repair:
+        """The same as answers tell it."""
+        numbers = sorted(self.clouds.keys() | self.failed.keys() | self.moved.keys())
+        return api.Repair(
+            clouds=[
+                api.RepairedCloud(
+                    self.name(number), self.repaired[number], self.moved[number], self.failed[number]
+                )
+                for number in numbers
+            ],
+            problems=[
+                api.Unrepaired(self.name(one.cloud), one.finding.what, one.finding.key, one.failure)
+                for one in self.failures
+            ],
+            repaired=self.repaired.total() + self.moved.total(),
+            failed=self.failed.total(),
+        )
+
+
+class Repairer:
+    """Puts the clouds of one volume right. *announce* has the own head put on all clouds again."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        upkeep: Upkeep,
+        packs: PackMender,
+        segments: SegmentMender,
+        checkpoint: CheckpointHoldings,
+        values: ValueHoldings,
+        others: OthersLog,
+        clouds: Mapping[int, str],
+        marker: bytes,
+        announce: Callable[[], bool],
+    ) -> None:
+        self._holdings = holdings
+        self._upkeep = upkeep
+        self._packs = packs
+        self._segments = segments
+        self._checkpoint = checkpoint
+        self._values = values
+        self._others = others
+        self._clouds = self._names = clouds
+        self._marker = marker
+        self._announce = announce
+
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self._clouds, self._names = clouds, names
+
+    def repair(self, step: Step) -> RepairReport:
+        """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
+        report = RepairReport(self._clouds, self._names)
+        packs, segments = self._holdings.counts()
+        writable = self.mend_markers(report)
+        mend_segment = partial(self._segments.mend, writable=writable, move=True)
+        mend_pack = partial(self._packs.mend, writable=writable, move=True)
+        _run(
+            "log",
+            (partial(mend_segment, one.name) for one in self._holdings.segments()),
+            segments,
+            report,
+            step,
+        )
+        self._mend_heads(report, writable)
+        others = list(self._others.mends(self._clouds, writable))
+        _run("logs of others", others, len(others), report, step)
+        mends = self._checkpoint.mends()
+        _run("checkpoint", mends, len(mends), report, step)
+        _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
+        _run("values", self._values.mends(writable), self._values.count(), report, step)
+        return report
+
+    def mend_markers(self, report: RepairReport) -> set[int]:
+        """Put lost markers back; return the clouds that are known to be this volume's.
+
+        A place that another volume has marked, or that cannot be read, is not touched.
+        """
+        writable = set()
+        for cloud in self._clouds:
+            finding, foreign = self._holdings.look_at_marker(cloud)
+            if finding is None:
+                writable.add(cloud)
+                continue
+            failure = "it belongs to another volume: mount or configure the right place"
+            if not foreign:
+                failure = self._put_marker(cloud, finding)
+            if not failure:
+                writable.add(cloud)
+            report.add(Repair(cloud, finding, None if failure else cloud, failure))
+        return writable
+
+    def trusted(self) -> set[int]:
+        """The clouds whose marker is right; nothing is changed."""
+        return {cloud for cloud in self._clouds if self._holdings.look_at_marker(cloud)[0] is None}
+
+    def _put_marker(self, cloud: int, finding: Finding) -> str:
+        """Why the marker is not there now; "" when it is."""
+        if finding.kind == "unreadable":
+            return "the cloud cannot be reached"
+        refused = self._upkeep.put(cloud, MARKER_NAME, self._marker)
+        if refused is not None:
+            return refused
+        after, _ = self._holdings.look_at_marker(cloud)
+        return "" if after is None else after.what
+
+    def _mend_heads(self, report: RepairReport, writable: set[int]) -> None:
+        """Have the head announced again where it is wrong."""
+        shipped = self._holdings.shipped()
+        if shipped is None:
+            return
+        wrong: dict[int, Finding] = {}
+        for cloud in self._clouds:
+            found = self._holdings.look_at_head(cloud, shipped)
+            if found is not None:
+                wrong[cloud] = found
+        if not wrong:
+            return
+        if writable.intersection(wrong):
+            self._announce()
+        for cloud, finding in wrong.items():
+            after = self._holdings.look_at_head(cloud, shipped)
+            report.add(Repair(cloud, finding, cloud if after is None else None, after.what if after else ""))
+
+
+def _run(stage: str, jobs: Iterable[_Mend], total: int, report: RepairReport, step: Step) -> None:
+    step(stage, 0, total)
+    for done, repairs in enumerate(in_parallel(jobs, _WORKERS, "repair"), 1):
+        for one in repairs:
+            report.add(one)
+        step(stage, done, max(done, total))

@@ -1,0 +1,288 @@
+"""Repair of what this device has put on the clouds of its log: segments and the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.restoring import Repair, candidates, restore
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
+from sync.segment import if_followed
+
+__all__ = ["SEGMENT_LIMIT", "SegmentMender"]
+
+SEGMENT_LIMIT = 64 << 20
+"""Bytes; more than any segment has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    first: int
+    last: int
+    name: str
+    placement: bytes
+
+
+class SegmentMender:
+    """Repairs own log segments, one at a time per caller. Thread-safe."""
+
+    def __init__(
+        self, fs: FileSystem, updates: UpdateLog, volume: bytes, keys: SealKeys, upkeep: Upkeep
+    ) -> None:
+        self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
+        self._updates = updates
+        self._volume = volume
+        self._keys = keys
+        self._upkeep = upkeep
+
+    def mend(self, name: str, *, writable: Container[int], move: bool) -> list[Repair]:
+        """Verify every copy of a segment and put wrong ones right; what was wrong. See `PackMender.mend`."""
+        segment = self._segment(name)
+        if segment is None:
+            return []
+        copies: list[bytes] = []
+        wrong: list[tuple[int, Finding]] = []
+        for cloud in segment.placement:
+            found = self._look_at(cloud, name, copies.append)
+            if found is not None:
+                wrong.append((cloud, found))
+        if self._segment(name) is None:  # a checkpoint has taken its place meanwhile
+            for cloud, _ in wrong:
+                self._upkeep.excuse(cloud, name)
+            return []
+        for cloud, finding in wrong:
+            if finding.kind != "unreadable" and not copies:
+                self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, copies.append))
+        repairs = []
+        for cloud, finding in wrong:
+            try:
+                data = copies[0] if copies else self._seal_again(segment)
+            except ValueError as error:
+                repairs.append(Repair(cloud, finding, None, f"no cloud has it, nor has this device: {error}"))
+                continue
+            outcome = self._restore(cloud, name, data, writable, move)
+            if isinstance(outcome, str):
+                repairs.append(Repair(cloud, finding, None, outcome))
+            else:
+                repairs.append(Repair(cloud, finding, outcome))
+        return repairs
+
+    def move(self, name: str, away: int, *, ask: bool, writable: Container[int]) -> str | None:
+        """Have another cloud hold the copy that *away* has of a segment. See `PackMender.move`."""
+        segment = self._segment(name)
+        if segment is None or away not in segment.placement:
+            return None
+        copies: list[bytes] = []
+        for cloud in segment.placement:
+            if not copies and (ask or cloud != away):
+                self._look_at(cloud, name, copies.append)
+        try:
+            data = copies[0] if copies else self._seal_again(segment)
+        except ValueError as error:
+            return f"{name}: no cloud has it, nor has this device: {error}"
+        outcome = self._restore(away, name, data, writable, move=True)
+        return f"{name}: {outcome}" if isinstance(outcome, str) else None
+
+    def renumber(self, name: str, before: int, now: int) -> None:
+        """The cloud *now* was called *before* when a copy was put there: say so, if it is there."""
+        if self._look_at(now, name, lambda _: None) is not None:
+            self._upkeep.excuse(now, name)
+            return
+        self._replace(name, before, now)
+
+    def copy(
+        self, name: str, source: int, *, holders: set[int], copies: int, writable: Container[int]
+    ) -> str | None:
+        """See to it that so many clouds have a segment of another device that *source* has; *holders* have it
+        as far as is known. Why that failed, None when it is done."""
+        if len(holders) >= copies:
+            return None
+        found: list[bytes] = []
+        finding = self._look_at(source, name, found.append)
+        if finding is not None:
+            self._upkeep.excuse(source, name)  # nobody here was told that it has it
+            return finding.what if finding.kind == "unreadable" else None
+        return self._spread(name, found[0], holders, copies, writable)
+
+    def put_back(
+        self,
+        name: str,
+        listing: Collection[int],
+        clouds: Collection[int],
+        *,
+        copies: int,
+        writable: Container[int],
+    ) -> tuple[bytes | None, list[Repair]]:
+        """See to it that so many clouds have a segment of another device, which those of *listing* claim to
+        have; others of *clouds* may keep it as an older version. Its bytes, if any cloud has them, and what
+        was wrong."""
+        found, right, wrong, _ = self._look_for(name, listing, clouds)
+        if not found:
+            return None, []
+        repairs = []
+        for cloud, finding in wrong.items():
+            outcome = restore(
+                self._upkeep,
+                name,
+                found[0],
+                candidates(self._upkeep, cloud, right, len(found[0]), writable=writable, move=False),
+                lambda target: self._look_at(target, name, lambda _: None),
+            )
+            right |= {outcome} if isinstance(outcome, int) else set()
+            failure = outcome if isinstance(outcome, str) else ""
+            repairs.append(Repair(cloud, finding, None if failure else cloud, failure))
+        if len(right) < copies:
+            lacking, finding = _lacking(name, right, clouds, copies)
+            trouble = self._spread(name, found[0], right, copies, writable) or ""
+            repairs.append(Repair(lacking, finding, None if trouble else max(right), trouble))
+        return found[0], repairs
+
+    def look_for(
+        self, name: str, listing: Collection[int], clouds: Collection[int], *, copies: int
+    ) -> tuple[bytes | None, list[tuple[int, Finding | None]]]:
+        """Like `put_back`, but nothing is changed: the clouds that were looked at, or should have it, and
+        what is wrong there."""
+        found, right, wrong, older = self._look_for(name, listing, clouds)
+        if not found:
+            return None, []
+        told: list[tuple[int, Finding | None]] = [*((cloud, None) for cloud in sorted(right)), *wrong.items()]
+        if len(right) < copies and not wrong:
+            lacking, finding = _lacking(name, right, clouds, copies)
+            told.append((lacking, replace(finding, older=older)))
+        return found[0], told
+
+    def _look_for(
+        self, name: str, listing: Collection[int], clouds: Collection[int]
+    ) -> tuple[list[bytes], set[int], dict[int, Finding], bool]:
+        """The bytes of a segment of another device, where it is right, where it is wrong, and whether the
+        bytes are those of an older version."""
+        found: list[bytes] = []
+        right, wrong = set[int](), dict[int, Finding]()
+        for cloud in sorted(listing):
+            finding = self._look_at(cloud, name, found.append)
+            if finding is None:
+                right.add(cloud)
+                continue
+            wrong[cloud] = finding
+            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+        older = False
+        for cloud in sorted(clouds):
+            if not found:
+                older = self._upkeep.recall(
+                    cloud, name, SEGMENT_LIMIT, partial(self._take, name, found.append)
+                )
+        return found, right, wrong, older
+
+    def spread(self, name: str, copies: int, *, writable: Container[int]) -> str | None:
+        """See to it that so many clouds have an own segment; why that failed, None when it is done."""
+        segment = self._segment(name)
+        if segment is None or len(segment.placement) >= copies:
+            return None
+        found: list[bytes] = []
+        for cloud in segment.placement:
+            if not found:
+                self._look_at(cloud, name, found.append)
+        holders = set(segment.placement)
+        try:
+            data = found[0] if found else self._seal_again(segment)
+        except ValueError as error:
+            return f"{name}: no cloud has it, nor has this device: {error}"
+        trouble = self._spread(name, data, holders, copies, writable)
+        with self._fs.lock:
+            placement = self.holders(name)
+            placement += bytes(sorted(holders.difference(segment.placement, placement)))
+            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+        return trouble
+
+    def short_of(self, copies: int) -> list[str]:
+        """The own segments that fewer clouds have."""
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                "SELECT name FROM log_segment WHERE length(placement) < ? ORDER BY first", (copies,)
+            ).fetchall()
+        return [name for (name,) in rows]
+
+    def _spread(
+        self, name: str, data: bytes, holders: set[int], copies: int, writable: Container[int]
+    ) -> str | None:
+        """Put copies onto further clouds, which join *holders*."""
+        while len(holders) < copies:
+            nobody = -1
+            targets = candidates(self._upkeep, nobody, holders, len(data), writable=writable, move=True)
+            outcome = restore(
+                self._upkeep,
+                name,
+                data,
+                targets,
+                lambda target: self._look_at(target, name, lambda _: None),
+            )
+            if isinstance(outcome, str):
+                return f"{name}: {outcome}"
+            holders.add(outcome)
+        return None
+
+    def holders(self, name: str) -> bytes:
+        """The clouds that are to have a copy."""
+        segment = self._segment(name)
+        return segment.placement if segment is not None else b""
+
+    def _segment(self, name: str) -> _Segment | None:
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                "SELECT first, last, name, placement FROM log_segment WHERE name = ?", (name,)
+            ).fetchone()
+        return _Segment(*row) if row else None
+
+    def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
+        verify = partial(self._take, name, lambda _: None)
+        return self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, verify, partial(self._take, name, keep))
+
+    def _take(self, name: str, keep: Callable[[bytes], object], data: bytes) -> None:
+        decode_segment(data, name, self._volume, self._keys)
+        keep(data)
+
+    def _seal_again(self, segment: _Segment) -> bytes:
+        """The segment anew from the own log, when no cloud has a good copy."""
+        with self._fs.lock:
+            updates = self._updates.own_between(segment.first, segment.last)
+            row = self._fs.db.execute(
+                "SELECT name FROM log_segment WHERE first < ? ORDER BY first DESC LIMIT 1", (segment.first,)
+            ).fetchone()
+        if not updates:
+            raise ValueError("its updates are not known here")
+        previous = if_followed(parse_segment_name(row[0])[1] if row else None, updates[0])
+        data = encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE))
+        decode_segment(data, segment.name, self._volume, self._keys)  # never put anything else in its place
+        return data
+
+    def _restore(self, cloud: int, name: str, data: bytes, writable: Container[int], move: bool) -> int | str:
+        targets = candidates(self._upkeep, cloud, self.holders(name), len(data), writable=writable, move=move)
+        outcome = restore(
+            self._upkeep,
+            name,
+            data,
+            targets,
+            lambda target: self._look_at(target, name, lambda _: None),
+        )
+        if isinstance(outcome, int) and outcome != cloud:
+            self._replace(name, cloud, outcome)
+            self._upkeep.excuse(cloud, name)
+        return outcome
+
+    def _replace(self, name: str, before: int, now: int) -> None:
+        """Note that a copy is on another cloud."""
+        with self._fs.lock:
+            placement = self.holders(name).replace(bytes((before,)), bytes((now,)))
+            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+
+
+def _lacking(name: str, right: Collection[int], clouds: Collection[int], copies: int) -> tuple[int, Finding]:
+    """A cloud that could have a segment which too few have, and what is wrong."""
+    what = f"{name} is on {len(right)} clouds, not on {copies}"
+    return min(set(clouds).difference(right), default=0), Finding("missing", what)

@@ -1,0 +1,127 @@
+"""The registers through which the members of a volume agree on what is discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.roles import Role
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.signing import Signer
+from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
+from hybrisfs.registers.consent import Book
+from hybrisfs.registers.tree import pack_key
+from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.signals import Signals
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Assembly"]
+
+
+class Assembly:
+    """Reads and signs for *device*; called with the volume's lock held."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        registers: Registers,
+        members: MemberTable,
+        signer: Signer,
+        signals: Signals,
+        device: bytes,
+    ) -> None:
+        self.device = device
+        self._fs = fs
+        self._registers = registers
+        self._members = members
+        self._signer = signer
+        self._signals = signals
+
+    @property
+    def may_sign(self) -> bool:
+        """Whether this device belongs to the volume still."""
+        return self._signer.may_sign
+
+    @property
+    def may_propose(self) -> bool:
+        """Whether it does not only read, besides."""
+        return self._signer.may_change
+
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this is the full member with the lowest id: it does what one has to do for all."""
+        readers = self._readers()
+        members = (one.device for one in self._members.all() if one.device not in readers)
+        return self.device == min(members, default=self.device)
+
+    def _readers(self) -> set[bytes]:
+        """The devices that only read, so that nothing of what they propose could ever end."""
+        roles = self._signer.role_of
+        return {one for one in self._registers.roles.devices() if roles(one) is not Role.FULL}
+
+    def book(self) -> Book:
+        """What stands now, and whose consent it takes: also that of devices that are only suspended."""
+        members = [one.device for one in self._members.asked()]
+        return Book(members, self._values(PROPOSAL), self._values(BALLOT), self._readers())
+
+    def awaited(self) -> dict[bytes, list[Stamp]]:
+        """The members that proposals wait for, this device aside, each with when these were signed."""
+        book = self.book()
+        found: dict[bytes, list[Stamp]] = {}
+        for key, values in self._registers.with_prefix(PROPOSAL.prefix).items():
+            for one in values:
+                for listed in Book((key[ID],), {key[ID]: [one.value]}, {}).lists:
+                    for device in book.awaited(listed.id) if key[ID] in book.members else ():
+                        if device != self.device:
+                            found.setdefault(device, []).append(one.stamp)
+        return found
+
+    def _values(self, kind: Kind) -> dict[bytes, list[bytes | None]]:
+        found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind.prefix)
+        return {key[ID]: [one.value for one in values] for key, values in found.items()}
+
+    def pack_number(self, pack: bytes) -> int | None:
+        """The number of a pack that has not been discarded; None when there is none with this id."""
+        row = self._fs.db.execute("SELECT number FROM pack WHERE id = ? AND n > 0", (pack,)).fetchone()
+        return int(row[0]) if row else None
+
+    def is_discarded(self, pack: bytes) -> bool:
+        """Whether the pack with this id was discarded, for all that is known here."""
+        row = self._fs.db.execute(
+            "SELECT 1 FROM pack WHERE id = ? AND n = 0 AND NOT doubted", (pack,)
+        ).fetchone()
+        return row is not None
+
+    def placement(self, pack: bytes) -> bytes:
+        """The cloud of each share of a pack; of none that is not on record."""
+        row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+        return bytes(row[0]) if row else b""
+
+    def propose(
+        self,
+        serial: int,
+        packs: Iterable[bytes],
+        orphans: Iterable[bytes] = (),
+        strays: Iterable[Stray] = (),
+    ) -> None:
+        """Propose to discard these, and nothing that was proposed before."""
+        proposal = Proposal(serial, tuple(packs), tuple(orphans), tuple(strays))
+        self._sign([(proposal_key(self.device), proposal.encode())])
+
+    def answer(self, answers: Mapping[bytes, Answer]) -> None:
+        """Answer these proposals, and no others."""
+        self._sign([(ballot_key(self.device), Ballot(answers).encode())])
+
+    def may_end(self, packs: Collection[bytes]) -> bool:
+        """Whether the end of these packs counts for all others, too, if it is signed now."""
+        return self.may_propose and self._signer.may_end(packs)
+
+    def end(self, packs: Iterable[bytes]) -> Stamp:
+        """Sign that these packs are no more."""
+        return self._sign([(pack_key(pack), None) for pack in packs])
+
+    def _sign(self, writes: list[tuple[bytes, bytes | None]]) -> Stamp:
+        stamp = self._signer.sign(writes, 0)
+        self._signals.chunks_made()
+        return stamp

@@ -1,0 +1,131 @@
+"""Deleting the shares of discarded packs from the clouds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+from hybrisfs.dispersal.share import parse_share_name, share_name
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.gc.limits import GcLimits
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Disposer"]
+
+log = logging.getLogger(__name__)
+
+_BATCH: Final = 100  # packs whose shares one request names
+_MOST_NAMES: Final = 1_000_000
+
+
+class _Row(NamedTuple):
+    """A pack, how many shares it had, and the bytes on this cloud."""
+
+    pack: bytes
+    shares: int
+    size: int
+
+
+class Disposer:
+    """Deletes what `disposal` names, once the clouds have the update that says so: a device that is restored
+    from a backup learns then that the packs are gone. One caller at a time.
+
+    A cloud may refuse that to this device, whose credentials lack the right. Then another one does it that
+    finds these shares (`orphans`), and this one looks once in a while whether they are still there.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing.
+        *refusing* tells which have lately refused to delete."""
+        self._refusing = refusing
+        self._fs = fs
+        self._pause = fs.environment.limits.of(GcLimits).refused_seconds
+        self._monotonic = fs.environment.monotonic
+        self._upkeep = upkeep
+        self._trusted = trusted
+        self._looked: dict[int, float] = {}  # when, at a cloud that refuses deletions
+
+    def run(self, go_on: Callable[[], bool]) -> int:
+        """Delete what can be deleted now; the bytes that this frees on all clouds together, roughly."""
+        clouds = self.clouds().difference(self._refusing())
+        trusted = self._trusted() if clouds else ()
+        freed = 0
+        for cloud in sorted(clouds):
+            if not self._upkeep.is_configured(cloud):
+                self._forget(cloud)
+            while cloud in trusted and go_on() and (rows := self._due(cloud)):
+                if not self._delete(cloud, rows):
+                    break
+                freed += sum(row.size for row in rows)
+        for cloud in self.clouds().intersection(self._refusing()):
+            if self._monotonic() - self._looked.get(cloud, float("-inf")) >= self._pause:
+                self._looked[cloud] = self._monotonic()
+                self._forget_gone(cloud)
+        return freed
+
+    def look_again(self) -> None:
+        """The next time, look at what others may have deleted."""
+        self._looked.clear()
+
+    def waiting(self) -> dict[int, int]:
+        """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
+        with self._fs.lock:
+            rows = self._fs.db.execute("SELECT cloud, count(*) FROM disposal GROUP BY cloud").fetchall()
+        refusing = self._refusing()
+        return {cloud: count for cloud, count in rows if cloud in refusing}
+
+    def clouds(self) -> set[int]:
+        """The clouds on which there is something that may be deleted now."""
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                "SELECT DISTINCT cloud FROM disposal WHERE clock <= ?", (self._fs.db.meta("published"),)
+            ).fetchall()
+        return {cloud for (cloud,) in rows}
+
+    def _due(self, cloud: int) -> list[_Row]:
+        with self._fs.lock:
+            rows = self._fs.db.execute(
+                "SELECT pack, shares, size FROM disposal WHERE cloud = ? AND clock <= ? "
+                "ORDER BY pack LIMIT ?",
+                (cloud, self._fs.db.meta("published"), _BATCH),
+            ).fetchall()
+        return [_Row(*row) for row in rows]
+
+    def _delete(self, cloud: int, rows: Sequence[_Row]) -> bool:
+        names = [share_name(row.pack, index) for row in rows for index in range(row.shares)]
+        failure = self._upkeep.delete(cloud, names)
+        if failure is not None:
+            log.info("shares of %d packs stay on cloud %d for now: %s", len(rows), cloud, failure)
+            return False
+        for name in names:
+            self._upkeep.excuse(cloud, name)
+        with self._fs.lock:
+            self._fs.db.executemany(
+                "DELETE FROM disposal WHERE cloud = ? AND pack = ?", [(cloud, row.pack) for row in rows]
+            )
+        return True
+
+    def _forget_gone(self, cloud: int) -> None:
+        """Forget what is not on the cloud any more, or never was: other devices have deleted it."""
+        names = self._upkeep.names(cloud, "packs/", _MOST_NAMES)
+        if names is None:
+            return
+        listed = {parsed[0] for parsed in map(parse_share_name, names) if parsed is not None}
+        with self._fs.lock:
+            rows = self._fs.db.execute("SELECT pack FROM disposal WHERE cloud = ?", (cloud,)).fetchall()
+            self._fs.db.executemany(
+                "DELETE FROM disposal WHERE cloud = ? AND pack = ?",
+                [(cloud, pack) for (pack,) in rows if pack not in listed],
+            )
+
+    def _forget(self, cloud: int) -> None:
+        """The cloud is none of the volume's any more."""
+        with self._fs.lock:
+            self._fs.db.execute("DELETE FROM disposal WHERE cloud = ?", (cloud,))

@@ -1,0 +1,112 @@
+"""Finding packs of which nothing, or little, is needed any more.
+
+Every device looks after the packs whose register it wrote last; those of devices that are members no more, or
+only read, are looked after by the full member with the lowest id.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hybrisfs.gc.limits import GcLimits
+from hybrisfs.gc.references import Needed, References
+from hybrisfs.members.role_table import Roles
+from hybrisfs.state.unplaced_chunks import unproven
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Found", "Idle", "find_idle", "remember"]
+
+_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A pack that is not worth keeping as it is. *since*: how long that has been so, ns since the epoch."""
+
+    pack: int
+    needed: Needed
+    since: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What a look found: packs of which nothing, and of which little is needed; those to leave alone yet."""
+
+    empty: list[Idle] = field(default_factory=list)
+    sparse: list[Idle] = field(default_factory=list)
+    young: list[Idle] = field(default_factory=list)
+    claimed: list[int] = field(default_factory=list)
+    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them
+    where others say that they are."""
+
+    def __bool__(self) -> bool:
+        return bool(self.empty or self.sparse or self.young or self.claimed)
+
+
+def find_idle(
+    db: sqlite3.Connection,
+    device: bytes,
+    read_page: Callable[[bytes], bytes],
+    now_ns: int,
+    grace_ns: int,
+    pause: Callable[[], bool],
+    limits: GcLimits,
+) -> Found:
+    """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
+    whether to go on. Raises what *read_page* raises."""
+    references = References(db, read_page)
+    before: Mapping[int, tuple[int, int]] = {
+        pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
+    }
+    doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
+    found = Found(claimed=unproven(db))
+    for pack in _packs(db, device, pause):
+        needed = references.of(pack)
+        found.claimed += needed.claimed
+        if needed.claimed or (needed.live and pack in doubted):
+            continue  # that is to be found out first; what may be gone cannot be packed anew
+        if needed.live and (
+            needed.dead < limits.least_dead or needed.live >= limits.sparse * (needed.live + needed.dead)
+        ):
+            continue
+        live, since = before.get(pack, (-1, now_ns))
+        since = min(since, now_ns) if live == needed.live else now_ns
+        idle = Idle(pack, needed, since)
+        if since > now_ns - grace_ns:
+            found.young.append(idle)
+        else:
+            (found.sparse if needed.live else found.empty).append(idle)
+    return found
+
+
+def remember(fs: FileSystem, found: Found) -> None:
+    """Note what was found, for the next look; called with the volume's lock held."""
+    idle = [*found.empty, *found.sparse, *found.young]
+    fs.db.execute("DELETE FROM idle_pack")
+    fs.db.executemany(
+        "INSERT INTO idle_pack (pack, live, since) VALUES (?, ?, ?)",
+        [(one.pack, one.needed.live, one.since) for one in idle],
+    )
+
+
+def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
+    """The packs that *device* looks after."""
+    members = {one for (one,) in db.execute("SELECT device FROM member WHERE state = 0")}
+    members -= Roles(db).readers()
+    authors = dict(db.execute("SELECT id, device FROM log_branch").fetchall())
+    lowest = min(members, default=device)
+    last = 0
+    while rows := db.execute(
+        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?",
+        (last, _ROWS),
+    ).fetchall():
+        for number, branch in rows:
+            author = authors.get(branch)
+            if author == device or (author not in members and lowest == device):
+                yield number
+        last = rows[-1][0]
+        if not pause():
+            return

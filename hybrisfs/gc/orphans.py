@@ -1,0 +1,194 @@
+"""Shares on the clouds that no register names: found by listing, remembered, deleted when all have agreed.
+
+==========  ==================================================================================================
+orphan      of a pack that is not on record: its upload was cut short by a crash, or it is under way
+stray       of a pack on record, on a cloud where that share is not: a secondary cloud got it in vain, or it
+            was moved, or it is just being moved
+leftover    of a pack that was discarded, as all had agreed: an upload raced its deletion. One of which that
+            is only said is an orphan
+==========  ==================================================================================================
+
+Only what the volume's keys prove to be a share counts: a cloud that makes up names gains nothing. And only
+what was there for the whole grace period: uploads and moves take less. Leftovers need no further consent.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
+from hybrisfs.dispersal.share import parse_share_name, share_name
+from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.registers.ballots import Stray
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Orphans", "Unnamed"]
+
+log = logging.getLogger(__name__)
+
+_PREFIX: Final = "packs/"
+_MOST_NAMES: Final = 1_000_000
+_PAUSE_EVERY: Final = 256  # names
+
+
+class _Seen(NamedTuple):
+    cloud: int
+    pack: bytes
+    share: int
+
+
+@dataclass(slots=True)
+class Unnamed:
+    """What a look found. Shares of `young` ones have not been seen for long enough."""
+
+    orphans: dict[bytes, _Seen] = field(default_factory=dict)
+    """Packs, and a share of each."""
+    strays: list[Stray] = field(default_factory=list)
+    leftovers: list[_Seen] = field(default_factory=list)
+    young: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many packs and single shares there are."""
+        return len(self.orphans) + len(self.strays) + len(self.leftovers) + self.young
+
+
+class Orphans:
+    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's,
+    *refusing* those that have lately refused to delete."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        upkeep: Upkeep,
+        trusted: Callable[[], Collection[int]],
+        refusing: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        self._refusing = refusing
+        self._fs = fs
+        self._upkeep = upkeep
+        self._trusted = trusted
+
+    def look(
+        self, commit: Callable[[], None], now_ns: int, grace_ns: int, pause: Callable[[], bool]
+    ) -> tuple[Unnamed, Mapping[_Seen, int]]:
+        """List the clouds. What was found, and since when each share is known; nothing is changed.
+
+        *pause* is called now and then, and tells whether to go on.
+        """
+        listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in sorted(self._trusted())}
+        commit()  # whatever was recorded before it could be listed is in the snapshot
+        unnamed, sightings = Unnamed(), dict[_Seen, int]()
+        with self._fs.db.snapshot() as db:
+            before = {
+                _Seen(cloud, pack, index): since
+                for cloud, pack, index, since in db.execute(
+                    "SELECT cloud, pack, share, since FROM unnamed_share"
+                )
+            }
+            for cloud, names in listed.items():
+                if names is None:
+                    sightings |= {seen: since for seen, since in before.items() if seen.cloud == cloud}
+                    continue
+                for seen, state in self._unnamed(db, cloud, names, pause):
+                    since = sightings[seen] = min(before.get(seen, now_ns), now_ns)
+                    self._sort(unnamed, seen, state, since <= now_ns - grace_ns)
+        return unnamed, sightings
+
+    @staticmethod
+    def _unnamed(
+        db: sqlite3.Connection, cloud: int, names: list[str], pause: Callable[[], bool]
+    ) -> Iterator[tuple[_Seen, int | None]]:
+        """The shares that are not on record at the cloud, and of how many their packs consist: None when the
+        pack is not known, 0 when it was discarded."""
+        for number, name in enumerate(names):
+            if number % _PAUSE_EVERY == 0 and not pause():
+                return
+            parsed = parse_share_name(name)
+            if parsed is None:
+                continue
+            pack, index = parsed
+            row = db.execute(
+                "SELECT n, placement FROM pack WHERE id = ? AND NOT (n = 0 AND doubted)", (pack,)
+            ).fetchone()
+            if row is None or row[1][index : index + 1] != bytes((cloud,)):
+                yield _Seen(cloud, pack, index), None if row is None else row[0]
+
+    @staticmethod
+    def _sort(unnamed: Unnamed, seen: _Seen, n: int | None, due: bool) -> None:
+        if not due:
+            unnamed.young += 1
+        elif n is None:
+            unnamed.orphans.setdefault(seen.pack, seen)
+        elif n == 0:
+            unnamed.leftovers.append(seen)
+        elif seen.share < n:
+            unnamed.strays.append(Stray(seen.pack, seen.share, seen.cloud))
+
+    def remember(self, sightings: Mapping[_Seen, int]) -> None:
+        """Note what was found, for the next look; called with the volume's lock held."""
+        self._fs.db.execute("DELETE FROM unnamed_share")
+        self._fs.db.executemany(
+            "INSERT INTO unnamed_share (cloud, pack, share, since) VALUES (?, ?, ?, ?)",
+            [(*seen, since) for seen, since in sightings.items()],
+        )
+
+    def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
+        """The orphaned packs and the strays, at most so many together, that are what their names say."""
+        packs = [one.pack for one in list(unnamed.orphans.values())[:most] if self._is_share(one)]
+        # What this device may not delete is for those to propose that may.
+        refusing = self._refusing()
+        due = [one for one in unnamed.strays if one.cloud not in refusing]
+        strays = [
+            one
+            for one in due[: most - len(packs)]
+            if self._is_share(_Seen(one.cloud, one.pack, one.share)) and self._is_held_elsewhere(one)
+        ]
+        return packs, strays
+
+    def dispose_leftovers(self, leftovers: Collection[_Seen]) -> None:
+        """Have shares of packs that were discarded long ago deleted; called with the volume's lock held."""
+        self._fs.db.executemany(
+            "INSERT OR IGNORE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, 0, 0)",
+            [(one.pack, one.cloud, MAX_FRAGMENTS) for one in leftovers],
+        )
+
+    def delete(self, strays: Collection[Stray]) -> list[Stray]:
+        """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
+
+        What a cloud may still do must not hurt, so that nobody may name the share there before it has said
+        so. One that is none of the volume's any more does not count, nor does one that refuses: it does
+        not do it later. Nothing is deleted unless the share can be read where it is on record.
+        """
+        left = []
+        for stray in strays:
+            if not self._upkeep.is_configured(stray.cloud) or not self._is_held_elsewhere(stray):
+                continue
+            name = share_name(stray.pack, stray.share)
+            refusal = self._upkeep.delete(stray.cloud, [name])
+            if refusal is None:
+                self._upkeep.excuse(stray.cloud, name)
+            elif stray.cloud not in self._refusing():
+                log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
+                left.append(stray)
+        return left
+
+    def _is_share(self, seen: _Seen) -> bool:
+        found = self._upkeep.sample_share(seen.cloud, seen.pack, seen.share)
+        if found is not None:
+            # Nobody was told that it is there.
+            self._upkeep.excuse(seen.cloud, share_name(seen.pack, seen.share))
+        return found is None
+
+    def _is_held_elsewhere(self, stray: Stray) -> bool:
+        with self._fs.lock:
+            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (stray.pack,)).fetchone()
+        placement = row[0] if row is not None else b""
+        if stray.share >= len(placement) or placement[stray.share] == stray.cloud:
+            return False
+        holder = placement[stray.share]
+        return self._upkeep.sample_share(holder, stray.pack, stray.share) is None

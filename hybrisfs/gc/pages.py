@@ -1,0 +1,69 @@
+"""Lists of chunks of long files, which must be read before it can be told what their files need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.versions.needs import chunks_of_page
+
+__all__ = ["Pages"]
+
+
+class Pages:
+    """Reads lists of chunks, from wherever they are. *fetch* is called without the volume's lock."""
+
+    def __init__(self, fs: FileSystem, fetch: Callable[[ChunkRef], bytes]) -> None:
+        self._fs = fs
+        self._fetch = fetch
+
+    def read(self, identity: bytes) -> bytes:
+        """The bytes of the list with this id. Raises ChunkUnavailable, OSError."""
+        fs = self._fs
+        with fs.lock:
+            ref = fs.chunks.find(identity)
+            if ref is None:
+                raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
+            data = fs.chunks.read_whole(ref)
+        return self._fetch(ref) if data is None else data
+
+    def list_files(self) -> bool:
+        """Let the view show of all files which chunks they have; whether it had to learn of any.
+
+        Raises ChunkUnavailable, OSError.
+        """
+        fs = self._fs
+        with fs.lock:
+            unlisted = [ino for (ino,) in fs.db.execute("SELECT ino FROM unlisted").fetchall()]
+        for ino in unlisted:
+            while True:
+                with fs.lock:
+                    row = fs.db.execute("SELECT 1 FROM unlisted WHERE ino = ?", (ino,)).fetchone()
+                    lacking = fs.received.lacking(fs.inodes.get(ino)) if row is not None else None
+                if lacking is None:
+                    break
+                for ref in lacking.chunks:
+                    self._fetch(ref)
+        return bool(unlisted)
+
+    def look_through(self) -> None:
+        """Look for chunks of condemned packs in the lists that were named since these were condemned.
+
+        What nobody can bring may name any of them.
+        """
+        fs = self._fs
+        with fs.lock:
+            unread = fs.chunks.condemned.unread_pages()
+        for identity in unread:
+            try:
+                named = chunks_of_page(self.read(identity))
+            except (ChunkUnavailable, OSError):
+                named = None
+            with fs.lock:
+                if named is None:
+                    fs.chunks.condemned.want_all()
+                else:
+                    fs.chunks.condemned.see_chunks(named)
+                fs.chunks.condemned.page_read(identity)

@@ -1,0 +1,98 @@
+"""Packing anew what is needed of packs of which little is, so that these can be discarded.
+
+The new pack is on the clouds, and on record, before anything relies on it; the old one stays, as a pack that
+holds nothing that is needed here, until all have agreed that it may go: each reads the new one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hybrisfs.dispersal.pack import PACK_TARGET, PackBuilder
+from hybrisfs.gc.find import Idle
+from hybrisfs.merge.signing import Signer
+from hybrisfs.signals import Signals
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.place import PackMaker, record_pack
+
+__all__ = ["Rewriter"]
+
+
+class Rewriter:
+    """Packs chunks anew. One caller at a time, without the volume's lock.
+
+    *fetch* brings a chunk that is not here.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        fetch: Callable[[ChunkRef], bytes],
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._fetch = fetch
+
+    def rewrite(self, packs: Iterable[Idle], most: int) -> int:
+        """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
+
+        Raises ChunkUnavailable, CloudsUnavailable and OSError; what was done by then is done.
+        """
+        done = moved = 0
+        gathered: list[Idle] = []
+        builder, numbers = self._maker.builder(), dict[bytes, int]()
+        for idle in packs:
+            if moved >= most or self._signals.stopping:
+                break
+            for number in idle.needed.chunks:
+                identity, length, sealed = self._sealed(number, idle.pack)
+                if identity in builder or not sealed:
+                    continue
+                if not self._maker.fits(builder, len(sealed) + len(identity)):
+                    self._put(builder, numbers)
+                    builder, numbers = self._maker.builder(), {}
+                builder.add(identity, length, sealed)
+                numbers[identity] = number
+                moved += len(sealed)
+            gathered.append(idle)
+            if builder.sealed_size >= PACK_TARGET:
+                self._put(builder, numbers)
+                builder, numbers = self._maker.builder(), {}
+                done += self._note(gathered)
+                gathered = []
+        if builder.count:
+            self._put(builder, numbers)
+        return done + self._note(gathered)
+
+    def _sealed(self, number: int, pack: int) -> tuple[bytes, int, bytes]:
+        """Id, length and sealed bytes of a chunk; no bytes when it is in that pack no more."""
+        with self._fs.lock:
+            ref = self._fs.chunks.get_if_known(number)
+            if ref is None or ref.pack != pack:
+                return b"", 0, b""
+            data = self._fs.chunks.read_whole(ref)
+        if data is None:
+            data = self._fetch(ref)
+        return ref.id, len(data), self._maker.sealer.seal(ref.id, data)
+
+    def _put(self, builder: PackBuilder, numbers: dict[bytes, int]) -> None:
+        pack = self._maker.finish(self._fs, builder)
+        # Nobody else knows of the pack before it is recorded; if it came to end all the same, the chunks
+        # stay where they are, and it is done again.
+        record_pack(self._fs, self._signer, pack, self._maker.disperse(pack), numbers)
+        self._signals.packed()
+
+    def _note(self, packs: Iterable[Idle]) -> int:
+        """Of these nothing is needed any more; they have been idle long enough for that."""
+        count = 0
+        with self._fs.lock:
+            for idle in packs:
+                self._fs.db.execute("UPDATE idle_pack SET live = 0 WHERE pack = ?", (idle.pack,))
+                count += 1
+        return count

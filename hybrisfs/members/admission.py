@@ -1,0 +1,143 @@
+"""Who let whom in, as both of them say.
+
+=========  =================================  =====================================================
+register   key                                value
+=========  =================================  =====================================================
+admission  ``i`` device id (16), author (16)  version u8 = 1; where the author is the device itself,
+                                              the device that let it in (16), zeros when nobody did
+=========  =================================  =====================================================
+
+Each writes its own register, so that nobody's word can be taken away by another's. A device counts as let in
+by the one that it names itself, if that one says so, too: nobody else can claim it, and it cannot choose one
+that did not let it in. Where it names nobody who says so, the one counts that said it with the lowest clock.
+Members of earlier versions did not say it: there it is the author of the first member register that was heard
+of (`hybrisfs.members.members`).
+
+A member can say that it let in the founder, in an update that pretends to have seen nothing, and which of the
+two came first the log does not tell. So each device believes those by which it came itself: `founders`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from hybrisfs.kinds import ADMISSION
+from hybrisfs.members.roster import Admission
+from hybrisfs.state.database import Database
+from sync import DEVICE_ID_SIZE, DecodeError, Reader, Write, Writer
+
+__all__ = [
+    "Word",
+    "came_by",
+    "check_admission",
+    "founders",
+    "let_in",
+    "parse_admission",
+    "settled",
+    "words",
+]
+
+_VERSION: Final = 1
+_NOBODY: Final = bytes(DEVICE_ID_SIZE)
+_DEVICE: Final = ADMISSION.parts[0]
+_AUTHOR: Final = slice(_DEVICE.stop, None)  # longer in what an earlier version kept unread
+_FROM_THE_BEGINNING: Final = "SELECT device FROM member WHERE inviter IS NULL AND clock = 0"
+_SIGNED_HERE: Final = "SELECT device FROM log WHERE chunk_high IS NOT NULL ORDER BY clock LIMIT 1"
+_LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
+
+
+class Word(NamedTuple):
+    """*author* says that it let a device in; or, where it is that device, that *inviter* did."""
+
+    author: bytes
+    clock: int
+    inviter: bytes | None
+
+
+def let_in(device: bytes, author: bytes) -> Write:
+    """The register by which *author* says that it let *device* in."""
+    return ADMISSION.key(device, author), Writer().u8(_VERSION).getvalue()
+
+
+def came_by(device: bytes, inviter: bytes | None) -> Write:
+    """The register by which *device* says who let it in."""
+    return ADMISSION.key(device, device), Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
+
+
+def check_admission(key: bytes, value: bytes) -> bytes | None:
+    """Who let the author in, by its own word; None in its word of another device. Raises DecodeError."""
+    reader = Reader(value)
+    if reader.u8() != _VERSION:
+        raise DecodeError("an admission of another version")
+    inviter = reader.raw(DEVICE_ID_SIZE) if key[_DEVICE] == key[_AUTHOR] else None
+    reader.end()
+    return inviter
+
+
+def parse_admission(key: bytes, value: bytes, clock: int) -> tuple[bytes, Word]:
+    """The device that a register is about, and what it says. Raises DecodeError."""
+    return key[_DEVICE], Word(key[_AUTHOR], clock, check_admission(key, value))
+
+
+def words(database: Database) -> dict[bytes, list[Word]]:
+    """What is said of the devices in the `member` table, by device."""
+    found: dict[bytes, list[Word]] = {}
+    for device, key, clock, value in database.execute(
+        "SELECT m.device, r.key, r.clock, r.value FROM member m JOIN register r "
+        f"ON r.key > {ADMISSION.sql_key('m.device')} AND r.key < {ADMISSION.sql_key('m.device || ?')}",
+        (_LAST,),
+    ):
+        try:
+            found.setdefault(device, []).append(Word(key[_AUTHOR], clock, check_admission(key, value or b"")))
+        except DecodeError:
+            continue  # it was kept by an earlier version, for which it was of no known kind
+    return found
+
+
+def founders(database: Database | sqlite3.Connection) -> frozenset[bytes]:
+    """The devices that nobody let in, whoever says that it did: those that are here from the beginning, and
+    the one that the own words lead to of the device which let this one in, of that one's inviter, and so on.
+    """
+    rows = database.execute(_FROM_THE_BEGINNING).fetchall()
+    found = {device for (device,) in rows if _own_word(database, device) in (b"", _NOBODY)}
+    (at,) = database.execute("SELECT value FROM meta WHERE key = 'inviter'").fetchone()
+    if not at:
+        (at,) = database.execute(_SIGNED_HERE).fetchone() or (b"",)
+    passed = set[bytes]()
+    while at and at not in passed:
+        passed.add(at)
+        inviter = _own_word(database, at)
+        if inviter == _NOBODY:
+            found.add(at)
+        at = inviter
+    return frozenset(found)
+
+
+def _own_word(database: Database | sqlite3.Connection, device: bytes) -> bytes:
+    """The inviter that the device first named, empty if it has named none."""
+    rows = database.execute(
+        "SELECT value FROM said WHERE key = ? ORDER BY clock, branch", (ADMISSION.key(device, device),)
+    )
+    for (value,) in rows:
+        try:
+            return check_admission(ADMISSION.key(device, device), value) or b""
+        except DecodeError:
+            continue  # it was kept by an earlier version, for which it was of no known kind
+    return b""
+
+
+def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
+    """Who let a device in; *heard* is what member registers tell."""
+    by = {} if heard.by is None else {heard.by: heard.clock or 0}
+    own: list[tuple[int, bytes]] = []
+    for author, clock, inviter in said:
+        if author != device:
+            by[author] = min(clock, by.get(author, clock))
+        elif inviter is not None:
+            own.append((clock, inviter))
+    stated = min(own)[1] if own else None
+    if stated in by:
+        return Admission(stated, by[stated], confirmed=True)
+    return min((Admission(*one) for one in by.items()), key=lambda one: (one.clock, one.by), default=heard)

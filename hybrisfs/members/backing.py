@@ -1,0 +1,208 @@
+"""Which words about a device count, when members say what it may do (`hybrisfs.members.roles`).
+
+No member takes rights from another one alone, or a thief would make readers of all others at once. A word
+*limits* when it allows less than all. It counts when
+
+ (a) it is of a member above the device: the one that let it in, or let in that one, and so on, up to the
+     first recovery kit, so that whoever recovers by that is not below a stolen machine which made it; or
+ (b) it is of the volume's first recovery kit; or
+ (c) another member that is independent of its author says the same.
+
+Until then it is a *proposal*, which has no effect. Anybody may say that a device may do all; of those that
+it has let in itself, which may be its puppets, that only takes back what they had said themselves. It also
+answers proposals: two words are no agreement when somebody had seen one and said "all", and the author of the
+other had seen that.
+
+All of that is decided from what an update had seen, and from registers that are never written again: nobody's
+word loses its weight when its author is removed, or a later joiner would decide otherwise. *Independent* and
+*first* are as in `hybrisfs.members.kinship`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from hybrisfs.kinds import ADMISSION, MEMBER
+from hybrisfs.members.admission import founders
+from hybrisfs.members.lineage import Lineage, VectorOf, trace
+from hybrisfs.members.roles import RoleRecord
+from hybrisfs.registers.values import Stamp
+from hybrisfs.state.database import Database
+from sync import VersionVector
+
+__all__ = ["Backing", "Word"]
+
+_SAID: Final = (
+    f"SELECT key, branch, clock, value FROM said WHERE {ADMISSION.sql_rows()} OR {MEMBER.sql_rows()} "
+    "ORDER BY clock"
+)
+_MOST_KEPT: Final = 64
+
+
+class Word(NamedTuple):
+    """What somebody said of a device."""
+
+    stamp: Stamp
+    author: bytes
+    record: RoleRecord
+    seconds: frozenset[bytes] = frozenset()
+    """Those by whom it counts that say the same, unless it counts without them."""
+
+
+class Backing:
+    """Judges words by the table `said` of a database; used with the volume's lock held, or of a snapshot."""
+
+    def __init__(self, database: Database | sqlite3.Connection) -> None:
+        self._db = database
+        self._devices: dict[bytes, bytes] = {}  # by branch
+        self._rows: dict[bytes, list[tuple[Any, ...]]] | None = None  # by branch, in the order of clocks
+        self._lineages: dict[tuple[int, ...], Lineage] = {}
+
+    def forget(self) -> None:
+        """Something else is said of who let whom in."""
+        self._rows = None
+        self._lineages.clear()
+
+    def author(self, branch: bytes) -> bytes:
+        """The device that has written a branch; the branch itself while nobody knows."""
+        if branch not in self._devices:
+            self._devices.update(self._db.execute("SELECT id, device FROM log_branch").fetchall())
+        return self._devices.get(branch, branch)
+
+    @staticmethod
+    def may_lift(author: bytes, device: bytes, lineage: Lineage) -> bool:
+        """Whether that member may say that the device may do all."""
+        return author not in lineage.kinship.line(device) or author in _first_kits(device, lineage)
+
+    @staticmethod
+    def counting(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
+        """Those of *words*, all that somebody had seen about the device, that count."""
+        return _Court(device, words, lineage, vector_of).counting()
+
+    @staticmethod
+    def proposals(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
+        """Those that wait for somebody else to agree."""
+        return _Court(device, words, lineage, vector_of).proposals()
+
+    def lineage(self, seen: VersionVector | None, vector_of: VectorOf) -> Lineage:
+        """How devices came, for somebody who had seen so much; None: all that is known here. The same object
+        as long as it is the same."""
+        rows = self._rows
+        if rows is None:
+            rows = self._rows = {}
+            for row in self._db.execute(_SAID).fetchall():
+                rows.setdefault(row[1], []).append(row)
+        counts = tuple(
+            len(said) if seen is None else _heard(said, seen[branch]) for branch, said in rows.items()
+        )
+        found = self._lineages.get(counts)
+        if found is None:
+            if len(self._lineages) >= _MOST_KEPT:
+                self._lineages.clear()
+            heard = [
+                row for (_, said), count in zip(rows.items(), counts, strict=True) for row in said[:count]
+            ]
+            found = self._lineages[counts] = trace(
+                [row for row in heard if row[0][0] == MEMBER],
+                [row for row in heard if row[0][0] == ADMISSION],
+                {row[1]: self.author(row[1]) for row in heard},
+                vector_of,
+                founders(self._db),
+            )
+        return found
+
+
+def _heard(rows: list[tuple[Any, ...]], clock: int) -> int:
+    """How many of these were written up to this clock."""
+    return len(rows) if rows[-1][2] <= clock else bisect_right(rows, clock, key=lambda row: int(row[2]))
+
+
+def _first_kits(device: bytes, lineage: Lineage) -> list[bytes]:
+    kits = sorted(lineage.kits & lineage.roster.counted)
+    return lineage.kinship.first_kits(device, kits) if kits else []
+
+
+class _Court:
+    """Many words may be of one liar and its puppets, so that nothing takes time that grows with their square
+    before two agree that are independent."""
+
+    def __init__(self, device: bytes, words: Iterable[Word], lineage: Lineage, vector_of: VectorOf) -> None:
+        self._device = device
+        self._kinship = lineage.kinship
+        self._first = _first_kits(device, lineage)
+        self._vector_of = lru_cache(None)(vector_of)
+        self._above: set[bytes] = set()
+        one = self._kinship.inviter(device)
+        while one is not None:
+            self._above.add(one)
+            one = None if one in self._first else self._kinship.inviter(one)
+        self._free: dict[bytes, list[Word]] = {}  # those that allow all and count, by branch, oldest first
+        withdrawn: dict[bytes, list[Word]] = {}  # others that allow all, by author
+        newest: dict[tuple[object, ...], Word] = {}  # those that limit, of a branch the newest of each kind
+        for word in sorted(words, key=lambda one: one.stamp):
+            if word.record.limits:
+                newest[word.stamp.writer, word.record] = word
+            elif word.author not in self._kinship.line(device) or word.author in self._first:
+                self._free.setdefault(word.stamp.writer, []).append(word)
+            else:
+                withdrawn.setdefault(word.author, []).append(word)
+        self._limiting = [
+            one
+            for one in newest.values()
+            if not any(self._saw(later, one) for later in withdrawn.get(one.author, ()))
+        ]
+
+    def _saw(self, later: Word, earlier: Word) -> bool:
+        vector = self._vector_of(*later.stamp[::-1])
+        return vector is not None and vector[earlier.stamp.writer] >= earlier.stamp.clock
+
+    def counting(self) -> list[Word]:
+        """Those that count."""
+        return [*(one for free in self._free.values() for one in free), *self._backed()]
+
+    def proposals(self) -> list[Word]:
+        """Those that limit and do not count, and that nobody has refused."""
+        backed = {one.stamp for one in self._backed()}
+        return [
+            one
+            for one in self._limiting
+            if one.stamp not in backed and not any(self._answers(one, free) for free in self._free.values())
+        ]
+
+    def _answers(self, word: Word, free: Sequence[Word]) -> list[Word]:
+        """The first of these, of one branch, that has seen the word: those after it have, too."""
+        at = bisect_left(free, True, key=lambda one: self._saw(one, word))
+        return [*free[at : at + 1]]
+
+    def _backed(self) -> list[Word]:
+        """Those that limit and count."""
+        groups: dict[RoleRecord, list[Word]] = {}
+        for one in self._limiting:
+            groups.setdefault(one.record._replace(from_first=False), []).append(one)
+        found = []
+        for group in groups.values():
+            authors = {one.author for one in group}
+            by_kits = bool(self._first) and authors.issuperset(self._first)
+            agree = self._kinship.are_independent(authors, self._device)
+            for one in group:
+                if one.author in self._above or (by_kits and one.author in self._first):
+                    found.append(one)
+                elif agree and (seconds := self._seconds(one, group)):
+                    found.append(one._replace(seconds=seconds))
+        return found
+
+    def _seconds(self, word: Word, group: Iterable[Word]) -> frozenset[bytes]:
+        """Whoever agrees to the word."""
+        return frozenset(other.author for other in group if self._agree(word, other))
+
+    def _agree(self, one: Word, other: Word) -> bool:
+        return self._kinship.are_independent((one.author, other.author), self._device) and not any(
+            self._saw(second, answer)
+            for first, second in ((one, other), (other, one))
+            for free in self._free.values()
+            for answer in self._answers(first, free)
+        )

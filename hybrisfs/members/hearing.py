@@ -1,0 +1,185 @@
+"""What the log says about removals, for all that is known or for somebody who had seen only a part of it.
+
+The table `said` (`hybrisfs.members.minutes`) holds all that `hybrisfs.members.removal` decides by: who let
+whom in, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past of
+an update is decided by what that update had seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE, Kind
+from hybrisfs.members.admission import founders
+from hybrisfs.members.evidence import Misdeed, evidence_key
+from hybrisfs.members.lineage import Rows, VectorOf, trace
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import (
+    NO_VOTES,
+    Cast,
+    Facts,
+    Outcome,
+    Stance,
+    Verdict,
+    judge,
+    vote_key,
+)
+from hybrisfs.members.role_table import Roles
+from hybrisfs.members.roles import Role
+from hybrisfs.state.database import Database
+from sync import VersionVector
+
+__all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
+
+_ACCUSED, _VOTER = VOTE.parts
+
+
+def by_member_register(accused: bytes, voter: bytes) -> bytes:
+    """The key in the table `said` of the vote that follows from a member register which *voter* wrote."""
+    return vote_key(accused, voter) + MEMBER.prefix
+
+
+def is_by_member_register(key: bytes) -> bool:
+    """Whether a key of that table is such a one."""
+    return key[0] == VOTE and len(key) > VOTE.size
+
+
+class Hearing:
+    """Reads what was said, under the volume's lock. `vector_of` may be set once there is a log, `roles` once
+    it is known what devices may do."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.vector_of: VectorOf = self._stored_vector
+        self.roles: Roles | None = None
+        self._basis: object = None
+        self._outcome = NO_VOTES
+
+    def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
+        row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
+        found = row.fetchone()
+        return None if found is None else VersionVector.decode(found[0])
+
+    @property
+    def outcome(self) -> Outcome:
+        """What follows from all that is known."""
+        votes = self._rows(VOTE)
+        if not votes:
+            return NO_VOTES
+        first = founders(self._db)
+        basis = votes, *self._others(), self._everybody(), first, self._readers(None, self.vector_of)
+        if basis != self._basis:
+            facts = self._facts(*basis, self.vector_of)
+            verdict = judge(facts)
+            voted = {accused for accused, _ in facts.votes}
+            left = facts.roster.devices & voted - verdict.out
+            self._basis, self._outcome = basis, Outcome(verdict, left, frozenset(facts.kits))
+        return self._outcome
+
+    @property
+    def said_of_roles(self) -> int:
+        """Rises with all that is said of roles, which is known here before the database has it."""
+        return 0 if self.roles is None else self.roles.count
+
+    def knows(self, device: bytes) -> bool:
+        """Whether the log says how a device came into the volume, or that it signed anything; or it is here
+        from the beginning."""
+        said = self._db.execute("SELECT value FROM said WHERE key = ?", (member_key(device),)).fetchall()
+        return (
+            any(value and not Member.decode(value).removed for (value,) in said)
+            or device in self._everybody().values()
+        )
+
+    def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
+        """What would follow if *voter* said that of all *accused*, in an update with that clock."""
+        readers = self._readers(None, self.vector_of)
+        first = founders(self._db)
+        facts = self._facts(
+            self._rows(VOTE), *self._others(), self._everybody(), first, readers, self.vector_of
+        )
+        votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
+        return judge(facts._replace(votes=votes))
+
+    def verdict_for(self, seen: VersionVector, vector_of: VectorOf) -> Verdict:
+        """What followed for somebody who had seen so much."""
+
+        def known(rows: Rows) -> Rows:
+            return [row for row in rows if row[2] <= seen[row[1]]]
+
+        votes = known(self._rows(VOTE))
+        if not votes:
+            return Verdict(frozenset(), {})
+        branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
+        members, admissions, evidence = map(known, self._others())
+        readers = self._readers(seen, vector_of)
+        first = founders(self._db)
+        return judge(self._facts(votes, members, admissions, evidence, branches, first, readers, vector_of))
+
+    def stances(self) -> dict[tuple[bytes, bytes], Cast]:
+        """What each voter wants to become of each accused."""
+        return _cast(self._rows(VOTE))
+
+    def _rows(self, kind: Kind) -> Rows:
+        return self._db.execute(
+            f"SELECT key, branch, clock, value FROM said WHERE {kind.sql_rows()} ORDER BY key, branch, clock"
+        ).fetchall()
+
+    def _others(self) -> tuple[Rows, Rows, Rows]:
+        """Beside votes: what is said of members, of who let them in, and what is proven against them."""
+        return self._rows(MEMBER), self._rows(ADMISSION), self._rows(EVIDENCE)
+
+    def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
+        """The devices that only read, for somebody who has seen so much; None: all that is known."""
+        roles = self.roles
+        if roles is None:
+            return frozenset()
+        return frozenset(one for one in roles.devices() if roles.role(one, seen, vector_of) is not Role.FULL)
+
+    def _everybody(self) -> dict[bytes, bytes]:
+        """The branches, and the devices that are here from the beginning, of which the log may say nothing
+        yet."""
+        rows = self._db.execute("SELECT device FROM member WHERE inviter IS NULL AND clock = 0 AND state = 0")
+        return {**{device: device for (device,) in rows}, **self._branches()}
+
+    def _branches(self) -> dict[bytes, bytes]:
+        return dict(self._db.execute("SELECT id, device FROM log_branch"))
+
+    @staticmethod
+    def _facts(
+        votes: Rows,
+        members: Rows,
+        admissions: Rows,
+        evidence: Rows,
+        branches: dict[bytes, bytes],
+        first: frozenset[bytes],
+        readers: frozenset[bytes],
+        vector_of: VectorOf,
+    ) -> Facts:
+        lineage = trace(members, admissions, branches, vector_of, first)
+
+        def knew(device: bytes, cast: Cast) -> bool:
+            return lineage.had_seen(device, cast.branch, cast.clock)
+
+        proven = {
+            device for key, *_ in evidence if key == evidence_key(device := key[_ACCUSED], Misdeed.OFFENCE)
+        }
+        return Facts(lineage.roster, lineage.kits, _cast(votes), proven, lineage.saw, knew, readers)
+
+
+def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:
+    """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
+    of branches that the voter made with the same clock the hardest."""
+    found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
+    for key, branch, clock, value in rows:
+        if not value:
+            continue
+        own, pair = VOTE.has_form(key), (key[_ACCUSED], key[_VOTER])
+        cast = Cast(Stance(value[0]), clock, branch)
+        before = found.get(pair)
+        if before is None or _rank(own, cast) > _rank(*before):
+            found[pair] = own, cast
+    return {pair: cast for pair, (_, cast) in found.items()}
+
+
+def _rank(own: bool, cast: Cast) -> tuple[bool, int, int]:
+    return (own, cast.clock, cast.stance) if own else (own, -cast.clock, cast.stance)

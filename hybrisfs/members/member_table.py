@@ -1,0 +1,305 @@
+"""The devices of a volume, as the registers of `members.members` and the votes about them have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from hybrisfs.kinds import KIT, SIGNED_KIT
+from hybrisfs.members.admission import Word, founders, settled, words
+from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.members import Member, is_device_key, member_key
+from hybrisfs.members.removal import NO_VOTES
+from hybrisfs.members.roster import BY_NOBODY, Admission, Roster
+from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Database
+from sync import DecodeError, Members
+
+__all__ = ["MemberTable", "Membership"]
+
+
+class Membership(IntEnum):
+    """What the column `state` of the `member` table says of a device."""
+
+    MEMBER = 0
+    TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
+    REMOVED = 2  # by votes that are accepted here; in the table only when nobody knows that it ever belonged
+    RESERVE = 3  # the key of a recovery kit; less than removed, more than an ordinary member
+
+
+_GONE: Final = frozenset((Membership.TOLD_REMOVED, Membership.REMOVED))
+
+
+def _state_of(member: Member, when_removed: Membership) -> Membership:
+    if member.removed:
+        return when_removed
+    return Membership.RESERVE if member.reserve else Membership.MEMBER
+
+
+class _Known(NamedTuple):
+    """What the table says of a device."""
+
+    member: Member
+    state: Membership
+    admission: Admission
+
+
+class MemberTable:
+    """The `member` table, under the volume's lock."""
+
+    def __init__(self, database: Database, hearing: Hearing | None = None) -> None:
+        """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
+        self._db = database
+        self._hearing = hearing
+        self._outcome = NO_VOTES
+        self._rows: list[tuple[Any, ...]] = []
+        self._kits: set[bytes] = set()
+        self._known: dict[bytes, _Known] = {}
+        self._as_of: object = None  # until when nothing that `_known` follows from has changed
+        self._roster = Roster({})
+        self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
+        self._made: dict[str, Members] = {}  # of what is known
+        self._called: dict[str, set[bytes]] = {}  # who is called so, of those that belong to the volume
+
+    def all(self) -> list[Member]:
+        """The devices of the volume, by name; not those in reserve."""
+        return self._in(Membership.MEMBER)
+
+    def reserves(self) -> list[Member]:
+        """Those in reserve."""
+        return self._in(Membership.RESERVE)
+
+    def removed(self) -> list[Member]:
+        """Those that no longer belong to it."""
+        return self._in(*_GONE)
+
+    def gone(self) -> frozenset[bytes]:
+        """The same, and those above the bounds: all of whom somebody said it."""
+        return frozenset(device for device, one in self._load().items() if one.state in _GONE)
+
+    def left(self) -> frozenset[bytes]:
+        """Those that somebody wanted to remove, and that belong to it all the same."""
+        self._load()
+        return self._outcome.left
+
+    def told_removed(self) -> list[Member]:
+        """Those of which this device was told so when it was let in, and has not seen the update yet."""
+        return self._in(Membership.TOLD_REMOVED)
+
+    def _in(self, *states: Membership) -> list[Member]:
+        return [one.member for one in self._counted() if one.state in states]
+
+    def _counted(self) -> list[_Known]:
+        """Those within the bounds, by name; no reserve without a kit."""
+        return [
+            one
+            for device, one in self._load().items()
+            if device in self._roster.counted
+            # Of a reserve that this device was told of the registers are still to come.
+            and (one.state != Membership.RESERVE or device in self._kits or one.admission.clock is None)
+        ]
+
+    def _load(self) -> dict[bytes, _Known]:
+        """All that are known, by name: at no cost while nothing has changed in the database."""
+        as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
+        if as_of == self._as_of and self._words is not None:
+            return self._known
+        rows = self._db.execute(
+            "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
+        ).fetchall()
+        kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
+        outcome = NO_VOTES if self._hearing is None else self._hearing.outcome
+        known = rows, kits, outcome
+        if known != (self._rows, self._kits, self._outcome) or self._words is None:
+            (self._rows, self._kits, self._outcome), self._words = known, words(self._db)
+            rows = [(*row[:3], self._standing(row[0], row[3]), *row[4:]) for row in rows]
+            self._known = {
+                device: _Known(
+                    Member(public, name, state in _GONE, state == Membership.RESERVE),
+                    Membership(state),
+                    Admission(inviter, clock),
+                )
+                for device, public, name, state, inviter, clock in rows
+                if is_device_key(public)  # earlier versions let in whatever a member said
+            }
+            first = founders(self._db)
+            self._roster = Roster(
+                {
+                    device: BY_NOBODY
+                    if device in first
+                    else settled(device, one.admission, self._words.get(device, ()))
+                    for device, one in self._known.items()
+                }
+            )
+            self._made.clear()
+            self._called = {}
+            for device, one in self._known.items():
+                if one.state not in _GONE:
+                    self._called.setdefault(one.member.name, set()).add(device)
+        self._as_of = as_of
+        return self._known
+
+    def _standing(self, device: bytes, state: int) -> Membership:
+        """What it is, of which the table says *state*."""
+        verdict, left, in_reserve = self._outcome
+        if device in verdict.suspended or device in verdict.ended:
+            return Membership.REMOVED
+        if state in _GONE and device in left:
+            return Membership.RESERVE if device in in_reserve else Membership.MEMBER
+        return Membership(state)
+
+    @property
+    def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
+        """Those that no longer belong to the volume unless somebody vetoes that, with their accusers."""
+        self._load()
+        return self._outcome.verdict.suspended
+
+    def asked(self) -> list[Member]:
+        """The devices whose consent it takes to destroy something: also those that are only suspended."""
+        present, outcome = self.all(), self._outcome
+        suspended = outcome.verdict.suspended.keys() - outcome.kits
+        return [*present, *(one for one in self.removed() if one.device in suspended)]
+
+    def _with_kits(self) -> set[bytes]:
+        """The reserves of which there is the record of a kit."""
+        rows = self._db.execute(
+            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register WHERE key IN "
+            f"({KIT.sql_key('device')}, {SIGNED_KIT.sql_key('device')}) AND value IS NOT NULL)"
+        )
+        return {device for (device,) in rows}
+
+    def devices(self) -> Members:
+        """Which devices belong to the volume, and which did."""
+        return self._members("devices", lambda: self._present(Membership.MEMBER))
+
+    def keys(self) -> Members:
+        """The same, with those in reserve: who is to have the keys of the volume."""
+        return self._members("keys", lambda: self._present(Membership.MEMBER, Membership.RESERVE))
+
+    def writers(self) -> Members:
+        """Whose updates are accepted: all but those of devices whose removal has been accepted, and of those
+        that do not count. What these wrote is accepted if a member depends on it."""
+        return self._members("writers", self._writers)
+
+    def followed(self, own: bytes) -> Members:
+        """The writers, and this device, *own*, while it is only suspended: it goes on handing on what it has,
+        and puts no head on a cloud before it has looked at its own there (`sync.own_heads`)."""
+        if own not in self.suspended:
+            return self.writers()
+        return self._members("followed", lambda: self._writers(also=own))
+
+    def _members(self, which: str, make: Callable[[], Members]) -> Members:
+        self._load()
+        found = self._made.get(which)
+        if found is None:
+            found = self._made[which] = make()
+        return found
+
+    def _present(self, *states: Membership) -> Members:
+        return Members(
+            (member.public for member in self._in(*states)), (member.public for member in self.removed())
+        )
+
+    def _writers(self, also: bytes | None = None) -> Members:
+        current = {one.member.device for one in self._counted() if one.state != Membership.REMOVED}
+        if also is not None:
+            current.add(also)
+        return Members(
+            (self._known[device].member.public for device in current),
+            (one.member.public for device, one in self._known.items() if device not in current),
+        )
+
+    def name_of(self, device: bytes) -> str:
+        row = self._db.execute("SELECT name FROM member WHERE device = ?", (device,)).fetchone()
+        return row[0] if row and row[0] else device.hex()[:8]
+
+    def shown_name(self, device: bytes) -> str:
+        """What it is called, and the beginning of its id if another one that belongs to the volume is called
+        the same."""
+        name = self.name_of(device)
+        self._load()
+        others = self._called.get(name, set()) - {device}
+        return f"{name} ({device.hex()[:8]})" if others else name
+
+    def inviter_of(self, device: bytes) -> bytes | None:
+        """Who let a device in, None when nobody did, or nobody knows."""
+        self._load()
+        return self._roster.inviter(device)
+
+    def admitted_by(self, device: bytes) -> list[Member]:
+        """Those that belong to the volume, in reserve or not, because this device let them in, or one that it
+        let in, and so on."""
+        known = self._load()
+        present = {one.member.device for one in self._counted() if one.state not in _GONE}
+        return [known[one].member for one in self._roster.admitted(device) if one in present]
+
+    def words_changed(self) -> None:
+        """Registers of admissions have other values now."""
+        self._words = None
+
+    def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
+        """Add devices, give them other names, or note that they were removed: *by* that device, in an update
+        with that clock. What follows from a removal by somebody, votes tell."""
+        members = list(members)
+        if self._hearing is not None and by is not None:
+            voted = [one for one in members if one.removed and self._hearing.knows(one.device)]
+            self._db.executemany(
+                "UPDATE member SET name = ? WHERE device = ?", [(one.name, one.device) for one in voted]
+            )
+            members = [one for one in members if one not in voted]
+        self._put(members, Membership.REMOVED, by, clock)
+
+    def introduce(self, members: Iterable[Member]) -> None:
+        """Add the devices that a device was told of when it was let in."""
+        self._put(members, Membership.TOLD_REMOVED, None, None)
+
+    def learn_reserve(self, public: bytes, by: bytes | None, clock: int) -> None:
+        """Add the reserve of a signed kit, which *by* told of, unless it is known: of one whose member
+        register was overwritten since, whoever begins with a checkpoint hears no other way."""
+        reserve = Member(public, "", reserve=True)
+        if reserve.device not in self._load():
+            self._put([reserve], Membership.REMOVED, by, clock)
+
+    def _put(
+        self, members: Iterable[Member], when_removed: Membership, by: bytes | None, clock: int | None
+    ) -> None:
+        self._db.executemany(
+            "INSERT INTO member (device, public, name, state, inviter, clock) VALUES (?, ?, ?, ?, ?, ?) "
+            # A removed device stays one, and what is known to be a device, or in reserve, stays that.
+            "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
+            "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
+            "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
+            # One that is known was not let in by whoever removes it, and one that is here from the beginning
+            # not by whoever gives it another name.
+            "inviter = CASE WHEN excluded.state IN (1, 2) OR inviter IS NULL AND clock = 0 THEN inviter "
+            "ELSE ifnull(inviter, excluded.inviter) END, "
+            "clock = CASE WHEN inviter IS NULL AND clock = 0 THEN 0 "
+            "WHEN excluded.state IN (1, 2) THEN ifnull(clock, excluded.clock) "
+            "WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
+            "WHEN clock > 0 THEN clock ELSE ifnull(nullif(excluded.clock, 0), clock) END",
+            [
+                (one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock)
+                for one in members
+            ],
+        )
+
+    def learn(
+        self, key: bytes, values: Sequence[Value], author: Callable[[Stamp], bytes | None] = lambda _: None
+    ) -> bool:
+        """Take in the values of a member register, the one that counts last; False when none of them can have
+        been written by a correct device. *author*: which device signed an update."""
+        known = False
+        for value in sorted(values, key=lambda one: one.stamp):
+            try:
+                member = Member.decode(value.value or b"")
+            except DecodeError:
+                continue
+            if member_key(member.device) == key:
+                self.admit([member], author(value.stamp), value.stamp.clock)
+                known = True
+        return known
+
+
+def _other(by: bytes | None, member: Member) -> bytes | None:
+    return None if by == member.device else by

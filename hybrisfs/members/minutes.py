@@ -1,0 +1,220 @@
+"""Minutes of what members said about the end of packs: whether all had agreed when somebody ended one.
+
+The registers that packs end by (`hybrisfs.gc`) hold what was said last. What an update that ends a pack
+relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or
+a member register is noted with its stamp, and whether a pack has ended is decided by what the update that
+says so *had seen*: the minutes that its dependency vector covers. Like that all devices decide alike, in
+whatever order updates come.
+
+An end counts when the one who signs it had proposed the pack, its proposal stood, and everybody who was a
+member by then had agreed, without refusing this one. Who was a member: whoever a member register or an update
+of his tells of, but those who had been removed for good (`hybrisfs.members.removal`), and keys in reserve.
+Who is only suspended is asked, as somebody may still veto that. Any other end is *empty*, and changes
+nothing.
+Votes and proofs against members are noted here, too, for that.
+
+An empty end convicts nobody, though no correct device signs one. That a consent is lacking no part of the log
+shows: a proof would have to hold all that the update had seen, which has no bound. And whoever began with a
+checkpoint since could not check it. Who is convicted decides who belongs to the volume, which all devices
+have to see alike (`hybrisfs.members.removal`); that the pack has not ended, nobody need be told. The log of
+the daemon names the pack.
+
+A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
+When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
+mistakes would be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
+(`ChunkStore.doubt_pack`). An update that had seen that far can be judged: ballots repeat
+all answers to what still stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from hybrisfs.kinds import ADMISSION, BALLOT, EVIDENCE, ID, MEMBER, PROPOSAL, SIGNED_KIT, VOTE, Trait, having
+from hybrisfs.members.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import Stance, decode_vote
+from hybrisfs.members.role_table import Roles
+from hybrisfs.recovery.record import SignedKit
+from hybrisfs.registers.ballots import Ballot, Proposal, ballot_key, proposal_key
+from hybrisfs.registers.consent import Book
+from hybrisfs.registers.values import Stamp
+from hybrisfs.state.database import Database
+from sync import DecodeError, Rename, VersionVector
+
+__all__ = ["End", "Minutes"]
+
+_KIN: Final = having(Trait.KIN)
+_ONCE: Final = having(Trait.SAID_ONCE)
+_KEPT: Final = 16
+"""Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
+ones that it has seen; who has seen so little is doubted."""
+
+
+class End(Enum):
+    """What an update that says that a pack has ended is worth."""
+
+    AGREED = "all had agreed"
+    EMPTY = "not all had agreed"
+    DOUBTFUL = "it is not known here whether all had agreed"
+
+
+class Minutes:
+    """The table `said`, under the volume's lock."""
+
+    def __init__(self, database: Database, roles: Roles | None = None) -> None:
+        self._db = database
+        self._roles = roles
+        self._hearing = Hearing(database)
+        self._hearing.roles = roles
+
+    def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
+        """An update has written this to a register of a kind with `Trait.SAID`. *begins*: it is not known
+        what was said before."""
+        if key[0] == SIGNED_KIT:
+            # As if the register of its reserve said so once more, which may be overwritten.
+            key, value = _reserve(key, value or b"")
+        said = _meaning(key[0], value or b"")
+        self._say(stamp, key, said, begins=begins)
+        if key[0] == MEMBER and said and Member.decode(said).removed:
+            row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (stamp.writer,)).fetchone()
+            if row is not None:
+                vote = by_member_register(key[ID], row[0])
+                self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
+
+    def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
+        once = key[0] in _ONCE or is_by_member_register(key)
+        if once and said in self._all_said(key, stamp.writer):
+            return
+        self._db.execute(
+            "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
+            (key, stamp.writer, stamp.clock, said, begins),
+        )
+        if not once:
+            self._forget_old(key, stamp.writer)
+        if self._roles is not None and key[0] in _KIN:
+            self._roles.forget()
+
+    def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
+        rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
+        return {value for (value,) in rows}
+
+    def _forget_old(self, key: bytes, branch: bytes) -> None:
+        oldest = self._db.execute(
+            "SELECT clock FROM said WHERE key = ? AND branch = ? ORDER BY clock DESC LIMIT 2 OFFSET ?",
+            (key, branch, _KEPT - 1),
+        ).fetchall()
+        if len(oldest) < 2:
+            return
+        self._db.execute(
+            "DELETE FROM said WHERE key = ? AND branch = ? AND clock < ?", (key, branch, *oldest[0])
+        )
+        self._db.execute(
+            "UPDATE said SET begins = 1 WHERE key = ? AND branch = ? AND clock = ?", (key, branch, *oldest[0])
+        )
+
+    def rename(self, rename: Rename) -> None:
+        """A branch of the log has another name now, above a clock."""
+        self._db.execute(
+            "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
+            (rename.new, rename.old, rename.above),
+        )
+        if self._roles is not None:
+            self._roles.forget()
+
+    def judge(
+        self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf
+    ) -> dict[bytes, End]:
+        """What it is worth that *author* says that these packs have ended. *seen*: what the update depends
+        on; *vector_of* tells what other updates depend on."""
+        proposals = self._standing(proposal_key(author), seen, vector_of)
+        book = Book((author,), {author: proposals}, {})
+        wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}
+        agreed: set[bytes] = set()
+        if not wanted.isdisjoint(packs):
+            members = self._members(author, seen, vector_of)
+            ballots = {one: self._standing(ballot_key(one), seen, vector_of) for one in members}
+            book = Book(members, {author: proposals}, ballots)
+            listed = book.agreed(book.lists[0]) if len(book.lists) == 1 else None
+            if listed is not None:
+                agreed.update(listed.packs, listed.orphans)
+        other = End.EMPTY if self._knows(seen) else End.DOUBTFUL
+        return {pack: End.AGREED if pack in agreed else other for pack in packs}
+
+    def _knows(self, seen: VersionVector) -> bool:
+        """Whether an update that had seen so much can be judged."""
+        rows = self._db.execute("SELECT branch, clock FROM said WHERE begins")
+        return all(seen[branch] >= clock for branch, clock in rows)
+
+    def _standing(self, key: bytes, seen: VersionVector, vector_of: VectorOf) -> list[bytes]:
+        """The values that a register had for somebody who had seen so much."""
+        newest: dict[bytes, int] = {}
+        for branch, clock in self._db.execute("SELECT branch, clock FROM said WHERE key = ?", (key,)):
+            if clock <= seen[branch]:
+                newest[branch] = max(clock, newest.get(branch, 0))
+        stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
+        vectors = [vector_of(*one[::-1]) for one in stamps if len(stamps) > 1]
+        return [
+            self._value(key, one)
+            for one in stamps
+            if not any(vector is not None and vector[one.writer] >= one.clock for vector in vectors)
+        ]
+
+    def _value(self, key: bytes, stamp: Stamp) -> bytes:
+        (value,) = self._db.execute(
+            "SELECT value FROM said WHERE key = ? AND branch = ? AND clock = ?",
+            (key, stamp.writer, stamp.clock),
+        ).fetchone()
+        return bytes(value)
+
+    def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
+        """Who was to be asked by somebody who had seen so much."""
+        said: dict[bytes, list[Member]] = {}
+        for key, branch, clock, value in self._db.execute(
+            f"SELECT key, branch, clock, value FROM said WHERE {MEMBER.sql_rows()}"
+        ):
+            if clock <= seen[branch] and value:
+                said.setdefault(key[ID], []).append(Member.decode(value))
+        devices: Mapping[bytes, bytes] = dict(self._db.execute("SELECT id, device FROM log_branch"))
+        heard = {author, *(devices[branch] for branch, clock in seen.items() if clock), *said}
+        ended = self._hearing.verdict_for(seen, vector_of).ended
+        return {one for one in heard - ended if _is_asked(said.get(one, ()))}
+
+
+def _is_asked(said: Iterable[Member]) -> bool:
+    """Whether a device is asked of which this was said: no member becomes a reserve, and of one that has only
+    been removed nobody knows that it ever was one."""
+    said = list(said)
+    return not said or any(not one.reserve and not one.removed for one in said)
+
+
+def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
+    """What a signed kit says, as the member register of its reserve says it."""
+    try:
+        reserve = Member(SignedKit.decode(key, value).public, "", reserve=True)
+    except DecodeError:
+        return member_key(key[ID]), None
+    return member_key(reserve.device), reserve.encode()
+
+
+def _meaning(kind: int, value: bytes) -> bytes:
+    """The value without what does not matter here; nothing when it means nothing."""
+    try:
+        if kind == PROPOSAL:
+            Proposal.decode(value)
+        elif kind == BALLOT:
+            Ballot.decode(value)
+        elif kind == ADMISSION:
+            return value
+        elif kind == VOTE:
+            return bytes((decode_vote(value),))
+        elif kind == EVIDENCE:
+            return b""  # which kind of proof there is, the key tells
+        else:
+            member = Member.decode(value)
+            return Member(member.public, "", member.removed, member.reserve).encode()
+    except DecodeError:
+        return b""
+    return value

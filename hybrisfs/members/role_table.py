@@ -1,0 +1,258 @@
+"""What each device may do, by the registers of `hybrisfs.members.roles` that an update had seen."""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right, insort
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from hybrisfs.kinds import ROLE
+from hybrisfs.members.areas import Grounds, known_assignments
+from hybrisfs.members.backing import Backing, Word
+from hybrisfs.members.lineage import VectorOf
+from hybrisfs.members.roles import Rights, Role, RoleRecord, whose_role
+from hybrisfs.registers.values import Stamp
+from hybrisfs.state.database import Database
+from hybrisfs.topic import Topic
+from sync import Bound, DecodeError, SignedUpdate, VersionVector
+
+__all__ = ["MOST_WORDS", "Roles"]
+
+MOST_WORDS: Final = 8
+"""Of one author about one device, on a branch: older ones have no effect, or they would take time."""
+_MOST_KEPT: Final = 256
+_RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
+_ALL: Final = Rights(Role.FULL)
+
+
+class _Said(NamedTuple):
+    """In the order of clocks."""
+
+    clock: int
+    key: bytes
+    record: RoleRecord
+
+
+class Roles:
+    """What has been said in registers of roles; used with the volume's lock held, or of a snapshot."""
+
+    def __init__(self, database: Database | sqlite3.Connection) -> None:
+        self._db = database
+        self._backing = Backing(database)
+        self._judged: dict[tuple[object, ...], list[Word]] = {}
+        self.changed = Topic[[Collection[bytes]]]()
+        """What these devices may do may be something else."""
+        self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
+        self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
+        self.count = 0
+        """How often anything was heard of roles."""
+        self.overstepped: set[bytes] = set()
+        """The readers and contributors that have signed what they may not, as far as it was heard since the
+        start."""
+        self.load()
+
+    def load(self) -> None:
+        """The registers hold other values, or go by other names."""
+        self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
+        self._said.clear()
+        self._stamps.clear()
+        self.forget()
+        for key, branch, clock, value in self._db.execute(
+            "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
+            f"WHERE {ROLE.sql_rows('r.key')}"
+        ).fetchall():
+            self._put(Stamp(clock, branch), key, value)
+        self.changed(self.devices())
+
+    def __bool__(self) -> bool:
+        """Whether anybody's role was ever told of."""
+        return bool(self._said)
+
+    def devices(self) -> Collection[bytes]:
+        """Those of which a register tells."""
+        return self._said.keys()
+
+    def note(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
+        """An update has written this to a register of a role."""
+        self.count += 1
+        self._judged.clear()
+        self._put(stamp, key, value)
+        self.changed((whose_role(key),))
+
+    def kin_changed(self) -> None:
+        """Something else is known of who let whom in, which `forget` was told before."""
+        if self._said:
+            self.changed(self.devices())
+
+    def forget(self) -> None:
+        """What was found out before may not be so any more; `kin_changed` follows."""
+        self.count += 1
+        self._backing.forget()
+        self._judged.clear()
+
+    def _put(self, stamp: Stamp, key: bytes, value: bytes | None) -> None:
+        try:
+            said = _Said(stamp.clock, key, RoleRecord.decode(value or b""))
+        except DecodeError:
+            return
+        self._stamps.setdefault(key, []).append(stamp)
+        insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.writer, []), said)
+
+    def are_awaited(self, device: bytes) -> bool:
+        """Whether this *device* was told, when it was let in, that it is no full member, and has yet to hear
+        from the log what it may do: until then it only reads."""
+        return self._is_told and device not in self._said
+
+    def was_written(self, key: bytes, seen: VersionVector) -> bool:
+        """Whether somebody who had seen so much knew a value of this register."""
+        return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
+
+    def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
+        """What the device might do for somebody who had seen so much; None: all that is known here."""
+        return self.rights(device, seen, vector_of).role
+
+    def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
+        """The same, with the areas of a contributor."""
+        said = [one.record for one in self._judge(device, seen, vector_of) if one.record.limits]
+        if not said:
+            return _ALL
+        if any(one.role is Role.READER for one in said):
+            return Rights(Role.READER)
+        return Rights(Role.CONTRIBUTOR, frozenset.intersection(*(one.rights.areas for one in said)))
+
+    def grounds(self, rights: Rights, seen: VersionVector | None) -> Grounds:
+        """What a device with these rights may write to, which had seen so much; None: all that is known."""
+        return Grounds(rights.areas, lambda keys: self.known_assignments(keys, seen))
+
+    def known_assignments(self, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
+        """See `areas.known_assignments`."""
+        return known_assignments(self._db, keys, seen)
+
+    def known_areas(self) -> set[bytes]:
+        """The areas of which any register of a role has ever told."""
+        every = (one for branches in self._said.values() for said in branches.values() for one in said)
+        return {area.id for one in every for area in one.record.areas}
+
+    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
+        """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
+        words = self._words(device, None)
+        proposals = self._backing.proposals(device, words, self._backing.lineage(None, vector_of), vector_of)
+        now = self.rights(device, None, vector_of)
+        found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
+        return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
+
+    def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
+        """Whether it has an effect when *author* says that the device may do all."""
+        own = (
+            one
+            for by, said in self._said.get(device, {}).items()
+            if self._backing.author(by) == author
+            for one in said
+        )
+        return self._backing.may_lift(author, device, self._backing.lineage(None, vector_of)) or any(
+            one.record.limits for one in own
+        )
+
+    def readers(self) -> set[bytes]:
+        """The devices that are no full members, for all that is stored."""
+        return {one for one in self._said if self.stored_role(one) is not Role.FULL}
+
+    def stored_role(self, device: bytes) -> Role:
+        """What the device may do, for all that is stored."""
+        if device not in self._said:
+            return Role.FULL
+        newest = self._db.execute(
+            "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
+            "WHERE newest IS NOT NULL"
+        )
+        return self.role(device, VersionVector(dict(newest.fetchall())), self.vector_of)
+
+    def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
+        """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
+        may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
+        else it could sign, as if it had heard of nothing, what it never might."""
+        limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
+        if not limits:
+            return []
+        inviter = self._backing.lineage(seen, vector_of).kinship.inviter(device)
+        earliest = [
+            Word(Stamp(said[0].clock, branch), self._backing.author(branch), said[0].record)
+            for branch, said in self._said[device].items()
+            if said[0].clock <= seen[branch] and said[0].record.from_first and said[0].record.limits
+        ]
+        known = {one.stamp for one in limits}
+        first = [one for one in earliest if one.author == inviter and one.stamp not in known]
+        return [
+            Bound(one.author, *one.stamp[::-1], one.record.from_first and one.author == inviter, one.seconds)
+            for one in (*limits, *first)
+        ]
+
+    def binds(self, update: SignedUpdate) -> set[bytes]:
+        """Whom the update limits of whom its writer had never said anything, for all that is known
+        here."""
+        found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
+        writer = update.header.writer
+        author = self._backing.author
+        return {one for one in found if all(author(by) != writer for by in self._said.get(one, ()))}
+
+    def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
+        """The dependency vector of an update that is stored."""
+        query = "SELECT vector FROM log WHERE branch = ? AND clock = ?"
+        row = self._db.execute(query, (branch, clock)).fetchone()
+        return None if row is None else VersionVector.decode(row[0])
+
+    def _judge(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> list[Word]:
+        """Of what is said of the device that which holds."""
+        counts = self._counts(device, seen)
+        if not any(counts) or self._db.execute(_RESERVE, (device,)).fetchone():
+            return []
+        lineage = self._backing.lineage(seen, vector_of)
+        basis = device, lineage, *counts
+        if basis not in self._judged:
+            if len(self._judged) >= _MOST_KEPT:
+                self._judged.clear()
+            counting = self._backing.counting(device, self._words(device, seen), lineage, vector_of)
+            self._judged[basis] = _latest(counting, vector_of)
+        return self._judged[basis]
+
+    def _words(self, device: bytes, seen: VersionVector | None) -> list[Word]:
+        """The newest that were said of the device, up to what somebody had seen."""
+        branches = self._said.get(device, {}).items()
+        return [
+            Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
+            for (branch, said), count in zip(branches, self._counts(device, seen), strict=True)
+            for one in said[max(0, count - MOST_WORDS) : count]
+        ]
+
+    def _counts(self, device: bytes, seen: VersionVector | None) -> list[int]:
+        """How many of each branch somebody had seen."""
+        branches = self._said.get(device, {}).items()
+        return [len(said) if seen is None else _seen(said, seen[branch]) for branch, said in branches]
+
+
+def _latest(words: list[Word], vector_of: VectorOf) -> list[Word]:
+    """Those that no other's author had seen."""
+    newest: dict[bytes, int] = {}
+    for one in words:
+        newest[one.stamp.writer] = max(one.stamp.clock, newest.get(one.stamp.writer, 0))
+    stamps = {Stamp(clock, branch) for branch, clock in newest.items()}
+    vectors = [vector_of(*stamp[::-1]) for stamp in stamps if len(stamps) > 1]
+    return [
+        one
+        for one in words
+        if one.stamp in stamps
+        and not any(vector is not None and vector[one.stamp.writer] >= one.stamp.clock for vector in vectors)
+    ]
+
+
+def _seen(said: list[_Said], clock: int) -> int:
+    """How many were said up to this clock."""
+    return len(said) if said[-1].clock <= clock else bisect_right(said, clock, key=lambda one: one.clock)
+
+
+def _restricts(value: bytes | None) -> bool:
+    try:
+        return RoleRecord.decode(value or b"").role is not Role.FULL
+    except DecodeError:
+        return False

@@ -1,0 +1,131 @@
+"""What a device may do: all that members do, change what is in some folders, or only read.
+
+========  =======================================  ======================================================
+register  key                                      value
+========  =======================================  ======================================================
+role      ``o`` device id (16), random serial (8)  version u8 = 1, role u8: 0 full, 1 reader,
+                                                   2 contributor, since u8: 0 from now on, 1 from its
+                                                   first update on; of a contributor also count u8 (1 to
+                                                   16), and of each folder area (4), node id (16), in
+                                                   ascending order of the areas
+========  =======================================  ======================================================
+
+A device of which no register tells is a full member. What a reader may write, and a *contributor*, which is
+limited to the areas of these folders (`hybrisfs.members.areas`), stands in the one table of rules
+(`hybrisfs.merge.authority`); nothing else of what they sign counts. Full members say what others may do, and
+no device says it of itself. What takes rights away counts for nothing while it is only proposed
+(`hybrisfs.members.backing`).
+
+**Which role a device had when it signed an update is decided by what that update had seen**: of the registers
+of the device that its dependency vector covers, and that count, those hold that no other of them depends on;
+of several, the one that allows less, and of the folders of contributors those that are in all. Whether a
+register of a role counts at all is decided in the same way; what a reader or a contributor says does not, by
+what *it* had seen. Of an author only the newest words about a device count (`hybrisfs.members.role_table`).
+So all devices decide alike, in whatever order updates come. A device that is made a reader while it works on
+loses nothing: what it had signed before it heard of it was signed by a full member.
+
+To decide by the past, one must know it, also when one begins with a checkpoint, which holds the latest values
+of registers only. So each change of a role is a register of its own, with a serial of its own, and is written
+once: a write to a register that its writer knows to have a value does not count.
+
+To pretend that one has not heard must not help: `Roles.bounds` tells the log which updates the updates of a
+reader or contributor are to depend on (`sync.log`). A recovery kit's key is always full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from hybrisfs.environment import SYSTEM
+from hybrisfs.kinds import AREA_SIZE, NODE_ID_SIZE, ROLE, SERIAL_SIZE
+from hybrisfs.members.areas import Area
+from sync import DecodeError, Reader, Writer
+
+__all__ = [
+    "MAX_AREAS",
+    "Rights",
+    "Role",
+    "RoleRecord",
+    "new_role_key",
+    "whose_role",
+]
+
+MAX_AREAS: Final = 16
+"""Folders to which one device is limited."""
+_VERSION: Final = 1
+_WHOSE: Final = ROLE.parts[0]
+
+
+class Role(IntEnum):
+    """What a device may do."""
+
+    FULL = 0
+    READER = 1
+    CONTRIBUTOR = 2
+
+
+class Rights(NamedTuple):
+    """What a device may do, and as a contributor in which *areas*."""
+
+    role: Role
+    areas: frozenset[Area] = frozenset()
+
+
+class RoleRecord(NamedTuple):
+    """The value of a register."""
+
+    role: Role
+    from_first: bool = False
+    """Whether the device has it since it was let in."""
+    areas: tuple[Area, ...] = ()
+    """Of a contributor, in ascending order."""
+
+    @property
+    def limits(self) -> bool:
+        """Whether it allows less than all."""
+        return self.role is not Role.FULL
+
+    @property
+    def rights(self) -> Rights:
+        return Rights(self.role, frozenset(self.areas))
+
+    def encode(self) -> bytes:
+        out = Writer().u8(_VERSION).u8(self.role).u8(self.from_first)
+        if self.role is Role.CONTRIBUTOR:
+            out.u8(len(self.areas))
+            for area in self.areas:
+                out.raw(area.id).raw(area.folder)
+        return out.getvalue()
+
+    @staticmethod
+    def decode(value: bytes) -> RoleRecord:
+        """Raises DecodeError."""
+        reader = Reader(value)
+        if reader.u8() != _VERSION:
+            raise DecodeError("a role of another version")
+        role, since = reader.u8(), reader.u8()
+        if role > Role.CONTRIBUTOR or since > 1:
+            raise DecodeError("a role that no device has")
+        areas: tuple[Area, ...] = ()
+        if role == Role.CONTRIBUTOR:
+            count = reader.u8()
+            if not 1 <= count <= MAX_AREAS:
+                raise DecodeError(f"a contributor to {count} folders")
+            areas = tuple(Area(reader.raw(AREA_SIZE), reader.raw(NODE_ID_SIZE)) for _ in range(count))
+            if any(one.id >= other.id for one, other in pairwise(areas)):
+                raise DecodeError("areas out of order")
+        reader.end()
+        return RoleRecord(Role(role), bool(since), areas)
+
+
+def new_role_key(device: bytes, random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes) -> bytes:
+    """A register that says what the device may do from now on."""
+    return ROLE.key(device, random_bytes(SERIAL_SIZE))
+
+
+def whose_role(key: bytes) -> bytes:
+    """The device that the register is about."""
+    return key[_WHOSE]

@@ -1,0 +1,138 @@
+"""The parts of an open volume, in the order in which it opens: each is made from earlier ones.
+
+    Ground -> Sharing -> Clouds -> Reading -> Writing
+
+`hybrisfs.volume.opened` makes them. What works on a volume takes those of them that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.home import Home
+from hybrisfs.keyring import KeyRing
+from hybrisfs.kv.opening import KeyValues
+from hybrisfs.merge.rows import Change
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.pin import Hoarder
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.settings import Settings
+from hybrisfs.settings.transfers import Transfers
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.signals import Signals
+from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.residency import Residency
+from hybrisfs.write.commit import Committer
+from hybrisfs.write.grants import Grants
+from hybrisfs.write.place import PackMaker
+from hybrisfs.write.relay import Relayer
+from hybrisfs.write.ship import Shipper
+from hybrisfs.write.uploads import Uploads
+
+__all__ = ["Clouds", "Ground", "Reading", "Writing"]
+
+_CHUNK_TIMEOUT: Final = 30.0
+_HEAD_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Settings, keys, and the tree on this disk."""
+
+    home: Home
+    settings: Settings
+    state: Path
+    """The folder of the volume's state."""
+    ring: KeyRing
+    sealer: Sealer
+    tables: TableSealer
+    fs: FileSystem
+    signals: Signals
+    committer: Committer
+    shown: Topic[[Sequence[Change]]]
+    """The view has changed otherwise than through the mount."""
+
+    @property
+    def config(self) -> VolumeConfig:
+        """As it is now."""
+        return self.settings.config
+
+    @property
+    def name(self) -> str:
+        return self.settings.config.name
+
+
+@dataclass(frozen=True)
+class Clouds:
+    """The clouds, and what uses them without the tree."""
+
+    ground: Ground
+    engine: Engine
+    marker: Marker
+    packs: PackMaker
+    grants: Grants
+    key_values: KeyValues
+    transfers: Transfers
+
+    def copies(self) -> int:
+        """On how many clouds small objects are kept."""
+        return self.ground.config.f + self.ground.config.k
+
+    def can_upload(self) -> bool:
+        """Whether enough clouds are well for anything to leave this device."""
+        if self.ground.signals.held:
+            return False
+        usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
+        return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()
+
+    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""
+        return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
+
+    def put(self, name: str, data: bytes) -> tuple[int, ...]:
+        """Put a small object on as many clouds as it is kept on. Raises CloudsUnavailable."""
+        return self.engine.put_object(name, data, self.copies())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way of content to this device."""
+
+    fetcher: Fetcher
+    room: Evictor
+    hoarder: Hoarder
+    residency: Residency
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The way of what was signed to the clouds."""
+
+    clouds: Clouds
+    sharing: Sharing
+    relayer: Relayer
+    uploads: Uploads
+    shipper: Shipper
+
+    def announce(self) -> bool:
+        """Have our head put on all clouds again; False when that is not done after half a minute."""
+        return self.shipper.announce_again(_HEAD_SECONDS)
+
+    def look_at_clouds(self) -> None:
+        """Ask every cloud whether it is there, also those that would not be asked again yet; and let those
+        that are, as a cloud that has just been added, have our head."""
+        engine = self.clouds.engine
+        engine.probe(self.clouds.marker, everyone=True)
+        well = [one.number for one in engine.health() if one.state == "ok"]
+        used = frozenset(engine.in_use).intersection(well)
+        if self.sharing.look_for_own_head(used, _HEAD_SECONDS):
+            self.announce()

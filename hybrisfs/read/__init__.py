@@ -1,0 +1,1 @@
+"""Bytes on their way in: fetched, kept as cache, pinned, evicted."""

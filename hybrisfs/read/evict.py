@@ -1,0 +1,273 @@
+"""Making room: evicting journal segments that hold nothing but cache.
+
+The database forgets a segment durably before its file goes, so that after a crash nothing is believed to
+be where it is not, and nothing that only a rolled-back transaction had on the clouds is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.journal_chunks import chunk_ranges, dirty_ranges, dirty_segments, is_segment_named
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.pins import KeptChunk
+from hybrisfs.write.commit import Committer
+
+__all__ = ["RoomLimits", "Evictor"]
+
+log = logging.getLogger(__name__)
+
+_LOW_WATER: Final = 0.9
+_THINNED_SECONDS: Final = 60.0  # for which a segment is believed to hold nothing but what is to be kept
+_FORGET_BATCH: Final = 2000
+
+_Ranges = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Segments to be removed, and ranges of others to be given back."""
+
+    removed: list[int] = field(default_factory=list)
+    holes: dict[int, _Ranges] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    patience_seconds: float = 30.0
+    """That who writes waits while no room is made."""
+
+
+class Evictor:
+    """Evicts least recently used segments when the cache is over its budget or the disk is short.
+
+    What the hoard keeps stays: the rest of its segments goes as holes when their turn comes. *can_upload*
+    tells whether enough clouds are well for pending chunks to leave.
+    """
+
+    def __init__(
+        self, fs: FileSystem, committer: Committer, signals: Signals, can_upload: Callable[[], bool]
+    ) -> None:
+        self.limits = fs.environment.limits.of(RoomLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._committer = committer
+        self._signals = signals
+        self._can_upload = can_upload
+        self._punched: dict[int, _Ranges] = {}
+        self._thinned: dict[int, tuple[int, float]] = {}  # hoard's generation; until when
+
+    def step(self) -> Pause:
+        """Keep some room ahead of those who write."""
+        journal = self._fs.journal
+        excess = journal.bytes - int(journal.budget * _LOW_WATER)
+        if journal.free_bytes() < 0:
+            excess = max(excess, -journal.free_bytes())
+        if excess > 0:
+            try:
+                self.evict(excess)
+            except OSError as error:
+                log.warning("cannot make room: %s", error)
+        return IDLE
+
+    def wait_for_room(self, length: int) -> bool:
+        """Block until *length* more bytes fit, evicting and waiting for uploads; False when they never will.
+
+        It gives up at once when no upload can make room, and when none has for a while.
+        """
+        last_progress, pinned = self._monotonic(), self._pinned()
+        while not self._signals.stopping:
+            journal = self._fs.journal
+            if journal.fits(length) and journal.free_bytes() >= 0:
+                return True
+            try:
+                if self.evict(length + max(0, -journal.free_bytes())):
+                    continue
+            except OSError as error:
+                log.warning("cannot make room: %s", error)
+                return False
+            now_pinned = self._pinned()
+            if now_pinned < pinned:
+                last_progress, pinned = self._monotonic(), now_pinned
+            idle = self._monotonic() - last_progress
+            if not self._can_upload() or idle > self.limits.patience_seconds or not self._signals.pause(0.05):
+                return False
+        return False
+
+    def _pinned(self) -> int:
+        with self._fs.lock:
+            return self._fs.journal.pins.total()
+
+    def evict(self, wanted: int, *, shortage: bool = True) -> int:
+        """Remove cache of at least *wanted* bytes if there is as much; the bytes removed.
+
+        In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises
+        OSError when the eviction cannot be committed.
+        """
+        with self._fs.lock:
+            plan = self._plan(wanted, shortage)
+        return self._carry_out(plan)
+
+    def _carry_out(self, plan: _Plan) -> int:
+        """Remove what the database has been told to forget; the bytes freed. Raises OSError."""
+        if not plan.removed and not plan.holes:
+            return 0
+        try:
+            self._committer.commit_now()
+        except JournalFullError:
+            plan = self._without_commit(plan)
+            if not plan.removed:
+                raise
+        freed = 0
+        with self._fs.lock:
+            db, journal = self._fs.db, self._fs.journal
+            for number in plan.removed:
+                # Somebody else may have removed it meanwhile, or a chunk been settled into it: then it stays.
+                if number in journal and not journal.pins[number] and not is_segment_named(db, number):
+                    freed += journal.remove(number)
+            for number, dead in plan.holes.items():
+                if number in journal:
+                    freed += journal.punch(number, dead)
+                    self._punched[number] = dead
+        log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
+        return freed
+
+    def _plan(self, wanted: int, shortage: bool) -> _Plan:
+        """Choose what goes, and let the database forget it."""
+        plan = _Plan()
+        self._fs.flush()
+        size = self._plan_unpinned(plan, wanted)
+        if size < wanted and shortage:
+            self._fs.chunks.drop_unwanted()
+            size += self._plan_unpinned(plan, wanted - size)
+        if size < wanted:
+            self._fs.journal.seal_active()
+            self._plan_holes(plan)
+        return plan
+
+    def _plan_unpinned(self, plan: _Plan, wanted: int) -> int:
+        """Choose among the segments that hold nothing but cache; about how many bytes that frees."""
+        fs, journal = self._fs, self._fs.journal
+        size, removed = 0, list[int]()
+        for number in journal.evictable():
+            if size >= wanted:
+                break
+            if self._is_thin(number) or number in plan.removed or number in plan.holes:
+                continue
+            kept = fs.hoard.kept_in(number)
+            if kept:
+                size += self._plan_thinning(plan, number, kept)
+            else:
+                removed.append(number)
+                size += journal.size_of(number)
+        fs.chunks.forget_local(removed)
+        plan.removed += removed
+        return size
+
+    def _is_thin(self, number: int) -> bool:
+        generation, until = self._thinned.get(number, (-1, 0.0))
+        return generation == self._fs.hoard.generation and self._monotonic() < until
+
+    def _plan_thinning(self, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
+        """Find what a segment holds besides what the hoard keeps; about how many bytes that frees."""
+        dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
+        punched = self._punched.get(number, [])
+        if dead == punched:
+            self._thinned[number] = (self._fs.hoard.generation, self._monotonic() + _THINNED_SECONDS)
+            return 0
+        self._fs.chunks.forget_clean(number, kept)
+        plan.holes[number] = dead
+        return max(0, _length(dead) - _length(punched))
+
+    def _plan_holes(self, plan: _Plan) -> None:
+        """Find what pinned segments hold besides what pins them.
+
+        The journal only grows at its end, so what is dead now and durably forgotten stays dead.
+        """
+        fs = self._fs
+        live = self._staged()
+        for segment, position, length in dirty_ranges(fs.db):
+            live[segment].append((position, position + length))
+        for number in fs.journal.pinned():
+            kept = fs.hoard.kept_in(number)
+            dead = fs.journal.dead_ranges(number, live[number] + _ranges(kept.values()))
+            if dead and dead != self._punched.get(number):
+                fs.chunks.forget_clean(number, kept)
+                plan.holes[number] = dead
+
+    def _staged(self) -> defaultdict[int, _Ranges]:
+        """Where bytes lie that have not been cut into chunks yet, by segment."""
+        live: defaultdict[int, _Ranges] = defaultdict(list)
+        for extent in self._fs.settling:
+            live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
+        for segment, position, length in self._fs.db.execute(
+            "SELECT segment, position, length FROM extent WHERE segment > 0"
+        ):
+            live[segment].append((position, position + length))
+        return live
+
+    def _without_commit(self, plan: _Plan) -> _Plan:
+        """What may go although the disk has no room left to forget it: the last commit says that the clouds
+        have it, so that after a crash it is found missing and fetched."""
+        self._fs.db.make_durable()
+        with self._fs.db.snapshot() as committed:
+            needed = dirty_segments(committed)
+        return _Plan(removed=[number for number in plan.removed if number not in needed])
+
+    def drop_all(self) -> tuple[int, int]:
+        """Forget every cached byte that the clouds hold; (bytes freed, bytes that had to stay)."""
+        with self._fs.lock:
+            self._fs.journal.seal_active()
+            self._fs.cache_generation += 1
+            self._thinned.clear()
+        freed = self.evict(1 << 62, shortage=False)
+        return freed, self._fs.journal.bytes
+
+    def evict_chunks(self, numbers: Sequence[int]) -> int:
+        """Forget these chunks as far as the clouds hold them; how many bytes of content they were.
+
+        Raises OSError when that cannot be committed.
+        """
+        forgotten, segments = 0, set[int]()
+        for start in range(0, len(numbers), _FORGET_BATCH):
+            with self._fs.lock:
+                size, where = self._fs.chunks.forget(numbers[start : start + _FORGET_BATCH])
+            forgotten += size
+            segments |= where
+        with self._fs.lock:
+            self._fs.cache_generation += 1
+            self._fs.flush()
+            self._fs.journal.seal_active()
+            plan = self._plan_rest(segments)
+        self._carry_out(plan)
+        return forgotten
+
+    def _plan_rest(self, segments: Iterable[int]) -> _Plan:
+        """Find what nobody needs of segments in which chunks have been forgotten."""
+        plan, live = _Plan(), self._staged()
+        for number in segments:
+            if number not in self._fs.journal:
+                continue
+            live[number] += chunk_ranges(self._fs.db, number)
+            if live[number] or self._fs.journal.pins[number]:
+                plan.holes[number] = self._fs.journal.dead_ranges(number, live[number])
+            else:
+                plan.removed.append(number)
+        return plan
+
+
+def _ranges(chunks: Iterable[KeptChunk]) -> _Ranges:
+    return [(one.position, one.position + one.length) for one in chunks]
+
+
+def _length(ranges: _Ranges) -> int:
+    return sum(end - start for start, end in ranges)

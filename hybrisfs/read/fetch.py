@@ -1,0 +1,461 @@
+"""Fetching chunks that this device does not hold, and keeping them as cache.
+
+Only what is asked for is fetched, with two exceptions that save time: the neighbours of a small chunk, which
+stand beside it in its pack because they were written together; and what follows when a file is being read
+from front to back: then some requests are always under way ahead of the reader. How many there are at a time
+is bounded, and so is what they hold in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.registers.groups import in_groups
+from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
+from hybrisfs.state.file_chunks import chunks_after
+from hybrisfs.state.pack_chunks import neighbours
+from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["FetchLimits", "Fetcher", "asked_at_once"]
+
+log = logging.getLogger(__name__)
+
+_NEIGHBOURS: Final = 64
+_AHEAD_RUNS: Final = 3  # under way at a time, of all files together
+_AHEAD_CHUNKS: Final = 32  # how far ahead of the reader
+_THREADS: Final = 6
+_REMEMBERED: Final = 256
+_DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
+_REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
+
+
+AskDevices: TypeAlias = Callable[[Sequence[bytes], float], list[bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """Chunks of one pack that are fetched together, the wanted one first, and who waits for them."""
+
+    chunks: list[ChunkRef]
+    futures: dict[int, Future[bytes]]
+    ahead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    near_bytes: int = 256 << 10
+    """Of neighbours that come along with a chunk."""
+    ahead_bytes: int = 4 << 20
+    """Of one run that is fetched ahead of a sequential reader."""
+    asked_bytes: int = 1 << 20
+    """That one thread asks other devices for at once, so that others get through."""
+    located_within: float = 20.0
+    """Seconds that a chunk is waited for of which nobody has told where it is."""
+
+
+class Fetcher:
+    """Brings chunks. *get_chunks* reads neighbouring chunks of one pack from the clouds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+        ask_devices: AskDevices | None = None,
+        sparing: Callable[[], bool] = lambda: False,
+        find_shares: Callable[[bytes, int], Sequence[int]] = lambda pack, n: (),
+    ) -> None:
+        """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
+        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for. *find_shares*
+        looks through the clouds for the shares of a pack of n; see `Upkeep.find_shares`."""
+        self._find_shares = find_shares
+        self.limits = fs.environment.limits.of(FetchLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._get_chunks = get_chunks
+        self._ask_devices = ask_devices
+        self._sparing = sparing
+        self._closing = False
+        self._guard = threading.Lock()
+        self._under_way: dict[int, Future[bytes]] = {}
+        self._ahead = 0  # runs under way that nobody has asked for
+        self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
+        self._streams: OrderedDict[int, None] = OrderedDict()  # recently fetched for those who read in order
+        self._news = threading.Condition()
+        self._told = 0  # times that it became known where a chunk is
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
+        self.unavailable = Topic[[ChunkRef]]()
+        """A chunk cannot be had."""
+        fs.chunks.located.listen(self._located_one)
+
+    def close(self) -> None:
+        """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+
+    def join(self) -> None:
+        """Wait for what is under way in the background; the clouds have been closed."""
+        self._pool.shutdown()
+
+    def fetch(self, chunks: Sequence[ChunkRef]) -> dict[int, bytes]:
+        """The bytes of *chunks* by number; called without the volume's lock. Raises ChunkUnavailable."""
+        waiting: dict[int, Future[bytes]] = {}
+        first: _Run | None = None
+        try:
+            for ref in chunks:
+                waiting[ref.number], run = self._begin(ref)
+                if first is None:
+                    first = run  # for this thread
+                elif run is not None:
+                    self._submit(run)
+            self._read_ahead(chunks[-1:])
+        finally:
+            if first is not None:
+                self._carry_out(first)
+        return {ref.number: self._await(ref, waiting[ref.number]) for ref in chunks}
+
+    def fetch_one(self, ref: ChunkRef) -> bytes:
+        """The bytes of one chunk, for those whom the word of where it is cannot reach meanwhile: they hold up
+        what other devices tell. Raises ChunkUnavailable."""
+        if ref.is_on_clouds:
+            future, run = self._begin(ref)
+            if run is not None:
+                self._carry_out(run)
+            return self._await(ref, future)
+        data = self._ask([ref]).get(ref.number)
+        if data is None:
+            raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
+        with self._fs.lock:
+            self._fs.chunks.keep(ref.number, data)
+        return data
+
+    def fetch_from_devices(self, refs: Sequence[ChunkRef]) -> int:
+        """Bring those of the chunks that are neither here nor under way, as far as other devices have them.
+
+        Returns how many came; called without the volume's lock.
+        """
+        with self._fs.lock:
+            missing = self._fs.chunks.missing([ref.number for ref in refs])
+            with self._guard:
+                run = [ref for ref in missing if ref.number not in self._under_way]
+                futures: dict[int, Future[bytes]] = {ref.number: Future() for ref in run}
+                self._under_way.update(futures)
+        found: dict[int, bytes] = {}
+        try:
+            found = self._ask(run)
+            with self._fs.lock:
+                self._fs.chunks.keep_all(found)
+        finally:
+            with self._guard:
+                for number in futures:
+                    del self._under_way[number]
+            for number, future in futures.items():
+                if number in found:
+                    future.set_result(found[number])
+                else:
+                    future.cancel()  # who waits for it has it fetched otherwise
+        return len(found)
+
+    def _await(self, ref: ChunkRef, future: Future[bytes]) -> bytes:
+        while True:
+            try:
+                return future.result()
+            except CancelledError:  # it went along with one that cannot be had
+                future, run = self._begin(ref, alone=True)
+                if run is not None:
+                    self._carry_out(run)
+
+    def _begin(
+        self, ref: ChunkRef, *, alone: bool = False, ahead: bool = False
+    ) -> tuple[Future[bytes], _Run | None]:
+        """What will have the bytes, and the run to be carried out for that unless it is under way."""
+        # Under the volume's lock nothing arrives: each chunk is either here, or under way, or to be fetched.
+        with self._fs.lock:
+            with self._guard:
+                waiting = self._under_way.get(ref.number)
+            if waiting is not None:
+                return waiting, None
+            now = self._fs.chunks.get(ref.number)
+            data = self._fs.chunks.read_whole(now)
+            if data is not None:  # it came between the caller's look and now
+                self._fs.chunks.keep(ref.number, data)
+                here: Future[bytes] = Future()
+                here.set_result(data)
+                return here, None
+            chunks = [now] if alone else self._plan(now, ahead)
+            with self._guard:
+                chunks = [one for one in chunks if one.number not in self._under_way]
+                run = _Run(chunks, {one.number: Future() for one in chunks}, ahead)
+                self._under_way.update(run.futures)
+                self._ahead += ahead
+            return run.futures[ref.number], run
+
+    def _submit(self, run: _Run) -> None:
+        try:
+            self._pool.submit(self._carry_out, run)
+        except RuntimeError:  # the pool has been shut down
+            self._carry_out(run)
+
+    def _carry_out(self, run: _Run) -> None:
+        try:
+            self._bring(run.chunks, run.futures)
+        finally:
+            with self._guard:
+                self._ahead -= run.ahead
+                for number in run.futures:
+                    del self._under_way[number]
+
+    def _plan(self, ref: ChunkRef, ahead: bool) -> list[ChunkRef]:
+        """The chunk, and the neighbours worth taking along. The volume's lock is held."""
+        with self._guard:
+            sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
+        if self._sparing() or not ref.is_on_clouds:
+            return [ref]
+        budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
+        run = [ref]
+        size = ref.sealed or 0
+        for neighbour in neighbours(self._fs.db, ref, _NEIGHBOURS):
+            size += neighbour.sealed or 0
+            if size > budget:
+                break
+            run.append(neighbour)
+        with self._guard:
+            _remember(self._ends, [run[-1].number])
+            if sequential:
+                _remember(self._streams, [one.number for one in run])
+        return run
+
+    def _read_ahead(self, wanted: Sequence[ChunkRef]) -> None:
+        """Begin to fetch what follows in the file, if it is being read from front to back."""
+        with self._guard:
+            reading = [ref for ref in wanted if ref.number in self._streams]
+        if not reading or self._sparing():
+            return
+        for ref in self._following(reading[-1]):
+            with self._guard:
+                if self._closing or self._ahead >= _AHEAD_RUNS:
+                    return
+            try:
+                _, run = self._begin(ref, ahead=True)
+            except OSError:  # dropped meanwhile
+                continue
+            if run is not None:
+                self._submit(run)
+
+    def _following(self, ref: ChunkRef) -> list[ChunkRef]:
+        """The chunks after this one in a file, as far as they are on the clouds and not here."""
+        with self._fs.lock:
+            following = chunks_after(self._fs.db, ref.number, _AHEAD_CHUNKS)
+        return [one for one in following if not one.is_here and one.is_on_clouds]
+
+    def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
+        try:
+            found = self._obtain(run)
+            with self._fs.lock:
+                self._fs.chunks.keep_all({ref.number: data for ref, data in zip(run, found, strict=True)})
+        except ChunkUnavailable as error:
+            wanted, neighbours = run[:1], run[1:]
+            for ref in neighbours:
+                with self._guard:
+                    del self._under_way[ref.number]
+                futures.pop(ref.number).cancel()
+            if neighbours:  # one of them may be the reason
+                self._bring(wanted, futures)
+                return
+            log.warning("%s", error)
+            self.unavailable(wanted[0])
+            futures[wanted[0].number].set_exception(error)
+            return
+        except BaseException as error:
+            for future in futures.values():
+                if not future.done():
+                    future.set_exception(error)
+            raise
+        for ref, data in zip(run, found, strict=True):
+            futures[ref.number].set_result(data)
+
+    def _obtain(self, run: list[ChunkRef]) -> list[bytes]:
+        """The chunks from other devices, where one is linked, and else from the clouds."""
+        got = self._ask(run)
+        rest = [self._located(ref) for ref in run if ref.number not in got]
+        if rest:
+            found = self._get(rest)
+            got.update(zip((ref.number for ref in rest), found, strict=True))
+        return [got[ref.number] for ref in run]
+
+    def _ask(self, run: Sequence[ChunkRef]) -> dict[int, bytes]:
+        """The chunks that other devices have, by number."""
+        got: dict[int, bytes] = {}
+        if self._ask_devices is None:
+            return got
+        for refs in asked_at_once(run, self.limits.asked_bytes):
+            answers = self._ask_devices([ref.id for ref in refs], _DEVICE_SECONDS)
+            found = {ref.number: data for ref, data in zip(refs, answers, strict=True) if data is not None}
+            if not found:
+                break  # there is no link, or nobody has what was written then
+            got |= found
+        return got
+
+    def _get(self, run: list[ChunkRef]) -> list[bytes]:
+        """The chunks from the clouds. Where they are is looked up again when they are not where they were: a
+        cloud may have been emptied meanwhile. A single one is looked for wherever it may be. Raises
+        ChunkUnavailable."""
+        locations = self._locations(run)
+        try:
+            return self._get_there(run)
+        except ChunkUnavailable as error:
+            with self._fs.lock:
+                now = [self._fs.chunks.get(ref.number) for ref in run]
+            if now[0].pack and len({ref.pack for ref in now}) == 1:
+                with suppress(ChunkUnavailable):
+                    if self._locations(now) != locations:
+                        return self._get_there(now)
+            found = self._get_elsewhere(run[0]) if len(run) == 1 else None
+            if found is None:
+                raise error from None
+            return [found]
+
+    def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
+        """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
+        read from there from now on. Raises ChunkUnavailable."""
+        found = self._get_chunks(self._locations(refs))
+        with self._fs.lock:
+            self._fs.chunks.read_at(refs)
+        return found
+
+    def _get_elsewhere(self, ref: ChunkRef) -> bytes | None:
+        """The chunk from another pack than *ref* says, where a member says that it is, too, or from clouds on
+        which nobody says that its pack is. None when it is in none of these."""
+        with self._fs.lock:
+            places = self._fs.chunks.places(ref)
+        for place in places:
+            if place.pack != ref.pack:
+                with suppress(ChunkUnavailable):
+                    found = self._get_there([place])[0]
+                    self._turn_from(ref)
+                    return found
+        for place in places:
+            (location,) = self._locations([place])
+            placement = () if location.owed else tuple(self._find_shares(location.pack_id, location.n))
+            if placement and placement != location.placement:
+                with suppress(ChunkUnavailable):
+                    return self._get_chunks([location._replace(placement=placement)])[0]
+        return None
+
+    def _turn_from(self, ref: ChunkRef) -> None:
+        """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
+        if ref.pack and not ref.proven:
+            with self._fs.lock:
+                self._fs.chunks.rely_on_spares(ref.pack, gone=True)
+
+    def settle(self, numbers: Iterable[int]) -> None:
+        """Find out whether chunks are on the clouds where members say, whether they are here or not: where
+        they can be read, they are read from now on. Packs that may go soon do not count. Called without the
+        volume's lock."""
+        waiting: dict[int, list[ChunkRef]] = {}
+        with self._fs.lock:
+            for number in numbers if not self._sparing() else ():
+                for place in self._places(number)[:1]:
+                    if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
+                        waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
+        for refs in waiting.values():
+            failures = 0
+            for some in in_groups(refs, lambda ref: ref.sealed or 0, self.limits.ahead_bytes):
+                if self._closing or self._is_there(some):
+                    continue
+                for ref in some:
+                    if failures < _REFUTED:
+                        failures += not self._is_anywhere(ref.number)
+
+    def _places(self, number: int) -> list[ChunkRef]:
+        """Where a chunk is said to be, in packs that are to stay. The volume's lock is held."""
+        chunks = self._fs.chunks
+        try:
+            places = chunks.places(chunks.get(number))
+        except OSError:
+            return []  # dropped meanwhile
+        return [one for one in places if chunks.may_rely_on(one.pack)]
+
+    def _is_there(self, refs: list[ChunkRef]) -> bool:
+        try:
+            self._get_there(refs)
+        except ChunkUnavailable:
+            return False
+        return True
+
+    def _is_anywhere(self, number: int) -> bool:
+        with self._fs.lock:
+            places = self._places(number)
+        return any(self._is_there([place]) for place in places)
+
+    def _located(self, ref: ChunkRef) -> ChunkRef:
+        """The chunk once it is known where on the clouds it is: another device may have made it just now. One
+        that the clouds had lost is looked for where it was."""
+        if not ref.is_on_clouds:
+            with self._fs.lock:
+                ref = next(iter(self._fs.chunks.places(ref)), ref)
+        give_up = self._monotonic() + self.limits.located_within
+        while not ref.is_on_clouds:
+            with self._news:
+                told = self._told
+            with self._fs.lock:
+                ref = self._fs.chunks.get(ref.number)
+            if ref.is_on_clouds:
+                break
+            with self._news:
+                while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
+                    self._news.wait(left)
+                if self._closing or self._told == told:
+                    raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
+        return ref
+
+    def _located_one(self) -> None:
+        """It has become known where a chunk is. The volume's lock is held."""
+        with self._news:
+            self._told += 1
+            self._news.notify_all()
+
+    def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
+        with self._fs.lock:
+            row = self._fs.db.execute(
+                "SELECT id, k, n, placement, proven FROM pack WHERE number = ?", (run[0].pack,)
+            ).fetchone()
+        pack, k, n, placement, proven = row
+        return [
+            ChunkLocation(
+                pack_id=pack,
+                k=k,
+                n=n,
+                placement=tuple(placement),
+                chunk_id=ref.id,
+                length=ref.length,
+                offset=ref.offset or 0,
+                sealed_length=ref.sealed or 0,
+                owed=bool(proven),
+            )
+            for ref in run
+        ]
+
+
+def asked_at_once(refs: Iterable[ChunkRef], size: int) -> Iterator[list[ChunkRef]]:
+    """The chunks in groups of at most *size* bytes: see `FetchLimits.asked_bytes`."""
+    return in_groups(refs, lambda ref: ref.length or MAX_CHUNK, size)  # 0: it is not known yet
+
+
+def _remember(recent: OrderedDict[int, None], numbers: Iterable[int]) -> None:
+    recent.update(dict.fromkeys(numbers))
+    while len(recent) > _REMEMBERED:
+        recent.popitem(last=False)

@@ -1,0 +1,275 @@
+"""The hoarder: brings what is to be kept here and is not here yet.
+
+It looks when something was pinned, when updates of other devices came in, and now and then. What is missing
+is found in a snapshot of the database, so that nobody waits for a look through a large folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher, asked_at_once
+from hybrisfs.signals import Pause, Signals, Wake
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.subtree import Measure, Subtree
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["SHARE_OF_BUDGET", "HoardLimits", "Hoarder"]
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_BUDGET: Final = 0.8
+"""Of the cache's budget, what may be pinned: the rest is for what is written, and read now and then."""
+
+_ROOM: Final = 8 << 20  # bytes that a fetch may bring
+_LOOK_AHEAD: Final = 16  # pieces of work; before the last ones are done it is seen what has come to be wanted
+_LOOK_EVERY: Final = 30.0
+_RETRY_SECONDS: Final = 5.0
+_MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of reach
+_COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Work for one fetcher: inodes of files whose lists of chunks it brings, or numbers of chunks."""
+
+    bring: Callable[[], None]
+    files: Sequence[int] = ()
+    chunks: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HoardLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    fetchers: int = 4
+    slice_chunks: int = 64
+    """That one fetcher brings in a row, so that reading ahead pays."""
+    commit_every: float = 0.25
+    """Seconds, at most."""
+    looking_share: float = 10.0
+    """Of the time, at most one part in so many goes into looking."""
+
+
+class Hoarder:
+    """A stage that finds what is missing, and a few threads that fetch it."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        fetcher: Fetcher,
+        room: Evictor,
+        signals: Signals,
+        commit: Callable[[], None] | None = None,
+    ) -> None:
+        """*commit* is called, now and then, to see what has come without waiting for the next commit."""
+        self.limits = fs.environment.limits.of(HoardLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._commit = commit
+        self._may_commit_at = 0.0
+        self._fetcher = fetcher
+        self._room = room
+        self._signals = signals
+        self._trouble: str | None = None
+        self._guard = threading.Lock()
+        self._failures = self._fetched = 0  # in this round
+        self._room_left = 0  # bytes that this round may bring
+        self._stale = False  # the last look saw only what had been committed
+        self._look_after = 0.0  # when the next look may be
+        self._in_vain: set[int] = set()  # chunks that this round could not have
+        self.kept = Measure(0, 0, 0)
+        """What was pinned, and how much of it was missing, at the last look."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why not everything comes that is missing, for people; None when all is well."""
+        return "transfers with the clouds are paused" if self._signals.held else self._trouble
+
+    def step(self) -> Pause:
+        """Bring what is missing; how long until the next look, if nothing is known to be wanted."""
+        complete = self.hoard_round()
+        rest = min(max(0.0, self._look_after - self._monotonic()), _LOOK_EVERY)
+        wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
+        return Pause(rest + wait, least=rest)
+
+    def hoard_round(self) -> bool:
+        """Bring what is missing, and what comes to be missing meanwhile; False when something could not
+        be had."""
+        self._failures = self._fetched = 0
+        self._in_vain.clear()
+        with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="hoard") as pool:
+            under_way: deque[tuple[Future[None], _Piece]] = deque()
+
+            def look() -> None:
+                for piece in self._look([piece for _, piece in under_way]):
+                    under_way.append((pool.submit(self._guarded, piece.bring), piece))
+
+            look()
+            while under_way:
+                under_way.popleft()[0].result()
+                if len(under_way) < _LOOK_AHEAD and self._may_look() and self._signals.take(Wake.CONTENT):
+                    look()
+        if self._fetched and not self._failures:
+            self._signals.content_wanted()  # more may be known to be missing now
+        if not self._failures:
+            self._trouble = None
+        return not self._failures
+
+    def _may_look(self) -> bool:
+        return self._monotonic() >= self._look_after and not self._is_hopeless()
+
+    def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
+        """Find what is missing, but for what is under way, and what was tried in vain in this round."""
+        self._commit_news()
+        with self._fs.lock:
+            self._stale = self._fs.uncommitted
+            if not self._fs.hoard:
+                self.kept, self._look_after = Measure(0, 0, 0), 0.0
+                return []
+            self._fs.hoard.follow()
+            roots = self._fs.hoard.roots()
+        begun = self._monotonic()
+        with self._fs.db.snapshot() as snapshot:
+            tree = Subtree(snapshot, roots)
+            self.kept = tree.measure()
+            missing, unlisted = tree.missing(), tree.unlisted()
+        self._look_after = begun + self.limits.looking_share * (self._monotonic() - begun)
+        with self._guard:
+            self._room_left = self.most - (self.kept.bytes - self.kept.missing)
+        if self._room_left < 0:
+            self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
+        listed = {one for piece in under_way for one in piece.files}
+        handed_out = self._in_vain.union(*(piece.chunks for piece in under_way))
+        wanted = [one for one in missing if one not in handed_out] if handed_out else missing
+        size = self.limits.slice_chunks
+        slices = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+        return [
+            *(_Piece(partial(self._list, ino), files=(ino,)) for ino in unlisted if ino not in listed),
+            *(_Piece(partial(self._keep_all, one), chunks=one) for one in slices),
+        ]
+
+    def _commit_news(self) -> None:
+        """Have what other devices told committed: a snapshot shows nothing else."""
+        now = self._monotonic()
+        if self._commit is None or not self._signals.brisk or now < self._may_commit_at:
+            return
+        with self._fs.lock:
+            if not self._fs.hoard or not self._fs.uncommitted:
+                return
+        self._may_commit_at = now + self.limits.commit_every
+        try:
+            self._commit()
+        except OSError as error:  # the committer meets it, too, and sees to it
+            log.debug("what is pinned is looked for among what was committed before: %s", error)
+
+    @property
+    def most(self) -> int:
+        """Bytes that may be pinned."""
+        return int(self._fs.journal.budget * SHARE_OF_BUDGET)
+
+    def measure(self, roots: Sequence[int]) -> Measure:
+        """What is at and below these inodes, as committed last."""
+        with self._fs.db.snapshot() as snapshot:
+            return Subtree(snapshot, roots).measure()
+
+    # -- fetching --------------------------------------------------------------------------------
+
+    def _guarded(self, piece: Callable[[], None]) -> None:
+        if not self._is_hopeless():
+            try:
+                piece()
+            except OSError as error:
+                self._fail(error.strerror or str(error))
+
+    def _list(self, ino: int) -> None:
+        """Find out which chunks a file is made of."""
+        while not self._is_hopeless():
+            with self._fs.lock:
+                inode = self._fs.inodes.find(ino)
+                lacking = self._fs.received.lacking(inode) if inode else None
+            if lacking is None:
+                return
+            for ref in lacking.chunks:
+                if not self._fetch(ref):
+                    return
+
+    def _keep_all(self, numbers: Sequence[int]) -> None:
+        if self._signals.brisk:
+            self._bring_from_devices(numbers)
+        with self._fs.lock:
+            lacking = [ref.number for ref in self._fs.chunks.missing(numbers)]
+        for number in lacking:
+            if self._is_hopeless():
+                return
+            ref = self._find(number)
+            if ref is not None and not ref.is_here and self._fetch(ref):
+                ref = self._find(number)
+                if ref is not None and not ref.is_here:
+                    self._fail("what came could not be kept", hopeless=True)
+
+    def _bring_from_devices(self, numbers: Sequence[int]) -> None:
+        """Bring many at once, as far as linked devices have them."""
+        with self._fs.lock:
+            missing = self._fs.chunks.missing(numbers)
+        for refs in asked_at_once(missing, self._fetcher.limits.asked_bytes):
+            size = sum(ref.length for ref in refs)
+            if self._is_hopeless() or self._room_left < size or not self._wait_for_room():
+                return
+            came = self._fetcher.fetch_from_devices(refs)
+            with self._guard:
+                self._fetched += came
+                self._room_left -= size if came else 0
+            if not came:
+                return
+
+    def _wait_for_room(self) -> bool:
+        return self._room.wait_for_room(min(_ROOM, self._fs.journal.budget // 8))
+
+    def _find(self, number: int) -> ChunkRef | None:
+        """The chunk, unless no file shows it any more and it has been dropped."""
+        with self._fs.lock:
+            return self._fs.chunks.get_if_known(number)
+
+    def _fetch(self, ref: ChunkRef) -> bool:
+        if ref.is_elsewhere and not self._signals.brisk:
+            return False  # it can be had when its maker has told where it is, which is a reason to look again
+        with self._guard:
+            self._room_left -= ref.length
+        if self._room_left < 0:
+            self._fail(f"more is pinned than {SHARE_OF_BUDGET:.0%} of the cache's budget", hopeless=True)
+            return False
+        if not self._wait_for_room():
+            self._fail("the cache and the disk have no room for it", hopeless=True)
+            return False
+        try:
+            self._fetcher.fetch_one(ref)
+        except ChunkUnavailable as error:
+            self._in_vain.add(ref.number)
+            self._fail(str(error))
+            return False
+        with self._guard:
+            self._fetched += 1
+        return True
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def _is_hopeless(self) -> bool:
+        return self._signals.stopping or self._signals.held or self._failures >= _MOST_FAILURES
+
+    def _fail(self, why: str, *, hopeless: bool = False) -> None:
+        with self._guard:
+            self._failures += _MOST_FAILURES if hopeless else 1
+            if self._trouble != why:
+                log.warning("not all that is pinned is here yet: %s", why)
+            self._trouble = why

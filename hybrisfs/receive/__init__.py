@@ -1,0 +1,1 @@
+"""An update on its way in: look at the clouds, verify, take."""

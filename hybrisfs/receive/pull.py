@@ -1,0 +1,403 @@
+"""The puller: follows the other devices through the clouds and hands on what they have written.
+
+One thread asks for heads and segments as `sync.follow` says and gives the updates in them, in order, to
+`receive`. After a restart it looks at all heads again, and fetches what the log does not hold; it remembers
+the newest head of each device, so that no cloud can return an earlier one unnoticed. What a cloud cannot have
+returned in good faith it is accused of, so that `status` names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeVar
+
+from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
+from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
+from hybrisfs.signals import Pause, Signals
+from sync import (
+    MAX_SEGMENT,
+    Head,
+    Members,
+    NewerFormatError,
+    SealKeys,
+    UnknownEpochError,
+    VersionVector,
+    head_name,
+)
+from sync.beacons import Report, Sighting, check_head
+from sync.chase import Deliver, FetchSegment, ListSegments
+from sync.follow import STALE_SECONDS, Action, FetchGrant, FetchHead, Follow
+from sync.own_heads import Past
+from sync.trail import Holds, Piece, open_piece
+
+__all__ = ["CloudReader", "DeviceSighting", "Memory", "Puller"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_HEAD_BYTES: Final = 1 << 16
+_SEGMENT_BYTES: Final = MAX_SEGMENT + (2 << 20)  # sealed and, at worst, not compressible
+_HEAD_SECONDS: Final = 15.0
+_LIST_SECONDS: Final = 30.0
+_MAX_NAMES: Final = 200_000
+_REMEMBER_NS: Final = 60 * 10**9  # how much later a sign of life must be to be worth remembering
+_LONGEST_WAIT: Final = 2.0  # so that changes made here quicken the pace
+
+
+class CloudReader(Protocol):
+    """What the puller uses of `dispersal.Engine`."""
+
+    @property
+    def in_use(self) -> tuple[int, ...]: ...
+
+    @property
+    def f(self) -> int: ...
+
+    def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]: ...
+
+    def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T: ...
+
+    def list_objects(self, prefix: str, *, most: int, timeout: float) -> Listing: ...
+
+    def accuse(
+        self, cloud: int, name: str, reason: str, limit: int, recheck: Callable[[bytes], object]
+    ) -> None: ...
+
+
+class Memory(Protocol):
+    """Keeps what was seen of the devices until the next start."""
+
+    def load(self) -> Mapping[bytes, Sighting]: ...
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSighting:
+    """What the clouds tell of another device.
+
+    `last_seen_ns` is when it was alive for certain, None when never. `vector` is what it had accepted then;
+    `lag` by how many steps of logical time that is behind what is known here. `suspect` says that it has
+    been silent for longer than it should be: changes of it may be missing here.
+    """
+
+    device_id: bytes
+    last_seen_ns: int | None
+    vector: VersionVector
+    lag: int
+    suspect: bool
+
+
+class Puller:
+    """A stage that follows all *members*; the other methods may be called from any thread.
+
+    *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
+    causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen,
+    *fetch_grant* gets the key of an epoch that a device uses, *on_looked* is told that our own head has been
+    looked at on a further cloud. They are called by the thread.
+    """
+
+    def __init__(
+        self,
+        engine: CloudReader,
+        volume: bytes,
+        segment_keys: SealKeys,
+        own: bytes,
+        signals: Signals,
+        members: Callable[[], Members],
+        known: Holds,
+        receive: Callable[[Sequence[bytes]], bool],
+        vector: Callable[[], VersionVector],
+        memory: Memory,
+        fetch_grant: Callable[[bytes, bytes], bool],
+        on_looked: Callable[[], None] = lambda: None,
+        *,
+        stale: float = STALE_SECONDS,
+    ) -> None:
+        self._engine = engine
+        self._on_looked = on_looked
+        self._volume = volume
+        self._keys = segment_keys
+        self._own = own
+        self._signals = signals
+        self._monotonic = signals.environment.monotonic
+        self._time_ns = signals.environment.time_ns
+        self._members = members
+        self._known = known
+        self._receive = receive
+        self._vector = vector
+        self._memory = memory
+        self._fetch_grant = fetch_grant
+        self._stale = stale
+        self._looked = threading.Event()
+        self._rounds = 0  # that have ended
+        self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
+        self._sightings: tuple[DeviceSighting, ...] = ()
+        self._doubts: tuple[str, ...] = ()
+        self._heads: Mapping[bytes, Head] = {}
+        self._past = Past()
+        self._follow: Follow | None = None
+        self._remembered: dict[bytes, Sighting] = {}
+        self._tags: dict[tuple[bytes, int], str] = {}
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def devices(self) -> list[DeviceSighting]:
+        """What is known of the other members."""
+        return list(self._sightings)
+
+    def doubts(self) -> list[str]:
+        """What is amiss with the log on the clouds, in sentences."""
+        return list(self._doubts)
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """The newest head of each member, this device included, that was seen on a cloud."""
+        return self._heads
+
+    def past(self) -> Past:
+        """What clouds have shown of our own head since the start."""
+        return self._past
+
+    def look_now(self) -> None:
+        """Ask all clouds for all heads, something is missing."""
+        self._ask(Follow.hurry)
+
+    def look_through(self, timeout: float) -> bool:
+        """The same, and wait until it is done; False when *timeout* seconds are over."""
+        # The round that is under way may have begun before, so that the next one counts.
+        deadline, begun = self._monotonic() + timeout, self._rounds
+        self.look_now()
+        if self._signals.wait_until(lambda: self._rounds > begun, deadline):
+            self.look_now()
+        return self._signals.wait_until(lambda: self._rounds > begun + 1, deadline)
+
+    def heard(self, device: bytes, time_ns: int) -> None:
+        """The device said directly, at that time of day, that we have all that it wrote."""
+        self._ask(lambda follow: follow.heard(device, time_ns))
+
+    def look_for_branches(self, device: bytes) -> None:
+        """The device has forked: find what it wrote on branches that its head does not lead to."""
+        self._ask(lambda follow: follow.list_branches(device, self._monotonic()))
+
+    def wait_until_looked(self, timeout: float) -> bool:
+        """Wait until all clouds but f were looked at since the start, and what they hold was received.
+
+        Before that our own head should not be overwritten: it may name updates that this device wrote
+        before its state was restored from a backup.
+        """
+        return self._looked.wait(timeout)
+
+    def _ask(self, request: Callable[[Follow], None]) -> None:
+        self._requests.put(request)
+        self._signals.look_around()
+
+    # -- the stage ------------------------------------------------------------------------------
+
+    def step(self) -> Pause:
+        """Do all that is due. After a failure the devices are followed from the beginning."""
+        follow, self._follow = self._follow or self._begin(), None
+        if self._signals.wait_until_free():
+            _Pull(self, follow, self._tags).run()
+            self._publish(follow)
+            self._rounds += 1
+            self._signals.progressed()
+            self._remember(follow)
+            if follow.own_looked_for and not self._signals.stopping:
+                self._looked.set()
+        self._follow = follow
+        return Pause(min(max(0.0, follow.next_due() - self._monotonic()), _LONGEST_WAIT))
+
+    def _begin(self) -> Follow:
+        follow = Follow(
+            self._volume,
+            self._keys,
+            self._own,
+            self._engine.in_use,
+            self._engine.f,
+            self._known,
+            self._monotonic(),
+            stale=self._stale,
+            remembered=self._memory.load(),
+        )
+        follow.set_members(self._members(), self._monotonic())
+        self._remembered = follow.sightings()
+        self._tags.clear()
+        self._publish(follow)
+        return follow
+
+    def _remember(self, follow: Follow) -> None:
+        news = {
+            device: sighting
+            for device, sighting in follow.sightings().items()
+            if _is_news(sighting, self._remembered.get(device))
+        }
+        if not news:
+            return
+        try:
+            self._memory.store(news)
+        except OSError as error:
+            log.warning("what was seen of the other devices is not kept: %s", error)
+            return
+        self._remembered.update(news)
+
+    def _publish(self, follow: Follow) -> None:
+        newest = {device: follow.newest(device) for device in follow.sightings()}
+        self._heads = {device: head for device, head in newest.items() if head is not None}
+        before, self._past = self._past, follow.past
+        if not self._past.clouds <= before.clouds:
+            self._on_looked()
+        ours = self._vector().highest
+        sightings = []
+        for one in follow.staleness(self._monotonic(), self._time_ns()):
+            head = follow.newest(one.device)
+            vector = head.vector if head is not None else VersionVector()
+            lag = max(0, ours - vector.highest)
+            sightings.append(DeviceSighting(one.device, one.last_ns, vector, lag, one.suspect))
+        self._sightings = tuple(sightings)
+        self._doubts = tuple(_sentence(report) for report in follow.doubts())
+
+
+class _Pull:
+    """Everything that is due now, done one after the other."""
+
+    def __init__(self, puller: Puller, follow: Follow, tags: dict[tuple[bytes, int], str]) -> None:
+        self._puller = puller
+        self._monotonic = puller._monotonic
+        self._time_ns = puller._time_ns
+        self._engine = puller._engine
+        self._follow = follow
+        self._tags = tags
+        self._members = Members(())
+        self._queue: deque[Action] = deque()
+
+    def run(self) -> None:
+        puller, follow = self._puller, self._follow
+        while not puller._signals.stopping:
+            follow.set_clouds(self._engine.in_use, self._engine.f)
+            self._members = puller._members()
+            follow.set_members(self._members, self._monotonic())
+            follow.active(puller._signals.last_change)
+            self._take_requests()
+            self._queue.extend(follow.due(self._monotonic(), self._time_ns()))
+            if not self._queue:
+                return
+            # Put off, not given up: `Follow` counts on an answer to all that it has asked for.
+            while self._queue and puller._signals.wait_until_free():
+                self._carry_out(self._queue.popleft())
+
+    def _take_requests(self) -> None:
+        while True:
+            try:
+                request = self._puller._requests.get_nowait()
+            except Empty:
+                return
+            request(self._follow)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case FetchHead():
+                self._look(action)
+            case FetchGrant(device, epoch):
+                if self._puller._fetch_grant(device, epoch):
+                    self._follow.grant_arrived()
+            case FetchSegment():
+                self._fetch(action)
+            case ListSegments(device):
+                prefix = f"log/{device.hex()}/"
+                listing = self._engine.list_objects(prefix, most=_MAX_NAMES, timeout=_LIST_SECONDS)
+                self._follow.names_arrived(device, listing.names)
+            case Deliver():
+                self._deliver(action)
+            case Report():
+                self._report(action)
+
+    def _look(self, first: FetchHead) -> None:
+        """Look at all heads that are asked for, at once."""
+        asked = [first, *(action for action in self._queue if isinstance(action, FetchHead))]
+        self._queue = deque(action for action in self._queue if not isinstance(action, FetchHead))
+        looks = {
+            Look(
+                head_name(one.device),
+                one.cloud,
+                self._tags.get((one.device, one.cloud)) if one.again else None,
+            ): one
+            for one in asked
+        }
+        answers = self._engine.poll_objects(list(looks), limit=_HEAD_BYTES, timeout=_HEAD_SECONDS)
+        now, time_ns = self._monotonic(), self._time_ns()
+        for look, answer in answers.items():
+            device, cloud = looks[look].device, look.cloud
+            match answer:
+                case Changed(data, tag):
+                    self._tags[device, cloud] = tag
+                    self._queue += self._follow.head_arrived(device, cloud, data, now, time_ns)
+                case Unchanged():
+                    self._queue += self._follow.head_unchanged(device, cloud, now)
+                case Missing():
+                    self._queue += self._follow.head_missing(device, cloud, now)
+                case Failed(reason, wrong):
+                    self._queue += self._follow.head_failed(device, cloud, reason, wrong=wrong)
+
+    def _fetch(self, action: FetchSegment) -> None:
+        device, name = action.device, action.wanted.name
+        sealed: list[bytes] = []  # the epochs whose keys are not known here
+        try:
+            piece = self._engine.get_object(
+                name, _SEGMENT_BYTES, lambda data: self._open(data, action, sealed)
+            )
+        except CloudsUnavailable as error:
+            gone, epoch = isinstance(error, ObjectMissing), next(iter(sealed), None)
+            now = self._monotonic()
+            self._queue += self._follow.segment_failed(device, name, str(error), now, gone=gone, epoch=epoch)
+        else:
+            self._follow.segment_arrived(device, piece)
+
+    def _open(self, data: bytes, action: FetchSegment, sealed: list[bytes]) -> Piece:
+        try:
+            return open_piece(data, action.wanted, self._puller._volume, self._puller._keys)
+        except (NewerFormatError, UnknownEpochError) as error:
+            if isinstance(error, UnknownEpochError):
+                sealed.append(error.epoch)
+            raise UnreadableHereError(str(error)) from error  # no lie, when all clouds say so
+
+    def _deliver(self, action: Deliver) -> None:
+        try:
+            complete = self._puller._receive(action.updates)
+        except OSError as error:
+            # The log lacks the updates, so that they are fetched again later.
+            log.warning("updates of device %s were not received: %s", action.device.hex(), error)
+            return
+        if not complete:
+            self._follow.hurry()
+
+    def _report(self, report: Report) -> None:
+        log.warning("%s", _sentence(report))
+        public = self._members.public_key(report.device)
+        if report.cloud is None or not report.fault.lie or public is None:
+            return
+        volume, keys, floor = self._puller._volume, self._puller._keys, report.floor
+        self._engine.accuse(
+            report.cloud,
+            report.name,
+            report.reason,
+            _HEAD_BYTES,
+            lambda data: check_head(data, volume, public, keys, floor),
+        )
+
+
+def _is_news(sighting: Sighting, remembered: Sighting | None) -> bool:
+    if remembered is None:
+        return True
+    later = (sighting.seen_ns or 0) - (remembered.seen_ns or 0)
+    return sighting.head != remembered.head or later >= _REMEMBER_NS
+
+
+def _sentence(report: Report) -> str:
+    where = "" if report.cloud is None else f" on cloud {report.cloud}"
+    return f"{report.name}{where} {report.reason}"

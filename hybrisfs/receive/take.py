@@ -1,0 +1,209 @@
+"""Receiving updates of other devices, whatever way they came: from the clouds or straight from a device."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Final, TypeAlias
+
+from hybrisfs.garbage import without_collections
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.authority import lawful, void
+from hybrisfs.merge.foresight import foreseen
+from hybrisfs.merge.rows import Change
+from hybrisfs.receive.examine import Examination, Examined, Examiner
+from hybrisfs.signals import Signals
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from sync import (
+    Accepted,
+    DecodeError,
+    Outcome,
+    Reason,
+    Refused,
+    SignedUpdate,
+    decode_signed,
+)
+from sync.inbox import Inbox
+
+__all__ = ["Receiver", "Upcoming", "unprepared"]
+
+_Batch: TypeAlias = tuple[Sequence[bytes], Examination]
+
+log = logging.getLogger(__name__)
+
+_BATCH_UPDATES: Final = 512
+_BATCH_BYTES: Final = 512 << 10
+_AHEAD: Final = 2  # batches: with one, each side would often wait for the other
+_GIVE_WAY_SECONDS: Final = 0.0003
+_MOST_PREPARED: Final = 1000  # registers
+
+Upcoming: TypeAlias = Callable[[Callable[[], Sequence[Change]]], AbstractContextManager[None]]
+
+
+def unprepared(_: object) -> AbstractContextManager[None]:
+    """Nothing is mounted."""
+    return nullcontext()
+
+
+class Receiver:
+    """Puts updates through the inbox into log and view. May be called from several threads.
+
+    *show* is told what has changed in the view and *accepted* that the log has grown: with locks held, so
+    that they only take note.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        arrivals: Arrivals,
+        signals: Signals,
+        show: Callable[[Sequence[Change]], None],
+        accepted: Callable[[], None],
+        upcoming: Upcoming,
+        offended: Callable[[SignedUpdate], None],
+    ) -> None:
+        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held.
+        *offended* hears of accepted updates some of whose writes do not count, with the lock held."""
+        self._upcoming = upcoming
+        self._offended = offended
+        self._fs = fs
+        self._sleep = fs.environment.sleep
+        self._updates = updates
+        self._arrivals = arrivals
+        self._signals = signals
+        self._show = show
+        self._accepted = accepted
+        self._inbox = Inbox()
+        self._examiner = Examiner()
+        self._named: dict[bytes, int] = {}
+        self.refused: str | None = None
+
+    def receive(self, updates: Sequence[bytes]) -> bool:
+        """Take in signed updates; False when causes of some are missing. Those wait for them.
+
+        While one batch is taken in, the next are examined, for which programs need not wait.
+        """
+        complete = True
+        with without_collections():
+            for number, batch in enumerate(self._examined(updates)):
+                if number:
+                    self._sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
+                complete &= self._take_in(*batch)
+        self._signals.progressed()
+        return complete
+
+    def take_refused(self) -> list[bytes]:
+        """Others are members now: what was refused of them, as far as it is here, to be received again."""
+        with self._fs.lock:
+            return self._inbox.release_unvouched()
+
+    def _examined(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
+        """What is taken in at once, when those that come next are being examined."""
+        ahead: deque[_Batch] = deque()
+        for some in _batches(updates):
+            keys = self._updates.members.public_keys
+            ahead.append((some, self._examiner.examine(some, keys, self._known)))
+            if len(ahead) > _AHEAD:
+                yield ahead.popleft()
+        yield from ahead
+
+    def close(self) -> None:
+        """End what examines updates."""
+        self._examiner.close()
+
+    def named(self, device: bytes) -> int:
+        """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
+        did."""
+        return self._named.get(device, 0)
+
+    def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
+        with self._fs.lock:
+            return self._updates.known(hashes)
+
+    def _take_in(self, updates: Sequence[bytes], examined: Examination) -> bool:
+        found = {data: one for data, one in zip(updates, examined.result(), strict=True) if one is not None}
+        with self._prepared(list(found.values())), self._fs.cutting:
+            with self._fs.lock:
+                try:
+                    with self._updates.deferred():
+                        complete = self._take(updates, found)
+                finally:
+                    changes = self._arrivals.refresh()
+            self._show(changes)
+        return complete
+
+    def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
+        """Programs are prepared for few changes only: of many, each would cost about as much as taking it
+        in."""
+        if sum([len(one.update.writes) for one in updates]) > _MOST_PREPARED:
+            return nullcontext()
+
+        def foresee() -> Sequence[Change]:
+            with self._fs.lock:
+                return foreseen(self._fs, [write for one in updates for write in one.update.writes])
+
+        return self._upcoming(foresee)
+
+    def signed(self, nodes: set[bytes]) -> None:
+        """An own update has written to *nodes*; called with the volume's lock held."""
+        self._show(self._arrivals.signed(nodes))
+
+    def _take(self, updates: Iterable[bytes], examined: Mapping[bytes, Examined]) -> bool:
+        grown = False
+        complete = True
+        accept = partial(self._accept, examined)
+        for data in updates:
+            for outcome in self._inbox.add(data, accept):
+                grown |= isinstance(outcome, Accepted)
+                if isinstance(outcome, Refused):
+                    complete &= not outcome.retryable
+                    self._note(outcome)
+        if grown:
+            self._accepted()
+        return complete
+
+    def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
+        try:
+            one = examined.get(data) or _examined_alone(data)
+        except DecodeError as error:
+            return Refused(Reason.MALFORMED, str(error))
+        signed = lawful(one.update, one.void) if one.void else one.update
+        outcome = self._updates.accept_signed(signed, verified=one.signed)
+        if isinstance(outcome, Accepted):
+            self._arrivals.take(outcome)
+            if one.void:
+                self._offended(signed)
+        elif isinstance(outcome, Refused) and outcome.missing is not None:
+            for cause in signed.header.deps:
+                self._named[cause.device] = max(cause.clock, self.named(cause.device))
+        return outcome
+
+    def _note(self, refused: Refused) -> None:
+        if not refused.retryable and refused.reason is not Reason.NOT_VOUCHED:
+            self.refused = refused.message
+            log.warning("an update of another device was refused: %s", refused.message)
+
+
+def _examined_alone(data: bytes) -> Examined:
+    """Raises DecodeError."""
+    update = decode_signed(data)
+    return Examined(update, False, void(update))
+
+
+def _batches(updates: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """What is taken in at once, so small that programs do not wait for long meanwhile."""
+    batch: list[bytes] = []
+    size, most = 0, _BATCH_UPDATES // 4  # taking in the first begins the sooner
+    for data in updates:
+        if batch and (len(batch) >= most or size + len(data) > _BATCH_BYTES):
+            yield batch
+            batch, size, most = [], 0, _BATCH_UPDATES
+        batch.append(data)
+        size += len(data)
+    if batch:
+        yield batch

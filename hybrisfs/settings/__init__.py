@@ -1,0 +1,1 @@
+"""The settings of a volume, and what of them governs transfers."""

@@ -1,0 +1,149 @@
+"""The configuration of an open volume: what it is now, and changes to it, by commands or in an editor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from hybrisfs.errors import HybrisError, UnknownVolumeError
+from hybrisfs.home import Home
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.topic import Topic
+from hybrisfs.versions.ladder import parse_ladder
+
+__all__ = ["Settings"]
+
+log = logging.getLogger(__name__)
+
+# What holds at any time, as soon as `changed` tells of it; everything else is read when the volume is opened.
+_AT_ANY_TIME: Final = frozenset(
+    {
+        "cache_bytes",
+        "deletion_share",
+        "stale_reads",
+        "transfers",
+        "keep_versions",
+        "notifications",
+        "veto_hours",
+        "evict_liars",
+    }
+)
+_NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they differ
+
+
+class Settings:
+    """Keeps every change in the file before it holds; notices what a person changes there. Thread-safe."""
+
+    def __init__(self, home: Home, config: VolumeConfig) -> None:
+        self._home = home
+        self.changed = Topic[[VolumeConfig]]()
+        """Settings that hold at any time are what they are in this configuration."""
+        self._lock = threading.Lock()
+        self.config = self._kept = config
+        self._seen: tuple[int, int, int] | None = self._identity()  # the file that `_kept` was in
+        self.doubts = _unknown(config)
+        """What a person should know of an edited file, in sentences."""
+
+    def change(self, change: Callable[[VolumeConfig], VolumeConfig]) -> tuple[VolumeConfig, VolumeConfig]:
+        """Keep what *change* makes of the configuration; what it was, and what it is.
+
+        What a person has changed in the file meanwhile stays there. Raises OSError, and HybrisError when the
+        file cannot be understood as it is now.
+        """
+        self.look()
+        with self._lock:
+            before, after = self.config, change(self.config)
+            if after != before:
+                looked = self._identity() == self._seen
+                change(self._read()).save(self._home)
+                self._seen = self._identity() if looked else None
+                self.config, self._kept = after, change(self._kept)
+            return before, after
+
+    def look(self) -> None:
+        """Take what a person has changed in the file and can hold at any time; say what cannot."""
+        with self._lock:
+            identity = self._identity()
+            if identity == self._seen:
+                return
+            self._seen = identity
+            try:
+                edited = self._read()
+            except HybrisError as error:
+                self.doubts = [
+                    f"{error.what}: {error.why}. What it said before holds; mend it before the next restart"
+                ]
+                return
+            different = [
+                one.name
+                for one in fields(VolumeConfig)
+                if getattr(edited, one.name) != getattr(self._kept, one.name)
+            ]
+            taken = {name: getattr(edited, name) for name in different if name in _AT_ANY_TIME}
+            self.config, self._kept = replace(self.config, **taken), replace(self._kept, **taken)
+            config = self.config
+            later = [name for name in different if name not in taken and name != "unknown"]
+            self.doubts = _unknown(edited) + _later(later)
+        if taken:
+            log.info("%s: volume.json was changed: %s", config.name, ", ".join(map(_shown, taken)))
+            self.changed(config)
+
+    def _read(self) -> VolumeConfig:
+        try:
+            return VolumeConfig.load(self._home, self.config.name)
+        except UnknownVolumeError:  # it was removed; what is known of it is written when something changes
+            return self.config
+
+    def _identity(self) -> tuple[int, int, int] | None:
+        try:
+            status = (self._home.volume_config(self.config.name) / "volume.json").stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def set(self, **changes: Any) -> None:
+        """Let fields of the configuration have these values. Raises OSError and HybrisError."""
+        self.change(lambda config: replace(config, **changes))
+
+    def set_stale_reads(self, how: str) -> None:
+        """See `VolumeConfig`; from now on."""
+        self.set(stale_reads=how)
+        self.changed(self.config)
+
+    def set_notifications(self, wanted: bool) -> None:
+        """See `VolumeConfig`; from now on."""
+        self.set(notifications=wanted)
+
+    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None:
+        """See `VolumeConfig`; from now on. What is None stays."""
+        changes = {"veto_hours": veto_hours, "evict_liars": evict_liars}
+        self.set(**{name: value for name, value in changes.items() if value is not None})
+        self.changed(self.config)
+
+    def set_keep_versions(self, rule: str) -> str:
+        """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
+        self.set(keep_versions=(ladder := parse_ladder(rule)))
+        self.changed(self.config)
+        return str(ladder)
+
+
+def _unknown(config: VolumeConfig) -> list[str]:
+    names = ", ".join(config.strangers())
+    return [f"volume.json has unknown entries, which do nothing: {names}"] if names else []
+
+
+def _later(names: list[str]) -> list[str]:
+    if not names:
+        return []
+    changed = ", ".join(map(_shown, names))
+    return [
+        f"volume.json was changed since the volume was opened ({changed}): that takes effect when the daemon "
+        "is restarted, by hybrisfs daemon --stop and then hybrisfs status"
+    ]
+
+
+def _shown(name: str) -> str:
+    return _NAMES_IN_FILE.get(name, name)

@@ -1,0 +1,177 @@
+"""What may move between this device and the clouds: bandwidth by timetable, pauses, metered networks.
+
+While transfers are held, nothing is uploaded, nothing is followed, and nothing is fetched ahead; what is
+under way ends. What programs read is fetched all the same, within the bandwidth. Links to other devices
+are not limited.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from hybrisfs.api import transfers as api
+from hybrisfs.dispersal.throttle import Throttle
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.settings.timetable import UNLIMITED, Timetable, parse_timetable
+from hybrisfs.signals import Pause, Signals
+
+__all__ = ["TransferSettings", "Transfers"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY: Final = 15.0  # seconds; the network, and the clock, may change at any time
+_Reason: TypeAlias = Literal["paused", "metered"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferSettings:
+    """What people have chosen. `paused_until` is in seconds since the epoch, `math.inf` until they resume."""
+
+    up: Timetable = UNLIMITED
+    down: Timetable = UNLIMITED
+    pause_on_metered: bool = True
+    paused_until: float | None = None
+
+
+class Transfers:
+    """Applies the settings of one volume, and changes to them, as time passes. Thread-safe.
+
+    *keep* makes settings last before they hold. *is_metered* says if the network costs by the byte.
+    """
+
+    def __init__(
+        self,
+        settings: TransferSettings,
+        throttle: Throttle,
+        signals: Signals,
+        keep: Callable[[TransferSettings], None],
+        is_metered: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._throttle = throttle
+        self._signals = signals
+        self._keep = keep
+        self._is_metered = is_metered
+        self._clock = signals.environment.time
+        self._lock = threading.Lock()
+        self._metered = False
+        self._held: _Reason | None = None
+
+    def step(self) -> Pause:
+        """See `look`."""
+        return Pause(self.look())
+
+    def look(self) -> float:
+        """Apply what holds now; return the seconds until that must be done again."""
+        metered = self._settings.pause_on_metered and self._is_metered()
+        with self._lock:
+            self._metered = metered
+            return self._apply()
+
+    def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
+        """Change the timetables, and what a metered network means, "pause" or "ignore"; None stays.
+
+        Raises UsageError.
+        """
+        if on_metered not in (None, "pause", "ignore"):
+            raise UsageError(f"{on_metered!r} on metered networks is unknown", "known: pause, ignore")
+        tables = [None if text is None else parse_timetable(text) for text in (up, down)]
+        with self._lock:
+            now = self._settings
+            self._change(
+                replace(
+                    now,
+                    up=tables[0] or now.up,
+                    down=tables[1] or now.down,
+                    pause_on_metered=now.pause_on_metered if on_metered is None else on_metered == "pause",
+                )
+            )
+
+    def adopt(self, settings: TransferSettings) -> None:
+        """Let settings hold that are kept already: somebody has edited the file."""
+        with self._lock:
+            if settings != self._settings:
+                self._settings = settings
+                self._apply()
+                self._signals.settings_changed()
+
+    def pause(self, seconds: float | None) -> None:
+        """Hold transfers for so long, with None until somebody resumes them."""
+        with self._lock:
+            until = math.inf if seconds is None else self._clock() + seconds
+            self._change(replace(self._settings, paused_until=until))
+
+    def resume(self) -> None:
+        """End a pause."""
+        with self._lock:
+            self._change(replace(self._settings, paused_until=None))
+
+    @property
+    def held(self) -> str | None:
+        """Why transfers are held now, in a sentence; None when they are not."""
+        if self._held == "metered":
+            return "the network is metered"
+        return "transfers are paused" if self._held else None
+
+    def require_free(self) -> None:
+        """Raise HybrisError while transfers are held."""
+        if self.held is not None:
+            raise HybrisError(
+                "nothing is brought to the clouds now",
+                self.held,
+                "hybrisfs resume ends a pause; for metered networks see hybrisfs limit --on-metered.",
+            )
+
+    def facts(self) -> api.Transfers:
+        """What holds now, and until when."""
+        with self._lock:
+            settings, now = self._settings, datetime.fromtimestamp(self._clock())
+            until = settings.paused_until if self._held == "paused" else None
+            return api.Transfers(
+                up=_described(settings.up, now),
+                down=_described(settings.down, now),
+                on_metered="pause" if settings.pause_on_metered else "ignore",
+                held=self._held,
+                paused_until=None if until == math.inf else until,
+            )
+
+    def _change(self, settings: TransferSettings) -> None:
+        self._keep(settings)
+        self._settings = settings
+        self._apply()
+        self._signals.settings_changed()
+
+    def _apply(self) -> float:
+        settings, seconds = self._settings, self._clock()
+        now = datetime.fromtimestamp(seconds)
+        self._throttle.set_rates(settings.up.rate(now), settings.down.rate(now))
+        paused = settings.paused_until is not None and seconds < settings.paused_until
+        held: _Reason | None = "paused" if paused else None
+        if held is None and settings.pause_on_metered and self._metered:
+            held = "metered"
+        if held != self._held:
+            self._held = held
+            log.info("transfers with the clouds %s", f"are held: {self.held}" if held else "go on")
+        self._signals.hold(held is not None)
+        changes = [
+            one.timestamp() for one in (settings.up.next_change(now), settings.down.next_change(now)) if one
+        ]
+        if paused and settings.paused_until is not None:
+            changes.append(settings.paused_until)
+        return max(0.01, min([_LOOK_EVERY, *(change - seconds for change in changes)]))
+
+
+def _described(table: Timetable, now: datetime) -> api.Direction:
+    change = table.next_change(now)
+    return api.Direction(
+        timetable=table.text,
+        rate=table.rate(now),
+        changes_at=None if change is None else change.timestamp(),
+        then=None if change is None else table.rate(change),
+    )

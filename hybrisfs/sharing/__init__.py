@@ -1,0 +1,1 @@
+"""The part of an open volume that it shares with other devices: members, roles, links, what comes in."""

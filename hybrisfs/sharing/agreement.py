@@ -1,0 +1,111 @@
+"""Do devices that know the same make the same of it? The hash of this device's state, and what others say.
+
+A device's heads say what it made of its log, over links and on the clouds. Whose log is the same must have
+made the same of it: else one of the two programs, disks or memories is wrong.
+
+Reading all registers takes a while in a large volume, so it is done when things are quiet, and seldom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from sync import Head, StateClaim
+
+__all__ = ["Agreement", "AgreementLimits"]
+
+log = logging.getLogger(__name__)
+
+_SHARE: Final = 100  # it takes at most one part in so many of the time
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    quiet_seconds: float = 30.0
+    """Without a change, before it is worth while."""
+
+
+class Agreement:
+    """The state hash at the history for which it was computed last. Thread-safe."""
+
+    def __init__(self, fs: FileSystem, updates: UpdateLog) -> None:
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._updates = updates
+        self._quiet = fs.environment.limits.of(AgreementLimits).quiet_seconds
+        self._guard = threading.Lock()
+        self._history = b""
+        self._hash: bytes | None = None
+        self._not_before = 0.0
+        self._claims: dict[bytes, Head] = {}  # by device: the newest head that said so
+        self._disagreeing = frozenset[bytes]()
+
+    @property
+    def disagreeing(self) -> frozenset[bytes]:
+        """The devices that have made something else of the very log that is here."""
+        return self._disagreeing
+
+    def hear(self, head: Head) -> None:
+        """Another device says where it stands; called without the volume's lock."""
+        if head.state is None:
+            return
+        with self._fs.lock:
+            known = self._claims.get(head.writer)
+            if known is not None and known.serial >= head.serial:
+                return
+            self._claims[head.writer] = head
+        self._compare()
+
+    def _compare(self) -> None:
+        with self._fs.lock:
+            own = self.claim()
+            found = set(self._disagreeing)
+            for device, head in self._claims.items():
+                if own is not None and head.state is not None and head.state.history == own.history:
+                    (found.discard if head.state == own else found.add)(device)
+            for device in found - self._disagreeing:
+                log.error("device %s has made another state of the same log", device.hex())
+            self._disagreeing = frozenset(found)
+
+    def claim(self) -> StateClaim | None:
+        """What heads are to say of this device's state, None while it is not known. Called with the volume's
+        lock held."""
+        state = self.current()
+        return None if state is None else StateClaim(self._history, state)
+
+    def current(self) -> bytes | None:
+        """The hash of the state as it is, None while it is not known. Called with the volume's lock held."""
+        return self._hash if self._updates.history() == self._history else None
+
+    def refresh(self, last_change: float) -> None:
+        """Compute it if that is worth while; *last_change* is when the view changed last (monotonic)."""
+        now = self._monotonic()
+        if now < self._not_before or now - last_change < self._quiet:
+            return
+        self.compute()
+        self._not_before = now + (self._monotonic() - now) * _SHARE
+
+    def compute(self) -> None:
+        """Compute it unless it is known. Called without the volume's lock; raises OSError."""
+        with self._guard:
+            self._fs.journal.sync()
+            with contextlib.ExitStack() as reading:
+                with self._fs.lock:
+                    if self.current() is not None:
+                        return
+                    self._fs.commit()
+                    history = self._updates.history()
+                    database = reading.enter_context(self._fs.db.snapshot())
+                computed = state_hash(database)
+            with self._fs.lock:
+                self._history, self._hash = history, computed
+        self._compare()

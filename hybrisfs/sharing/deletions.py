@@ -1,0 +1,84 @@
+"""Mass deletions by other devices that wait for a person: shown, accepted, undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hybrisfs.api import decisions as api
+from hybrisfs.errors import UsageError
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.merge.arrivals import Arrivals
+from hybrisfs.merge.losses import Deletion, Losses
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.signing import Signer
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Deletions"]
+
+_SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
+
+
+class Deletions:
+    """What `merge.losses` holds in one volume. Thread-safe. *show* hears of changes in the view,
+    *signed* that there is something for the clouds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        losses: Losses,
+        members: MemberTable,
+        arrivals: Arrivals,
+        signer: Signer,
+        show: Callable[[Sequence[Change]], None],
+        signed: Callable[[], None],
+    ) -> None:
+        self._fs = fs
+        self._losses = losses
+        self._members = members
+        self._arrivals = arrivals
+        self._signer = signer
+        self._show = show
+        self._signed = signed
+
+    def all(self) -> list[api.Deletion]:
+        """The deletions that wait, oldest first."""
+        with self._fs.lock:
+            return [
+                api.Deletion(
+                    id=one.id.hex()[:_SHORT],
+                    device=self._members.name_of(one.device),
+                    time=one.time_ns / 1e9,
+                    names=one.names,
+                    of=one.of,
+                )
+                for one in self._losses.deletions()
+            ]
+
+    def accept(self, which: str) -> None:
+        """Delete here, too. *which* is the beginning of an id. Raises UsageError."""
+        self._decide(which, wanted=False)
+
+    def undo(self, which: str) -> None:
+        """Bring back on all devices what was deleted. Raises UsageError, and HybrisError when this device may
+        not sign."""
+        self._decide(which, wanted=True)
+        self._signed()
+
+    def _decide(self, which: str, *, wanted: bool) -> None:
+        with self._fs.cutting, self._fs.lock:
+            deletion = self._held(which)
+            if wanted:
+                self._signer.ensure_allowed()
+                self._signer.require_writer()
+            writes, nodes = self._losses.release(deletion, wanted=wanted)
+            if writes:
+                self._signer.sign(writes, self._fs.chunks.newest())
+            if nodes:
+                self._show(self._arrivals.reveal(nodes))
+
+    def _held(self, which: str) -> Deletion:
+        found = [one for one in self._losses.deletions() if one.id.hex().startswith(which.lower())]
+        if len(found) != 1 or not which:
+            raise UsageError(f"no deletion {which[:80]!r} waits", "", "hybrisfs deletions list shows them.")
+        return found[0]

@@ -1,0 +1,431 @@
+"""Who belongs to an open volume: letting devices in, renaming and removing them, for all devices."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from hybrisfs.api.devices import Proposal
+from hybrisfs.api.removal import NamedDevice
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.members.admission import came_by, let_in
+from hybrisfs.members.areas import Area
+from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.members import MAX_DEVICE_NAME, Member, member_key
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.signing import Signer
+from hybrisfs.recovery.record import kit_key
+from hybrisfs.sharing.epochs import Epochs
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from sync import Known, Write
+
+__all__ = ["Membership", "Removal"]
+
+log = logging.getLogger(__name__)
+
+
+class Removal(NamedTuple):
+    """What became of a vote to remove a device: see `RemovedDevice`."""
+
+    member: Member
+    final: bool
+    counts: bool
+    removed: list[NamedDevice]
+    remain: list[NamedDevice]
+
+
+class Membership:
+    """Signs what becomes of members. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        members: MemberTable,
+        updates: UpdateLog,
+        registers: Registers,
+        signer: Signer,
+        epochs: Epochs,
+        hearing: Hearing,
+        public: bytes,
+        signed: Callable[[], None],
+        changed: Callable[[], None],
+        renamed: Callable[[], None],
+    ) -> None:
+        """*public* is this device's key. Without any lock, *signed* is told that an update was signed here,
+        and *changed* that others are members now. *renamed* is told that a device has another name, with the
+        locks held that `Receiver` holds."""
+        self._renamed = renamed
+        self._fs = fs
+        self._random_bytes = fs.environment.random_bytes
+        self._members = members
+        self._updates = updates
+        self._registers = registers
+        self._signer = signer
+        self._epochs = epochs
+        self._hearing = hearing
+        self._public = public
+        self._signed = signed
+        self._changed = changed
+        self.paths_of: Callable[[Iterable[Area]], list[str]] = lambda areas: []
+        """Where the folders of areas are now."""
+
+    @property
+    def own_name(self) -> str:
+        """What this device is called."""
+        with self._fs.lock:
+            return self._members.name_of(self._updates.device)
+
+    def rename(self, which: str, name: str) -> None:
+        """Call a device otherwise, on all devices; *which* is its name or the beginning of its id.
+
+        Raises UsageError.
+        """
+        if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
+            raise UsageError(f"{name[:80]!r} cannot name a device")
+        with self._fs.cutting, self._fs.lock:
+            member = _choose(self._members.all(), which)
+            renamed = replace(member, name=name)
+            self._signer.sign([(member_key(member.device), renamed.encode())], 0)
+            self._members.admit([renamed])
+            self._renamed()
+        self._signed()
+
+    def find(self, which: str) -> Member:
+        """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
+        with self._fs.lock:
+            return _choose([*self._members.all(), *self._members.removed()], which)
+
+    def admit(
+        self,
+        member: Member,
+        also: Sequence[Write] = (),
+        role: Role = Role.FULL,
+        areas: Sequence[Area] = (),
+    ) -> None:
+        """Let a device in, and tell the others, who hear of this one, too, if they have not yet. *also* is
+        signed with that. *role*: what it may do from its first update on, as a contributor in these *areas*,
+        in ascending order."""
+        if role is not Role.FULL:
+            record = RoleRecord(role, from_first=True, areas=tuple(areas))
+            also = [*also, (new_role_key(member.device, self._random_bytes), record.encode())]
+        with self._fs.cutting, self._fs.lock:
+            device, this = member.device, self._updates.device
+            entries = [(member_key(device), member.encode()), let_in(device, this), *also]
+            if not self._registers.values(member_key(this)):
+                entries.append(self._own_register())
+            stamp = self._signer.sign([*entries, *self._own_word()], 0)
+            self._members.words_changed()
+            self._members.admit([member], self._updates.device, stamp.clock)
+            self._updates.set_members(self._members.writers())
+            self._epochs.learn()
+        self._signed()
+        self._changed()
+
+    def rights_of(self, which: str) -> tuple[Member, Rights]:
+        """A device and what it may do. Raises UsageError."""
+        with self._fs.lock:
+            member = _choose(self._members.all(), which)
+            return member, self._signer.rights_of(member.device)
+
+    def proposed(self, device: bytes) -> list[Proposal]:
+        """What members want the device to be, which is less than it is, and has no effect yet."""
+        with self._fs.lock:
+            proposals = self._registers.roles.proposals(device, self._updates.vector_of)
+            present = self._members.keys()
+            return [
+                Proposal(
+                    by=self._members.shown_name(author),
+                    role=rights.role.name.lower(),
+                    folders=list(self.paths_of(rights.areas)) if rights.areas else UNSET,
+                )
+                for author, rights in proposals
+                if author in present
+            ]
+
+    def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
+        """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
+        ascending order: what takes rights from it has no effect until others say so, too
+        (`hybrisfs.members.backing`). Raises UsageError, and HybrisError when this device may not say so."""
+        with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
+            member = _choose(self._members.all(), which)
+            if member.device == self._updates.device:
+                raise UsageError(
+                    "a device does not say itself what it may do", "", "Say it on another full member."
+                )
+            this, vector_of = self._updates.device, self._updates.vector_of
+            proposals = self._registers.roles.proposals(member.device, vector_of)
+            record = RoleRecord(role, areas=tuple(areas))
+            holds = self._signer.rights_of(member.device) == record.rights
+            if (this, record.rights) in proposals or (holds and not proposals):
+                return member
+            if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
+                raise HybrisError(
+                    f"this device cannot make {member.name} a full member",
+                    "that one has let it in",
+                    "Say it on another full member.",
+                )
+            self._signer.sign([(new_role_key(member.device, self._random_bytes), record.encode())], 0)
+            self._updates.set_members(self._members.writers())  # a reader has no vote
+            self._epochs.learn()
+        self._signed()
+        self._changed()
+        return member
+
+    def _own_register(self) -> Write:
+        """The register that says that this device belongs to the volume."""
+        own = Member(self._public, self._members.name_of(self._updates.device))
+        return member_key(self._updates.device), own.encode()
+
+    def _own_word(self) -> list[Write]:
+        """By whom this device came, unless it has said so."""
+        word = came_by(self._updates.device, self._fs.db.meta("inviter") or None)
+        return [] if self._registers.values(word[0]) else [word]
+
+    def describe_admission(self) -> None:
+        """Say by whom this device came, if it has signed something and not this."""
+        with self._fs.cutting, self._fs.lock:
+            word = self._own_word() if self._signer.may_sign and self._updates.own_tip() else []
+            if word:
+                self._signer.sign(word, 0)
+                self._members.words_changed()
+        if word:
+            self._signed()
+
+    def described(self, which: str) -> tuple[Member, list[NamedDevice]]:
+        """A device, and what `remove` can remove with it. Raises UsageError."""
+        with self._fs.lock:
+            member = _choose(self._members.all(), which)
+            return member, [_named(one) for one in self._admitted_by(member.device)]
+
+    def _admitted_by(self, device: bytes) -> list[Member]:
+        """See `MemberTable.admitted_by`; not this device, which cannot be removed here, nor those that it let
+        in itself after it came that way."""
+        this, admitted = self._updates.device, self._members.admitted_by(device)
+        if all(one.device != this for one in admitted):
+            return admitted
+        mine = {this, *(one.device for one in self._members.admitted_by(this))}
+        return [one for one in admitted if one.device not in mine]
+
+    def remove(self, which: str, *, with_admitted: bool = False) -> Removal:
+        """Vote that a device belongs to the volume no longer: what it writes from now on is not accepted, and
+        what is written from now on it cannot read, for good or until somebody vetoes that
+        (`hybrisfs.members.removal`). *which* is its name or the beginning of its id. With *with_admitted*
+        also all that belong to the volume because it let them in, or one of these did.
+
+        A member alone removes one line of others at a time. Raises UsageError, OSError, and HybrisError when
+        this device cannot make new keys: then nothing has changed.
+        """
+        with self._fs.cutting, self._fs.lock:
+            member, admitted = self._chosen(self._removable(), which)
+            self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
+            facts = self._outcome(member, admitted)
+        self._signed()
+        self._changed()
+        return facts
+
+    def remove_by(
+        self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
+    ) -> Removal:
+        """The same, where *vote* has a recovery kit vote about these devices; nothing is locked then."""
+        with self._fs.lock:
+            member, admitted = self._chosen([*self._members.all(), *self._members.removed()], which)
+        vote([one.device for one in (member, *(admitted if with_admitted else []))])
+        with self._fs.lock:
+            return self._outcome(member, admitted)
+
+    def _chosen(self, members: Sequence[Member], which: str) -> tuple[Member, list[Member]]:
+        member = _choose(members, which)
+        if member.device == self._updates.device:
+            raise UsageError(
+                "a device cannot remove itself",
+                "",
+                "Remove it on another one, or delete the volume here.",
+            )
+        return member, self._admitted_by(member.device)
+
+    def _outcome(self, member: Member, admitted: Sequence[Member]) -> Removal:
+        out = self._members.gone()
+        return Removal(
+            member,
+            final=member.device not in self._members.suspended and member.device in out,
+            counts=member.device in out,
+            removed=[_named(one) for one in admitted if one.device in out],
+            remain=[_named(one) for one in admitted if one.device not in out],
+        )
+
+    def _removable(self) -> list[Member]:
+        """Those that this device may vote to remove: also those that others have accused."""
+        stances, this = self._hearing.stances(), self._updates.device
+        seconded = {one for (one, by), cast in stances.items() if by == this and cast.stance is Stance.REMOVE}
+        suspended = self._members.suspended.keys() - seconded
+        return [*self._members.all(), *(one for one in self._members.removed() if one.device in suspended)]
+
+    def keep(self, which: str) -> tuple[Member, bool]:
+        """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume
+        now. Raises UsageError, OSError, HybrisError."""
+        with self._fs.cutting, self._fs.lock:
+            member = self.find_accused(which)
+            self._vote([member], Stance.KEEP)
+            kept = member.device not in self._members.gone()
+        self._signed()
+        self._changed()
+        self.heed_removals()
+        return member, kept
+
+    def find_accused(self, which: str) -> Member:
+        """The device or recovery kit of that name that somebody wants to remove. Raises UsageError."""
+        with self._fs.lock:
+            accused = {
+                one for (one, _), cast in self._hearing.stances().items() if cast.stance is not Stance.KEEP
+            }
+            everybody = [*self._members.all(), *self._members.reserves(), *self._members.removed()]
+            found = [one for one in everybody if one.device in accused]
+        if not found:
+            raise UsageError("nobody wants to remove a device of this volume")
+        return _choose(found, which, "accused device")
+
+    def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
+        """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
+        final. Raises UsageError, OSError."""
+        with self._fs.cutting, self._fs.lock:
+            self._signer.require_writer()
+            member = _choose(self._members.reserves(), which, "recovery kit")
+            self._vote([member], Stance.REMOVE, also)
+        self._signed()
+        self._changed()
+        return member
+
+    def vote(self, members: Iterable[Member], stance: Stance) -> None:
+        """Vote about them, with the locks held that `Receiver` holds, and nothing else. Raises OSError,
+        HybrisError."""
+        self._vote(list(members), stance)
+
+    def _vote(
+        self,
+        members: Sequence[Member],
+        stance: Stance,
+        also: Callable[[Member], Sequence[Write]] = lambda one: (),
+    ) -> None:
+        """One update votes, and takes from those that go by that the newest keys; nothing has changed before
+        it is signed but that keys are known which are not used yet. Of those that are gone for good the
+        member registers say so, too: that is what earlier versions read."""
+        self._signer.ensure_allowed()
+        self._signer.require_writer()
+        table, hearing, this = self._members, self._hearing, self._updates.device
+        unknown = {one.device for one in members if not hearing.knows(one.device)}
+        clock = self._updates.state.vector.highest + 1
+        verdict = hearing.verdict_with(this, [one.device for one in members], stance, clock)
+        out = verdict.out | (unknown if stance is Stance.REMOVE else frozenset())
+        writes: list[Write] = [(vote_key(one.device, this), encode_vote(stance)) for one in members]
+        final = [one for one in members if one.device in verdict.ended or (one.device in out & unknown)]
+        kits = {one.device for one in table.reserves()}
+        for one in final:
+            writes.append((member_key(one.device), replace(one, removed=True).encode()))
+            if one.device in kits and self._registers.values(kit_key(one.device)):
+                writes += also(one) or [(kit_key(one.device), None)]
+        leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
+        returning = [
+            one for one in table.removed() if one.device in hearing.outcome.verdict.out - verdict.out
+        ]
+        epoch = []
+        if leaving:
+            epoch = [self._epochs.begin(leaving, returning)]
+        stamp = self._signer.sign([*writes, *epoch], 0)
+        table.admit([replace(one, removed=True) for one in final], this, stamp.clock)
+        self._updates.set_members(table.writers())
+        self._epochs.learn([key for key, _ in epoch])
+        assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
+
+    def heed_removals(self) -> None:
+        """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
+        see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
+        this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
+        and asks for a veto."""
+        with self._fs.cutting, self._fs.lock:
+            if not self.is_removal_unheeded():
+                return
+            if not self._signer.may_sign:
+                self._signer.plead()
+            elif not self._sign_what_follows():
+                return
+        self._signed()
+
+    def _sign_what_follows(self) -> bool:
+        """From removals and vetoes; False when nothing was signed."""
+        writes: list[Write] = []
+        if self._epochs.is_one_due and self._signer.may_change:
+            try:
+                writes.append(self._epochs.begin())
+            except HybrisError as error:
+                log.error("what is written now, a removed device may still read: %s", error)
+                if not (self._is_anything_unvouched() or self._epochs.give_back()):
+                    return False
+        if self._signer.may_change:
+            writes += self._epochs.give_back()
+        self._signer.sign(writes or [self._own_register()], 0)
+        self._epochs.learn([key for key, _ in writes])
+        return True
+
+    def is_removal_unheeded(self) -> bool:
+        """Whether this device has something to sign because another was removed, or its removal vetoed, or
+        because it is accused itself."""
+        with self._fs.lock:
+            if not self._signer.may_sign:
+                return self._signer.may_plead and self._is_accusation_unanswered()
+            if self._signer.may_change and (self._epochs.is_one_due or self._epochs.give_back()):
+                return True
+            return self._is_anything_unvouched()
+
+    def _is_accusation_unanswered(self) -> bool:
+        """Whether this device has signed nothing since it heard why it is suspended."""
+        this, tip = self._updates.device, self._updates.own_tip()
+        accusers = self._members.suspended.get(this, ())
+        stances = self._hearing.stances() if accusers else {}
+        casts = [stances[this, accuser] for accuser in accusers]
+        return any(tip is None or tip.dependencies[one.branch] < one.clock for one in casts)
+
+    def _is_anything_unvouched(self) -> bool:
+        """Whether no member has said yet that it saw all that removed devices have written, or what others
+        wrote before they heard that they only read; or this one has not said that it has heard of that."""
+        tips = self._updates.state.tips()
+        members = self._members.keys()
+        seen = [tip.dependencies for tip in tips if tip.device in members]
+        own = self._updates.device
+        return any(
+            (tip.device == own or all(vector[tip.branch] < tip.clock for vector in seen))
+            and (members.former_key(tip.device) or self._is_from_before(tip))
+            for tip in tips
+        )
+
+    def _is_from_before(self, tip: Known) -> bool:
+        """Whether its writer signed this before it heard that it only reads."""
+        updates, roles = self._updates, self._registers.roles
+        bounds = roles.bounds(tip.device, updates.state.vector, updates.vector_of)
+        return any(tip.dependencies[one.branch] < one.clock for one in bounds)
+
+
+def _named(member: Member) -> NamedDevice:
+    return NamedDevice(member.device.hex(), member.name, member.reserve)
+
+
+def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
+    """Raises UsageError unless exactly one is meant."""
+    found = (  # a whole id first, which somebody may have given another one for a name
+        [one for one in members if one.device.hex() == which.lower()]
+        or [one for one in members if one.name == which]
+        or [one for one in members if one.device.hex().startswith(which.lower())]
+    )
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
+    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
+    raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")

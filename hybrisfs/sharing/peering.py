@@ -1,0 +1,237 @@
+"""The direct way between the devices of a volume: what links ask of the volume, and when there are any."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from blake3 import blake3
+
+from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.errors import HybrisError
+from hybrisfs.keyring import KeyRing
+from hybrisfs.peers.callbacks import PeerCallbacks
+from hybrisfs.peers.identity import PeerIdentity
+from hybrisfs.peers.service import PeerService, PeerStatus
+from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.signals import Signals
+from hybrisfs.topic import Topic
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.commit import Committer
+from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
+
+__all__ = ["Peering"]
+
+log = logging.getLogger(__name__)
+
+_SECRET: Final = b"hybrisfs direct links"
+
+
+class Peering:
+    """The links of one volume. No port is open while this is the volume's only device."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        sharing: Sharing,
+        ring: KeyRing,
+        sealer: Sealer,
+        committer: Committer,
+        signals: Signals,
+        settings: PeerSettings,
+    ) -> None:
+        self._fs = fs
+        self._sharing = sharing
+        self._ring = ring
+        self._sealer = sealer
+        self._committer = committer
+        self._signals = signals
+        self._settings = settings
+        self._keeper: Keeper | None = None
+        self._lock = threading.Lock()
+        self._service: PeerService | None = None
+        self._closed = False
+        self.alarm: str | None = None
+        self._heads: Mapping[bytes, Head] = {}
+        self.heard = Topic[[Head]]()
+        """A linked device has told its head."""
+
+    def open(self, keeper: Keeper) -> None:
+        """Let there be links from now on. *keeper* answers about checkpoints."""
+        self._keeper = keeper
+        self._sharing.log_grew.listen(self._advanced)
+        self._sharing.members_changed.listen(self.members_changed)
+        self._sharing.looked_after.listen(self._look_after)
+        self.members_changed()
+
+    def members_changed(self) -> None:
+        """Open the port once there is somebody to talk to, and let links be with members only."""
+        members, keeper = self._sharing.current_members(), self._keeper
+        with self._lock:
+            if self._closed or keeper is None or len(members) < 2 or not self._sharing.begun.is_set():
+                return
+            if self._service is None:
+                self._service = self._start(keeper)
+            else:
+                self._service.set_members(members)
+        self._links_changed()
+
+    def _start(self, keeper: Keeper) -> PeerService | None:
+        # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
+        # proves nothing: links are with the keys of members.
+        secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
+        identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
+        callbacks = PeerCallbacks(
+            new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer, keeper),
+            receive_updates=self._receive,
+            receive_beacon=self._hear,
+            raise_alarm=self._raise_alarm,
+            read_chunk=partial(self._read_chunk, keeper),
+            verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
+            links_changed=self._links_changed,
+        )
+        service = PeerService(identity, self._sharing.current_members(), callbacks, self._settings)
+        try:
+            service.start()
+        except HybrisError as error:
+            log.warning("no direct links to other devices: %s", error)
+            return None
+        return service
+
+    def close(self) -> None:
+        """End all links."""
+        with self._lock:
+            self._closed = True
+            service, self._service = self._service, None
+        if service is not None:
+            service.close()
+
+    # -- what the volume asks --------------------------------------------------------------------
+
+    def _advanced(self) -> None:
+        """The log has grown: linked devices get the new updates."""
+        service = self._service
+        if service is not None:
+            service.advanced()
+
+    def announce(self, head: bytes) -> None:
+        """Give linked devices our sealed head."""
+        service = self._service
+        if service is not None:
+            service.send_beacon(head)
+
+    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
+        """The bytes of a chunk from a linked device; None when none of them has it."""
+        return self.fetch_chunks([identity], patience)[0]
+
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> list[bytes | None]:
+        """See `PeerService.fetch_chunks`."""
+        service = self._service
+        return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """By device: its newest head that came over a link."""
+        return self._heads
+
+    def linked(self) -> set[bytes]:
+        """The devices that can be reached directly."""
+        return {one.device_id for one in self.status()}
+
+    def status(self) -> Sequence[PeerStatus]:
+        service = self._service
+        return service.status() if service is not None else ()
+
+    @property
+    def port(self) -> int | None:
+        """Where other devices reach this one."""
+        service = self._service
+        return service.port if service is not None else None
+
+    # -- what links ask --------------------------------------------------------------------------
+
+    def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
+        if not self._sharing.receive(updates):
+            self._sharing.look_now()
+
+    def _hear(self, device: bytes, data: bytes) -> None:
+        """A linked device says where it stands: if that is known here, it is known to be up to date."""
+        public = self._sharing.current_members().public_key(device)
+        if public is None:
+            return
+        try:
+            head = decode_head(data, self._sharing.updates.volume, public, self._ring.segments)
+        except UnknownEpochError:
+            return  # its key comes with the log
+        except DecodeError as error:
+            log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
+            return
+        self._heads = {**self._heads, device: head}
+        self._sharing.heard(device, head)
+        self.heard(head)
+
+    def _raise_alarm(self, device: bytes, reason: str) -> None:
+        log.error("exchange with device %s: %s", device.hex(), reason)
+        self.alarm = reason
+
+    def _read_chunk(self, keeper: Keeper, identity: bytes) -> bytes | None:
+        with self._fs.lock:
+            ref = self._fs.chunks.find(identity)
+            if ref is None:
+                return keeper.succession.part(identity)
+            try:
+                return self._fs.chunks.read_whole(ref)
+            except OSError:
+                return None  # damaged here; the asking device goes on elsewhere
+
+    def _links_changed(self) -> None:
+        linked = self.linked()
+        self._signals.brisk = bool(linked)
+        self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
+
+    def _look_after(self) -> None:
+        """Look for devices that are not linked: an announcement may have been lost while a cable was out."""
+        if self._signals.awaited:
+            self.members_changed()
+
+
+class _DurableExchange:
+    """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
+    update which others know would write another one in its place."""
+
+    def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer, keeper: Keeper) -> None:
+        self._fs = fs
+        self._committer = committer
+        self._keeper = keeper
+        self._exchange = Exchange(sharing.updates, sharing.agreement.current, keeper.root)
+
+    def begin(self) -> Sequence[bytes]:
+        return self._durably(self._exchange.begin)
+
+    def advanced(self) -> Sequence[bytes]:
+        return self._durably(self._exchange.advanced)
+
+    def receive(self, message: bytes) -> Sequence[Action]:
+        with self._fs.lock:
+            actions = self._exchange.receive(message)
+        if any(isinstance(action, Send) for action in actions):
+            self._commit()
+        for action in actions:
+            if isinstance(action, Offer):
+                self._keeper.intake.offered(action.root)
+        return [action for action in actions if not isinstance(action, Offer)]
+
+    def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:
+        with self._fs.lock:
+            messages = act()
+        if messages:
+            self._commit()
+        return messages
+
+    def _commit(self) -> None:
+        if self._fs.uncommitted:
+            self._committer.commit_now()

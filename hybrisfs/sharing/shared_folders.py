@@ -1,0 +1,158 @@
+"""The folders to which contributors are limited: choosing their areas, and assigning what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from hybrisfs.errors import UsageError
+from hybrisfs.kinds import AREA_SIZE
+from hybrisfs.members.areas import Area, new_assignment
+from hybrisfs.members.roles import MAX_AREAS, Rights, Role
+from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.signing import Signer, is_limited, only_reads
+from hybrisfs.registers.groups import in_groups
+from hybrisfs.registers.node_id import born_in
+from hybrisfs.registers.tree import assignment_key
+from hybrisfs.shown import shown
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+
+__all__ = ["SharedFolders"]
+
+_AT_ONCE: Final = 2000  # in one update; programs wait while it is signed
+_BELOW: Final = (
+    "WITH RECURSIVE below (ino) AS (SELECT ino FROM place WHERE parent = ? "
+    "UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino) "
+    "SELECT id FROM node WHERE ino IN below UNION SELECT id FROM joined WHERE ino IN below"
+)
+"""The nodes below a directory."""
+
+
+class SharedFolders:
+    """Those of one volume. Its methods may be called from any thread."""
+
+    def __init__(
+        self, fs: FileSystem, registers: Registers, signer: Signer, signed: Callable[[], None]
+    ) -> None:
+        """*signed* is told that an update was signed here, without the lock."""
+        self._fs = fs
+        self._db = fs.db
+        self._registers = registers
+        self._signer = signer
+        self._signed = signed
+
+    def require_entry(self, directory: Inode) -> None:
+        """Raises HybrisError when this device may not change what is in a directory; called with the volume's
+        lock held."""
+        if self._fs.read_only:
+            raise only_reads()
+        if not self._fs.borders.may_enter(directory):
+            raise is_limited()
+
+    def rights(self, paths: Sequence[str], *, reader: bool, device: bytes | None = None) -> Rights:
+        """Those of a contributor to these folders, of a *reader*, or of a full member. *device*: see
+        `choose`. Raises UsageError."""
+        if not paths:
+            return Rights(Role.READER if reader else Role.FULL)
+        with self._fs.lock:
+            return Rights(Role.CONTRIBUTOR, frozenset(self.choose(paths, device)))
+
+    def choose(self, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
+        """The areas of these folders, those that somebody has proposed for a *device* if there are any;
+        called with the volume's lock held. Raises UsageError unless somebody can be limited to them."""
+        proposals = self._signer.proposals(device) if device is not None else []
+        proposed = {area.folder: area.id for _, rights in proposals for area in rights.areas}
+        chosen: dict[bytes, Area] = {}
+        shared = self._fs.borders.folders
+        for path in paths:
+            folder = self._folder(path)
+            self._require_apart(path, folder, {*shared, *chosen})
+            area = shared.get(folder.id) or proposed.get(folder.id) or self._new_area(chosen.values())
+            chosen[folder.id] = Area(area, folder.id)
+        if len(chosen) > MAX_AREAS:
+            raise UsageError(f"a contributor is limited to {MAX_AREAS} folders at most")
+        return tuple(sorted(chosen.values()))
+
+    def _folder(self, path: str) -> Inode:
+        names = [name for name in os.fsencode(path).split(b"/") if name not in (b"", b".")]
+        folder = self._fs.locate(names)
+        if folder is None:
+            raise UsageError(f"there is no folder {shown(path)} in the volume")
+        if not folder.is_directory:
+            raise UsageError(f"{shown(path)} is no folder")
+        if folder.ino == ROOT_INO:
+            raise UsageError(
+                "nobody can be limited to the whole volume", "", "hybrisfs device role NAME full does that."
+            )
+        return folder
+
+    def _require_apart(self, path: str, folder: Inode, others: AbstractSet[bytes]) -> None:
+        """Raise UsageError when one of these folders, which others are limited to, is inside of *folder*, or
+        the other way round: what is made there can belong to one of them alone."""
+        for node in others - {folder.id}:
+            other = self._fs.db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
+            if other is None:
+                continue
+            if other[0] in self._above(folder.ino) or folder.ino in self._above(other[0]):
+                raise UsageError(
+                    f"nobody can be limited to {shown(path)}",
+                    f"{shown(self._path(other[0]))} is a contributor's, and one is inside the other",
+                    "Choose folders that are apart.",
+                )
+
+    def _above(self, ino: int) -> list[int]:
+        found = []
+        while ino != ROOT_INO:
+            ino = self._fs.names.parent_of(ino)
+            found.append(ino)
+        return found
+
+    def _new_area(self, chosen: Iterable[Area]) -> bytes:
+        taken = self._registers.roles.known_areas() | {one.id for one in chosen}
+        while (area := self._fs.environment.random_bytes(AREA_SIZE)) in taken:
+            pass
+        return area
+
+    def assign(self, areas: Iterable[Area]) -> None:
+        """Sign for all that is in these folders, and that their areas lack, that it belongs to them. Raises
+        HybrisError, OSError."""
+        for area in areas:
+            with self._fs.cutting, self._fs.lock:
+                lacking = self._lacking(area)
+            for batch in in_groups(lacking, lambda node: 1, _AT_ONCE):
+                with self._fs.cutting, self._fs.lock:
+                    self._signer.sign([new_assignment(node, area.id) for node in batch], 0)
+                self._signed()
+
+    def _lacking(self, area: Area) -> list[bytes]:
+        self._fs.flush()
+        row = self._db.execute("SELECT ino FROM node WHERE id = ?", (area.folder,)).fetchone()
+        nodes = [node for (node,) in self._db.execute(_BELOW, row).fetchall()] if row else []
+        roles = self._registers.roles
+        return [
+            node
+            for node in nodes
+            if born_in(node) != area.id and not roles.known_assignments([assignment_key(node, area.id)], None)
+        ]
+
+    def paths(self, areas: Iterable[Area]) -> list[str]:
+        """Where the folders are now, but for those that are gone; called with the volume's lock held."""
+        query = "SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1"
+        rows = [self._db.execute(query, (area.folder,)).fetchone() for area in areas]
+        return sorted(self._path(row[0]) for row in rows if row is not None)
+
+    def _path(self, ino: int) -> str:
+        names: list[bytes] = []
+        while ino != ROOT_INO:
+            row = self._db.execute(
+                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
+            ).fetchone()
+            if row is None:
+                break
+            ino, name = row
+            names.append(name)
+        return os.fsdecode(b"/".join(reversed(names)))

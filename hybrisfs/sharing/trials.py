@@ -1,0 +1,163 @@
+"""Accusations in an open volume: shown, seconded when nobody has vetoed them for long, and made by proofs.
+
+Time is this device's own clock, for there is none in the log that anybody could trust: since when an
+accusation is known here is remembered in the table `charge`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from hybrisfs.api.devices import Accused, Vote
+from hybrisfs.errors import HybrisError
+from hybrisfs.members.evidence import Misdeed
+from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.members import Member
+from hybrisfs.members.removal import Cast, Stance
+from hybrisfs.merge.signing import Signer
+from hybrisfs.settings.config import DEFAULT_VETO_HOURS
+from hybrisfs.sharing.misconduct import Misconduct
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["Trials"]
+
+log = logging.getLogger(__name__)
+
+_HOUR_NS: Final = 3600 * 10**9
+_REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
+_NOBODY: Final = b""  # as the accuser of a fork
+
+
+class Trials:
+    """Its methods may be called from any thread, without locks. *vote* signs votes, see `Membership`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        hearing: Hearing,
+        members: MemberTable,
+        updates: UpdateLog,
+        signer: Signer,
+        misconduct: Misconduct,
+        vote: Callable[[Iterable[Member], Stance], None],
+    ) -> None:
+        self._fs = fs
+        self._hearing = hearing
+        self._members = members
+        self._updates = updates
+        self._signer = signer
+        self._misconduct = misconduct
+        self._vote = vote
+        self.veto_hours = DEFAULT_VETO_HOURS
+        """How long an accusation can be vetoed before this device seconds it."""
+        self.evicts = False
+        """Whether this device accuses those against which there is a proof that no backup explains."""
+
+    def adopt(self, veto_hours: int, *, evicts: bool) -> None:
+        """Let these hold from now on."""
+        self.veto_hours, self.evicts = veto_hours, evicts
+
+    def look_after(self, now_ns: int) -> bool:
+        """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
+        with self._fs.cutting, self._fs.lock:
+            if not self._signer.may_sign:
+                return False
+            seconded, accused = self._overdue(now_ns), self._proven(now_ns)
+            try:
+                if seconded:
+                    self._vote(seconded, Stance.REMOVE)
+                if accused:
+                    self._vote(accused, Stance.SUSPEND)
+            except (HybrisError, OSError) as error:
+                log.error("this device cannot vote on a removal: %s", error)
+                return False
+        return bool(seconded or accused)
+
+    def _overdue(self, now_ns: int) -> list[Member]:
+        """Whom to second the removal of."""
+        suspended, stances = self._members.suspended, self._hearing.stances()
+        charges = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
+        since = self._known_since(charges, now_ns)
+        until = now_ns - self.veto_hours * _HOUR_NS
+        due = {
+            accused
+            for accused, accuser in charges
+            if since[accused, accuser] <= until
+            and stances[accused, accuser].stance is Stance.REMOVE
+            and (accused, self._updates.device) not in stances
+        }
+        return [one for one in self._members.removed() if one.device in due]
+
+    def _known_since(self, charges: set[tuple[bytes, bytes]], now_ns: int) -> dict[tuple[bytes, bytes], int]:
+        """Since when these are known; what no longer holds is forgotten."""
+        forks = {(device, _NOBODY) for device in self._updates.forks()}
+        rows = self._fs.db.execute("SELECT accused, accuser, since FROM charge").fetchall()
+        known = {(accused, accuser): since for accused, accuser, since in rows}
+        current = charges | forks
+        self._fs.db.executemany(
+            "DELETE FROM charge WHERE accused = ? AND accuser = ?", sorted(known.keys() - current)
+        )
+        new = sorted(current - known.keys())
+        self._fs.db.executemany(
+            "INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", [(*one, now_ns) for one in new]
+        )
+        return {one: min(known.get(one, now_ns), now_ns) for one in current}
+
+    def _proven(self, now_ns: int) -> list[Member]:
+        """Whom to accuse because of a proof."""
+        if not self.evicts:
+            return []
+        stances, this = self._hearing.stances(), self._updates.device
+        rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser = ?", (_NOBODY,))
+        forked = dict(rows.fetchall())
+        found = []
+        for member in self._members.all():
+            device = member.device
+            kinds = {one.misdeed for one in self._misconduct.charges().get(device, ())}
+            unexplained = (
+                Misdeed.FORK in kinds
+                and now_ns - forked.get(device, now_ns) >= _REJOIN_NS
+                and not self._updates.has_rejoined(device)
+            )
+            if device != this and (device, this) not in stances and (Misdeed.OFFENCE in kinds or unexplained):
+                found.append(member)
+        return found
+
+    def facts(self) -> list[Accused]:
+        """The devices and recovery kits that are accused or were removed by votes."""
+        with self._fs.lock:
+            verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
+            rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
+            since: dict[bytes, int] = {}
+            for accused, known in rows:
+                since[accused] = min(known, since.get(accused, known))
+            found = []
+            for accused in sorted({accused for accused, _ in stances}):
+                final, by = accused in verdict.ended, verdict.suspended.get(accused, ())
+                until = since.get(accused) if by and not final else None
+                found.append(
+                    Accused(
+                        id=accused.hex(),
+                        name=self._members.shown_name(accused),
+                        this=accused == self._updates.device,
+                        final=final,
+                        suspended=bool(by),
+                        until=None if until is None else until / 1e9 + self.veto_hours * 3600.0,
+                        votes=self._votes(accused, stances, by),
+                    )
+                )
+            return found
+
+    def _votes(
+        self, accused: bytes, stances: Mapping[tuple[bytes, bytes], Cast], by: Collection[bytes]
+    ) -> list[Vote]:
+        """What members say about one, in the order in which they said so; *by* are those that count."""
+        return [
+            Vote(self._members.shown_name(voter), voter.hex(), cast.stance.name.lower(), voter in by)
+            for (about, voter), cast in sorted(stances.items(), key=lambda one: (one[1].clock, one[0]))
+            if about == accused
+        ]

@@ -1,0 +1,227 @@
+"""The volume's SQLite connection: opening, group commit, and the bound on the write-ahead log.
+
+All writes of a second or so share one transaction, which `commit` ends. SQLite runs with
+synchronous=NORMAL, so that a commit only writes; `make_durable` then syncs the write-ahead log
+without holding anybody's lock. A commit that has been made durable survives a power cut.
+
+The caller serialises all calls but `make_durable` and `checkpoint` (the volume's lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
+from hybrisfs.files import sync_directory
+from hybrisfs.state.migration import OLDEST, migrate
+from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
+
+__all__ = ["Database", "DatabaseLimits"]
+
+log = logging.getLogger(__name__)
+
+_PAGE_CACHE_KIB = 48 * 1024
+_WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
+_BUSY_SECONDS = 30
+
+# SQLite takes bytes as they are. Without this, each one is first searched for methods that would adapt it.
+sqlite3.register_adapter(bytes, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    checkpoint_bytes: int = 8 << 20
+    """Of the write-ahead log that has pages copied into the database file in the background."""
+    log_bytes: int = 64 << 20
+    """Of the write-ahead log that has it emptied with the next commit."""
+    spare_pages: int = 256
+    """Free pages that stay in the file, as a busy volume will use them again soon."""
+
+
+class Database:
+    """One open volume database. `execute` and friends go straight to SQLite."""
+
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+        if not path.is_file():
+            raise DamagedError(f"the database {path} is missing")
+        self.path = path
+        self.environment: Final = environment
+        self._fdatasync = environment.fdatasync
+        self.limits = environment.limits.of(DatabaseLimits)
+        """They may be others at any moment."""
+        self._failure: OSError | None = None
+        try:
+            self._open(path)
+        except sqlite3.OperationalError:
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the message itself may be damaged
+            raise DamagedError(f"{path} cannot be read as a database", str(error)) from error
+
+    def _open(self, path: Path) -> None:
+        with contextlib.ExitStack() as undo:
+            self._connection = undo.enter_context(contextlib.closing(_connect(path)))
+            self.execute = self._connection.execute
+            self.executemany = self._connection.executemany
+            self._check_format()
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
+            self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            facts = os.fstatvfs(self._wal)
+            self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
+            undo.callback(os.close, self._wal)
+            sync_directory(path.parent, self.environment)
+            undo.pop_all()
+
+    @staticmethod
+    def create(path: Path, volume: bytes) -> None:
+        """Make a new database at *path*, which must not exist."""
+        with contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # cannot be had later
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection, volume)
+            connection.execute("COMMIT")
+        path.chmod(0o600)
+
+    def _check_format(self) -> None:
+        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise DamagedError(f"{self.path} is not a HybrisFS database")
+        if version < OLDEST:
+            raise HybrisError(
+                f"{self.path} was made by an earlier development version (format {version})",
+                f"this program reads formats from {OLDEST} on",
+                "Copy the files out with that version, and make the volume anew. Nothing was changed.",
+            )
+        if version > SCHEMA_VERSION:
+            raise NewerFormatError(
+                f"{self.path} has format {version}",
+                f"this program knows formats up to {SCHEMA_VERSION}",
+                "Update HybrisFS; nothing was changed.",
+            )
+        if version < SCHEMA_VERSION:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            migrate(self._connection, self.environment.time_ns())
+
+    def meta(self, key: str) -> Any:
+        return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
+
+    def set_meta(self, key: str, value: int | bytes) -> None:
+        self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
+    def total_changes(self) -> int:
+        """Rows changed since the database was opened."""
+        return self._connection.total_changes
+
+    def commit(self) -> None:
+        """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`.
+
+        Raises OSError (EIO) when SQLite cannot. What the transaction held is lost then and what is in memory
+        no longer matches, so the database closes: nothing works until the volume is opened again.
+        """
+        try:
+            if not self._connection.in_transaction:
+                raise sqlite3.OperationalError("the transaction was rolled back")
+            self._connection.execute("COMMIT")
+            self._bound_wal()
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise OSError(
+                errno.EIO, f"{self.path} cannot be written ({error}); open the volume again"
+            ) from error
+
+    def _bound_wal(self) -> None:
+        """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
+        if os.fstat(self._wal).st_size <= min(self.limits.log_bytes, self._wal_share):
+            return
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            # What has been committed is in the log and stays there.
+            log.warning("the log of %s cannot be shortened now: %s", self.path, error)
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+
+    def shrink(self, pages: int) -> bool:
+        """Give up to so many free pages back to the file system with the next commit; whether there are more
+        free ones than a busy volume will use again soon."""
+        (free,) = self.execute("PRAGMA freelist_count").fetchone()
+        spare = self.limits.spare_pages
+        if free > spare:
+            self.execute(f"PRAGMA incremental_vacuum({min(pages, free - spare)})").fetchall()
+        return bool(free > spare + pages)
+
+    def make_durable(self) -> None:
+        """Sync what has been committed. May be called from any thread, without the volume's lock.
+
+        Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._fdatasync(self._wal)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def checkpoint(self) -> None:
+        """Copy committed pages into the database file when the log has grown; from one thread only."""
+        if os.fstat(self._wal).st_size > self.limits.checkpoint_bytes:
+            try:
+                self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            except sqlite3.Error as error:
+                log.warning("the log of %s cannot be shortened now: %s", self.path, error)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A read-only view of what is committed now, for long checks that must not hold up programs."""
+        reader = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+        with contextlib.closing(reader):
+            reader.execute("PRAGMA temp_store = MEMORY")
+            reader.execute("BEGIN")
+            reader.execute("SELECT 1 FROM meta").fetchone()  # the view begins with the first read
+            yield reader
+
+    def close(self) -> None:
+        """Commit and close. The caller has stopped all other users."""
+        try:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
+                self._connection.execute("COMMIT")
+            self.make_durable()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without a commit: what is open comes to nothing, as if the process had been killed."""
+        self._checkpointer.close()
+        self._connection.close()
+        os.close(self._wal)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=_BUSY_SECONDS
+    )
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    # A transaction reaches the disk when it commits and not before: a full disk is found out at one place.
+    connection.execute("PRAGMA cache_spill = OFF")
+    return connection

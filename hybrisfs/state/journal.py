@@ -1,0 +1,396 @@
+"""The journal: append-only segment files that hold file bytes in clear.
+
+It is staging area and cache in one. What programs write is appended here and is read back from here
+until it has been cut into chunks; a chunk's bytes then simply stay where they were written, first
+because no cloud has them yet, later as cache. Nothing is copied when its role changes.
+
+A segment is *pinned* while something in it is on no cloud as far as is known here: an extent of a file, or
+a chunk without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not
+evictable. Where room is short, the rest of a pinned segment is given back to the disk as a hole.
+
+Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
+left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
+never to a later one. The disk is asked for blocks in steps of 1 MiB, and gets back what is not used: left to
+itself, XFS takes for a file that grows as much again, at one blow, which may be more than the reserve.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.files import make_directory, sync_directory
+from sync.codec import Buffer
+
+__all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "JournalLimits", "Segment"]
+
+log = logging.getLogger(__name__)
+
+ACTIVE_SEGMENT_SIZE: Final = 32 << 20
+RESERVE: Final = 64 << 20
+_SPACE_CHECK_BYTES: Final = 1 << 20
+_BLOCK: Final = 4096
+_STEP: Final = 1 << 20
+_KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE
+_PUNCH_HOLE: Final = _KEEP_SIZE | 0x02  # FALLOC_FL_PUNCH_HOLE
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    segment_size: int = ACTIVE_SEGMENT_SIZE
+
+
+class JournalFullError(OSError):
+    """No room for more bytes. `budget` tells whether it is our own limit or the disk's."""
+
+    def __init__(self, message: str, *, budget: bool) -> None:
+        super().__init__(errno.ENOSPC, message)
+        self.budget = budget
+
+
+class Segment:
+    """One segment file. The descriptor lives as long as somebody reads from it."""
+
+    __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
+
+    def __init__(self, number: int, path: Path, *, create: bool) -> None:
+        self.number = number
+        self.path = path
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        self.descriptor = os.open(path, flags, 0o600)
+        self.size = os.fstat(self.descriptor).st_size  # where it is appended to
+        # What it takes of the disk: its blocks less the holes.
+        self.stored = min(_in_blocks(self.size), _allocated(self.descriptor))
+        self.used_at = 0
+        self.requested = self.size  # up to where the disk has been asked for blocks
+        self.sealed = not create  # never appended to again
+
+    def allocate(self, end: int, most: int) -> None:
+        """Have the disk give the blocks up to *end*, and some ahead, up to *most*, for what comes next."""
+        if end > self.requested:
+            ahead = max(end, min(-(-end // _STEP) * _STEP, most))
+            # Not every disk can, and a full one cannot: whether the bytes find room is for the write to say.
+            _libc.fallocate(self.descriptor, _KEEP_SIZE, self.requested, ahead - self.requested)
+            self.requested = ahead
+
+    def trim(self) -> None:
+        """Give back what the disk keeps for bytes that will not come. What is there has been synced."""
+        if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size):
+            os.ftruncate(self.descriptor, self.size)
+
+    def __del__(self) -> None:
+        descriptor = getattr(self, "descriptor", None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Journal:
+    """The segments of one volume, in one directory.
+
+    The volume's lock serialises everything that changes the journal; `read` may be called by anyone.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        environment: Environment = SYSTEM,
+        *,
+        budget: int,
+        segment_size: int | None = None,
+    ) -> None:
+        """*segment_size*: by default what `JournalLimits` says."""
+        self.directory = directory
+        self._environment = environment
+        self.budget = budget
+        self.pins: Counter[int] = Counter()
+        self.segment_size = segment_size or environment.limits.of(JournalLimits).segment_size
+        """Bytes after which the next segment begins."""
+        self._segments: dict[int, Segment] = {}
+        self._unsynced: dict[int, Segment] = {}
+        self._unsynced_names = False
+        self._unsynced_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._failure: OSError | None = None
+        self._active: Segment | None = None
+        self._ticks = 0
+        self._unchecked = _SPACE_CHECK_BYTES
+        self.bytes = 0
+        make_directory(directory, environment)
+        for path in directory.iterdir():
+            if path.suffix == ".segment" and path.stem.isdigit():
+                segment = Segment(int(path.stem), path, create=False)
+                self._segments[segment.number] = segment
+                self.bytes += segment.stored
+        # What was written by a process that was killed may not have been synced.
+        self._unsynced.update(self._segments)
+        # A segment that a crash interrupted is never appended to again.
+        self._next = max(self._segments, default=0) + 1
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, *, within_budget: bool = True) -> tuple[int, int]:
+        """Store *data*; return (segment, position). Raises JournalFullError, leaving nothing behind.
+
+        What has been accepted before is put into order even beyond the budget: that is how room becomes free.
+        """
+        length = len(data)
+        self._require_sound()
+        self._require_room(length, within_budget)
+        active = self._active
+        if active is None or active.size + length > self.segment_size:
+            active = self._open_next()
+        position = active.size
+        active.allocate(position + length, self.segment_size)
+        _write_all(active.descriptor, data, position)
+        active.size = position + length
+        grown = _in_blocks(active.size) - _in_blocks(position)
+        active.stored += grown
+        self.bytes += grown
+        if active.number not in self._unsynced:
+            with self._unsynced_lock:
+                self._unsynced[active.number] = active
+        return active.number, position
+
+    def overwrite(self, segment: int, position: int, data: Buffer) -> None:
+        """Replace bytes that nobody else refers to."""
+        self._require_sound()
+        target = self._segments[segment]
+        _write_all(target.descriptor, data, position)
+        with self._unsynced_lock:
+            self._unsynced[segment] = target
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why nothing is taken any more, see `fail`."""
+        return self._failure
+
+    def fail(self, error: OSError) -> None:
+        """Take nothing more: it could not be committed, and programs that never sync would not hear of it."""
+        self._failure = error
+
+    def _require_sound(self) -> None:
+        if self._failure is not None:
+            raise OSError(self._failure.errno or errno.EIO, str(self._failure))
+
+    def fits(self, length: int) -> bool:
+        """Whether the budget allows for so many bytes more."""
+        return self.bytes + _in_blocks(length) <= self.budget
+
+    def _require_room(self, length: int, within_budget: bool) -> None:
+        if within_budget and not self.fits(length):
+            raise JournalFullError(
+                f"the cache budget of {self.budget} bytes is used up by files not yet on the clouds",
+                budget=True,
+            )
+        self._unchecked += length
+        if self._unchecked >= _SPACE_CHECK_BYTES:
+            self.require_free_space()
+            self._unchecked = 0
+
+    def require_free_space(self, reserve: int = RESERVE) -> None:
+        """Raise JournalFullError when the disk has less than *reserve* left, see `free_bytes`."""
+        if self.free_bytes(reserve) < 0:
+            self._unchecked = _SPACE_CHECK_BYTES
+            raise JournalFullError(f"the disk that holds {self.directory} is full", budget=False)
+
+    def free_bytes(self, reserve: int = RESERVE) -> int:
+        """What the disk can take beyond *reserve*; below 0 when the reserve is touched.
+
+        A disk of less than 1 GiB keeps only a part of the reserve: that of its size which the reserve
+        is of 1 GiB.
+        """
+        facts = os.statvfs(self.directory)
+        scaled = reserve * min(facts.f_frsize * facts.f_blocks, 1 << 30) >> 30
+        return facts.f_frsize * facts.f_bavail - scaled
+
+    def _open_next(self) -> Segment:
+        self.seal_active()
+        # A number that the database still knows must not come to mean other bytes, even if its file is lost.
+        number = max(self._next, max(self.pins, default=0) + 1)
+        with _full_disk():  # it may be out of inodes, too
+            segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
+        self._next = number + 1
+        self._segments[number] = segment
+        self._active = segment
+        self._unsynced_names = True
+        self._touch(segment)
+        return segment
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut. May be called without the lock.
+
+        Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
+        """
+        with self._sync_lock:  # whoever finds nothing left to sync must know that it has been synced
+            self._require_sound()
+            with self._unsynced_lock:
+                batch, names = list(self._unsynced.values()), self._unsynced_names
+                self._unsynced.clear()
+                self._unsynced_names = False
+            try:
+                for segment in batch:
+                    self._environment.fdatasync(segment.descriptor)
+                    segment.trim()
+                if names:
+                    sync_directory(self.directory, self._environment)
+            except OSError as error:
+                self.fail(error)
+                raise
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, segment: int, position: int, length: int) -> bytes | None:
+        """Exactly *length* bytes, or None when the segment is gone or too short."""
+        source = self._segments.get(segment)
+        if source is None:
+            return None
+        self._touch(source)
+        data = os.pread(source.descriptor, length, position)
+        if len(data) != length:
+            return None
+        return data
+
+    def _touch(self, segment: Segment) -> None:
+        self._ticks += 1
+        segment.used_at = self._ticks
+
+    # -- eviction --------------------------------------------------------------------------------
+
+    def evictable(self) -> list[int]:
+        """Unpinned segments that are not being written, least recently used first."""
+        return [
+            segment.number
+            for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
+            if segment is not self._active and not self.pins[segment.number]
+        ]
+
+    def seal_active(self) -> None:
+        """Append to a new segment from now on. The next `sync` trims this one."""
+        if self._active is not None:
+            self._active.sealed = True
+            with self._unsynced_lock:
+                self._unsynced[self._active.number] = self._active
+            self._active = None
+
+    def size_of(self, segment: int) -> int:
+        """Bytes of disk that removing it frees."""
+        return self._segments[segment].stored
+
+    def numbers(self) -> set[int]:
+        return set(self._segments)
+
+    def __contains__(self, segment: int) -> bool:
+        return segment in self._segments
+
+    def remove(self, segment: int) -> int:
+        """Delete an unpinned segment; its size. The database must no longer name it, durably."""
+        if self.pins[segment]:
+            raise ValueError(f"segment {segment} is pinned")
+        gone = self._segments.pop(segment)
+        if self._active is gone:
+            self._active = None
+        with self._unsynced_lock:
+            self._unsynced.pop(segment, None)
+        self.bytes -= gone.stored
+        # XFS gives the blocks of an unlinked file back later, and who makes room would see none.
+        os.ftruncate(gone.descriptor, 0)
+        gone.path.unlink(missing_ok=True)
+        return gone.stored
+
+    def pinned(self) -> list[int]:
+        """Segments that cannot be removed, least recently used first; none of them is being written."""
+        return [
+            segment.number
+            for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
+            if segment is not self._active and self.pins[segment.number]
+        ]
+
+    def dead_ranges(self, segment: int, live: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The whole blocks of a segment outside the *live* ranges, as (start, end)."""
+        dead: list[tuple[int, int]] = []
+        at = 0
+        end = self._segments[segment].size
+        for start, stop in [*sorted(live), (end, end)]:
+            first, last = -(-at // _BLOCK) * _BLOCK, start // _BLOCK * _BLOCK
+            if first < last:
+                dead.append((first, last))
+            at = max(at, stop)
+        return dead
+
+    def punch(self, segment: int, dead: Iterable[tuple[int, int]]) -> int:
+        """Give the blocks of *dead* ranges back to the disk; the bytes freed.
+
+        The database must no longer name them, durably.
+        """
+        target = self._segments[segment]
+        freed = 0
+        for start, end in dead:
+            held = _data_within(target.descriptor, start, end)
+            if _libc.fallocate(target.descriptor, _PUNCH_HOLE, start, end - start):
+                log.debug("no holes in %s: %s", target.path, os.strerror(ctypes.get_errno()))
+                break
+            freed += held
+        freed = min(target.stored, freed)
+        target.stored -= freed
+        self.bytes -= freed
+        return freed
+
+    def close(self) -> None:
+        self.seal_active()
+        self.sync()
+        self._segments.clear()
+
+
+def _in_blocks(size: int) -> int:
+    """The bytes of the blocks that so many bytes fill or begin."""
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _data_within(descriptor: int, start: int, end: int) -> int:
+    """Bytes of a range of whole blocks that are no holes. What a file takes of the disk is no measure of
+    that: the blocks in which ext4 keeps where the others are come and go with the holes."""
+    total = 0
+    with contextlib.suppress(OSError):  # ENXIO: there is no data from there on
+        while start < end:
+            first = os.lseek(descriptor, start, os.SEEK_DATA)
+            start = os.lseek(descriptor, first, os.SEEK_HOLE)
+            total += max(0, min(start, end) - first)
+    return total
+
+
+def _allocated(descriptor: int) -> int:
+    """Bytes of disk that an open file takes."""
+    return os.fstat(descriptor).st_blocks * 512
+
+
+def _write_all(descriptor: int, data: Buffer, position: int) -> None:
+    view = memoryview(data)
+    done = 0
+    with _full_disk():
+        while done < len(view):
+            done += os.pwrite(descriptor, view[done:], position + done)
+
+
+@contextlib.contextmanager
+def _full_disk() -> Iterator[None]:
+    """Let what a full disk refuses be a JournalFullError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise JournalFullError("the local disk is full", budget=False) from error
+        raise

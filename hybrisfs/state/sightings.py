@@ -1,0 +1,34 @@
+"""What was last seen of each device, kept in the database for the next start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from hybrisfs.state.database import Database
+from sync.beacons import Sighting
+
+__all__ = ["SightingTable"]
+
+
+class SightingTable:
+    """The table `sighting`, under the volume's lock, which its methods take."""
+
+    def __init__(self, database: Database, lock: AbstractContextManager[object]) -> None:
+        self._db = database
+        self._lock = lock
+
+    def load(self) -> dict[bytes, Sighting]:
+        """What was kept, by device."""
+        with self._lock:
+            rows = self._db.execute("SELECT device, head, seen FROM sighting").fetchall()
+        return {device: Sighting(head, seen) for device, head, seen in rows}
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None:
+        """Keep these instead of what was kept of the same devices."""
+        with self._lock:
+            self._db.executemany(
+                "INSERT INTO sighting (device, head, seen) VALUES (?, ?, ?) "
+                "ON CONFLICT (device) DO UPDATE SET head = excluded.head, seen = excluded.seen",
+                [(device, one.head, one.seen_ns) for device, one in sightings.items()],
+            )

@@ -1,1 +1,0 @@
-"""What is on the local disk: the SQLite database and the journal of file bytes."""

@@ -1,0 +1,217 @@
+"""Attributes of nodes: mode, owner, times, extended attributes."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from typing import Final
+
+from hybrisfs.registers.tree import (
+    MAX_NAME,
+    MAX_XATTR_VALUE,
+    MAX_XATTRS,
+    MAX_XATTRS_SIZE,
+    Attr,
+    attr_key,
+)
+from hybrisfs.state.database import Database
+from hybrisfs.tree import acl
+from hybrisfs.tree.acl import Acl
+from hybrisfs.tree.changes import Changes
+from hybrisfs.tree.inodes import Inode, InodeTable, Intent
+from hybrisfs.tree.names import failure
+
+__all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
+
+XATTR_CREATE: Final = 1
+XATTR_REPLACE: Final = 2
+_NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
+_FIRST_TIME: Final = -(1 << 63)  # what the database and an update can hold, in nanoseconds: the year 1677
+_LAST_TIME: Final = (1 << 63) - 1  # the year 2262
+
+
+class Attributes:
+    """Reads and changes attributes, under the volume's lock."""
+
+    def __init__(self, database: Database, inodes: InodeTable, changes: Changes) -> None:
+        self._db = database
+        self._inodes = inodes
+        self._changes = changes
+
+    def change(
+        self,
+        inode: Inode,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime: int | None = None,
+        mtime: int | None = None,
+    ) -> None:
+        """Set what is not None; times are nanoseconds since the epoch.
+
+        A time that cannot be kept becomes the nearest that can, as Linux has its own filesystems do.
+        """
+        self._inodes.intend(inode, Intent.CHANGE)
+        if mode is not None:
+            inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
+        if uid is not None:
+            inode.uid = uid
+        if gid is not None:
+            inode.gid = gid
+        if atime is not None:
+            inode.atime = _nearest_time(atime)
+        if mtime is not None:
+            inode.mtime = _nearest_time(mtime)
+        self._changed(inode)
+
+    def _changed(self, inode: Inode) -> None:
+        inode.ctime = self._inodes.now()
+        self._inodes.touch(inode)
+        if not inode.orphan:
+            self._changes.mark(attr_key(inode.id), inode.ino)
+
+    def record(self, inode: Inode) -> Attr:
+        """The value of the node's attr register."""
+        xattrs: tuple[tuple[bytes, bytes], ...] = ()
+        if inode.xattrs:
+            rows = self._db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (inode.ino,))
+            xattrs = tuple(rows.fetchall())
+        return Attr(inode.mode, inode.uid, inode.gid, inode.rdev, inode.mtime, inode.target or b"", xattrs)
+
+    # -- extended attributes ---------------------------------------------------------------------
+
+    def get_xattr(self, inode: Inode, name: bytes) -> bytes:
+        if name in acl.NAMES:
+            found = self._acl(inode, name)
+            value = found.encode() if found else None
+        else:
+            _check_name(name)
+            value = self._value(inode, name)
+        if value is None:
+            raise failure(errno.ENODATA)
+        return value
+
+    def _value(self, inode: Inode, name: bytes) -> bytes | None:
+        if not inode.xattrs:
+            return None
+        query = "SELECT value FROM xattr WHERE ino = ? AND name = ?"
+        row = self._db.execute(query, (inode.ino, name)).fetchone()
+        return row[0] if row else None
+
+    def list_xattrs(self, inode: Inode) -> list[bytes]:
+        if not inode.xattrs:
+            return []
+        rows = self._db.execute("SELECT name FROM xattr WHERE ino = ? ORDER BY name", (inode.ino,))
+        return [row[0] for row in rows]
+
+    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+        """Set one that is no access control list."""
+        _check_name(name)
+        self._require_room(inode, name, value, flags)
+        self._inodes.intend(inode, Intent.CHANGE)
+        self._store(inode, name, value)
+        self._changed(inode)
+
+    def _require_room(self, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
+        if len(name) > MAX_NAME:
+            raise failure(errno.ERANGE)
+        if len(value) > MAX_XATTR_VALUE:
+            raise failure(errno.E2BIG)
+        exists = name in self.list_xattrs(inode)
+        if exists and flags & XATTR_CREATE:
+            raise failure(errno.EEXIST)
+        if not exists and flags & XATTR_REPLACE:
+            raise failure(errno.ENODATA)
+        if not exists and inode.xattrs >= MAX_XATTRS:
+            raise failure(errno.ENOSPC)
+        others = self._db.execute(
+            "SELECT total(length(name) + length(value)) FROM xattr WHERE ino = ? AND name <> ?",
+            (inode.ino, name),
+        ).fetchone()[0]
+        if others + len(name) + len(value) > MAX_XATTRS_SIZE:
+            raise failure(errno.ENOSPC)
+
+    def _store(self, inode: Inode, name: bytes, value: bytes) -> None:
+        self._remove(inode, name)
+        self._db.execute("INSERT INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
+        inode.xattrs += 1
+
+    def remove_xattr(self, inode: Inode, name: bytes) -> None:
+        """The mode stays what it is, also when the access control list goes. No list is none to be missed."""
+        if name in acl.NAMES and self._acl(inode, name) is None:
+            return
+        self.get_xattr(inode, name)
+        self._inodes.intend(inode, Intent.CHANGE)
+        self._remove(inode, name)
+        self._changed(inode)
+
+    def _remove(self, inode: Inode, name: bytes) -> None:
+        if inode.xattrs:
+            inode.xattrs -= self._db.execute(
+                "DELETE FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
+            ).rowcount
+
+    def discard(self, inode: Inode) -> None:
+        if inode.xattrs:
+            self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
+
+    # -- access control lists --------------------------------------------------------------------
+
+    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+        """Set the access control list, with which the mode changes, or a directory's default one.
+
+        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, who is not in
+        its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
+        """
+        try:
+            wanted = Acl.decode(value)
+        except ValueError:
+            raise failure(errno.EINVAL) from None
+        if name == acl.DEFAULT and not inode.is_directory:
+            raise failure(errno.EACCES)
+        stored = name == acl.DEFAULT or not wanted.is_minimal
+        if stored:
+            self._require_room(inode, name, value)
+        self._inodes.intend(inode, Intent.CHANGE)
+        if name == acl.ACCESS:
+            inode.mode = inode.mode & ~0o777 | wanted.permissions
+            if not keeps_set_group_id:
+                inode.mode &= ~stat.S_ISGID
+        if stored:
+            self._store(inode, name, value)
+        else:
+            self._remove(inode, name)
+        self._changed(inode)
+
+    def default_acl(self, directory: Inode) -> Acl | None:
+        """What is made in *directory* inherits this."""
+        return self._acl(directory, acl.DEFAULT)
+
+    def inherit(self, inode: Inode, default: Acl) -> None:
+        """Let a new node have the lists that follow from the default one of its directory."""
+        if not default.is_minimal:
+            self._store(inode, acl.ACCESS, default.encode())
+        if inode.is_directory:
+            self._store(inode, acl.DEFAULT, default.encode())
+
+    def _acl(self, inode: Inode, name: bytes) -> Acl | None:
+        """The list as it goes with the mode; what another device wrote and is none counts as none."""
+        value = self._value(inode, name)
+        try:
+            found = Acl.decode(value) if value is not None else None
+        except ValueError:
+            return None
+        return found.with_mode(inode.mode) if found and name == acl.ACCESS else found
+
+
+def _nearest_time(time: int) -> int:
+    return min(max(time, _FIRST_TIME), _LAST_TIME)
+
+
+def _check_name(name: bytes) -> None:
+    """Raise OSError unless attributes can have the name."""
+    if not name.startswith(_NAMESPACES):
+        raise failure(errno.EOPNOTSUPP)
+    if name in _NAMESPACES:
+        raise failure(errno.EINVAL)

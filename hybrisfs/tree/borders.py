@@ -1,0 +1,102 @@
+"""Folders that some device is limited to: what belongs to them, and what this device may change.
+
+`hybrisfs.members.areas` says what an *area* is, and which writes count. Here programs are kept to that: what
+is made below the folder of an area belongs to it, nothing crosses its border, and where this device may not
+change anything, programs hear of it at once. They see EXDEV at a border, as between two disks, and EACCES
+where this device may not change anything: EROFS would say that of the whole mount.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Mapping
+
+from hybrisfs.kinds import AREA_SIZE
+from hybrisfs.registers.node_id import born_in
+from hybrisfs.registers.tree import assignment_key
+from hybrisfs.state.database import Database
+from hybrisfs.tree.inodes import Inode
+
+__all__ = ["Borders"]
+
+
+class Borders:
+    """Of one volume, under its lock. While nobody is limited to a folder, the database is not asked."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.folders: Mapping[bytes, bytes] = {}
+        """The areas that somebody is limited to, by the nodes of their folders."""
+        self.limits: Collection[bytes] | None = None
+        """The areas to which this device is limited; None: it is not."""
+
+    def inside(self, directory: Inode) -> bytes | None:
+        """The area to which belongs what is made in a directory."""
+        if not self.folders:
+            return None
+        return self.folders.get(directory.id) or self._area(directory.id)
+
+    def may_change(self, inode: Inode) -> bool:
+        """Whether this device may change a node."""
+        limits = self.limits
+        return limits is None or all(self._area(node) in limits for node in self._nodes(inode))
+
+    def require_change(self, inode: Inode) -> None:
+        """Raises OSError (EACCES) when this device may not change a node."""
+        if not self.may_change(inode):
+            raise _failure(errno.EACCES)
+
+    def may_enter(self, directory: Inode) -> bool:
+        """Whether this device may change what is in a directory."""
+        return self.limits is None or self.inside(directory) in self.limits
+
+    def require_entry(self, directory: Inode) -> None:
+        """Raises OSError (EACCES) when this device may not change what is in a directory."""
+        if not self.may_enter(directory):
+            raise _failure(errno.EACCES)
+
+    def require_move(self, inode: Inode, directory: Inode, new_directory: Inode) -> None:
+        """Raises OSError when the node may not leave a directory (EACCES) for another one (EXDEV)."""
+        if not self.folders:
+            return
+        if self.limits is not None:
+            self.require_change(inode)
+            self.require_entry(directory)
+            self.require_entry(new_directory)
+        if directory.ino != new_directory.ino and self.inside(directory) != self.inside(new_directory):
+            raise _failure(errno.EXDEV)
+
+    def require_name(self, inode: Inode, standing: Inode | None, directory: Inode) -> None:
+        """Raises OSError when nothing may have a new name in a directory (EACCES), or not this node, which
+        has one in the directory *standing* or none yet (EXDEV)."""
+        if not self.folders:
+            return
+        self.require_entry(directory)
+        area = self._area(inode.id) if standing is None else self.inside(standing)
+        if area != self.inside(directory):
+            raise _failure(errno.EXDEV)
+
+    def _area(self, node: bytes) -> bytes | None:
+        areas = set(self.folders.values())
+        born = born_in(node)
+        return born if born in areas else min(areas.intersection(self._assigned(node)), default=None)
+
+    def _assigned(self, node: bytes) -> set[bytes]:
+        """The areas to which full members have assigned a node."""
+        first, last = assignment_key(node, bytes(AREA_SIZE)), assignment_key(node, b"\xff" * AREA_SIZE)
+        rows = self._db.execute("SELECT key FROM register WHERE key BETWEEN ? AND ?", (first, last))
+        return {key[-AREA_SIZE:] for (key,) in rows}
+
+    def _nodes(self, inode: Inode) -> list[bytes]:
+        """The nodes whose registers tell of what is seen as one."""
+        own = inode.id
+        if inode.derived:
+            row = self._db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+            own = row[0] if row else own
+        joined = self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall()
+        return [own, *(node for (node,) in joined)]
+
+
+def _failure(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -1,0 +1,223 @@
+"""Which registers the view has changed since the last signed update.
+
+`mark` is called by everything that changes the tree. The publisher takes what is marked as one
+consistent cut; a key that is marked again meanwhile stays for the next cut. The set survives a crash:
+`flush` writes it to the `pending` table within the same transaction as the change itself.
+
+Some keys are *held* (`hybrisfs.merge.losses`): the view keeps on showing what others have taken away, until a
+person decides. To the view such a key is unsigned like any other. But no cut takes it, unless something here
+changes it, which means that it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from hybrisfs.state.bulk import insert_many
+from hybrisfs.state.database import Database
+from hybrisfs.topic import Topic
+
+__all__ = ["Changes"]
+
+_MOST_SPANS: Final = 1000  # of dropped changes; beyond, neighbours are taken for one, which holds back more
+
+
+class Changes:
+    """The unsigned changes of one volume, under the volume's lock."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.begun = Topic[[]]()
+        """Something changes, for the first time since the last cut."""
+        self.marked = Topic[[int]]()
+        """The node with this number changes."""
+        self._announced = False
+        self.seq: int = database.meta("seq")
+        rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
+        self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
+        held = database.execute("SELECT key FROM held WHERE former IS NULL")
+        self.held: set[bytes] = {key for (key,) in held if key in self.unsigned}
+        # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
+        # daemon ended, only the latest change is known: they are taken for one.
+        own = self.unsigned.keys() - self.held
+        self._first = dict.fromkeys(own, min((self.unsigned[key][1] for key in own), default=0))
+        self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
+        self._unflushed: dict[bytes, tuple[int, int]] = {}
+        self._dropped: set[bytes] = set()
+        self._let_gone: set[bytes] = set()  # keys that are held no more
+        self._in_cut: set[bytes] = set()
+
+    def mark(self, key: bytes, ino: int) -> None:
+        """The register *key* of node *ino* has a new value."""
+        self.seq += 1
+        if not self._announced:
+            self.announce()
+        self.marked(ino)
+        before = self.unsigned.get(key)
+        if key in self.held:
+            self._let_go(key)
+            del self.unsigned[key]  # `oldest` rests on the order
+        elif before is not None:
+            self._first.setdefault(key, before[1])
+        self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+
+    def hold(self, key: bytes, ino: int) -> None:
+        """Let the view keep what it shows of the register *key* of node *ino*, which is not unsigned."""
+        self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+        self._dropped.discard(key)
+        self.held.add(key)
+
+    def _let_go(self, key: bytes) -> None:
+        self.held.discard(key)
+        self._let_gone.add(key)
+
+    def tie(self, key: bytes) -> None:
+        """The change of *key* just made, or dropped, belongs together with all that was marked since:
+        no cut parts them."""
+        entry = self.unsigned.get(key)
+        if entry is not None:
+            self.mark(key, entry[0])
+        elif self._withdrawn:
+            self._withdrawn.append((self._withdrawn.pop()[0], self.seq))
+
+    def announce(self) -> None:
+        """There is something to be published. `mark` says so once between two cuts."""
+        self._announced = True
+        self.begun()
+
+    def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
+        """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""
+        if stamp == 0 and key not in self._in_cut:
+            self.drop(key)
+        else:
+            self.mark(key, ino)
+
+    def drop(self, key: bytes) -> None:
+        """Nothing need be published about *key* any more.
+
+        The span of its changes still counts: others must not see what was changed between them without what
+        made them void, such as a database written under the protection of a journal.
+        """
+        entry = self.unsigned.pop(key, None)
+        if key in self.held:
+            self._let_go(key)
+        elif entry is not None:
+            self._withdraw(self._first.pop(key, entry[1]))
+        self._unflushed.pop(key, None)
+        self._dropped.add(key)
+
+    def _withdraw(self, first: int) -> None:
+        spans = self._withdrawn
+        while spans and (spans[-1][1] >= first or len(spans) >= _MOST_SPANS):
+            first = min(first, spans.pop()[0])
+        spans.append((first, self.seq))
+
+    def reassign(self, keys: Iterable[bytes], ino: int) -> None:
+        """Those of *keys* that are unsigned are registers of another inode now."""
+        for key in keys:
+            if key in self.unsigned:
+                self.unsigned[key] = self._unflushed[key] = (ino, self.unsigned[key][1])
+
+    @property
+    def withdrawn(self) -> Sequence[tuple[int, int]]:
+        """The numbers of the first and the latest of changes that were dropped, as spans that rise."""
+        return self._withdrawn
+
+    def spans(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """Each unsigned key with its node and the numbers of its first and its latest unsigned change, but
+        for those that are held.
+
+        The first may be too low: a change made while the last cut was being signed counts from that cut on.
+        """
+        first, held = self._first, self.held
+        for key, (ino, seq) in self.unsigned.items():
+            if key not in held:
+                yield key, ino, first.get(key, seq), seq
+
+    def oldest(self, count: int) -> tuple[list[tuple[bytes, int, int, int]], int]:
+        """The `spans` of the nodes of about the *count* oldest keys, and a number: all changes of other nodes
+        come after it."""
+        first, held = self._first, self.held
+        items = iter(self.unsigned.items())
+        found = [
+            (key, ino, first.get(key, seq), seq)
+            for key, (ino, seq) in islice(items, count)
+            if key not in held
+        ]
+        # Keys are in the order in which they were first marked, and no change of one came before that. One
+        # that was marked once only tells when that was.
+        reach = max((begun for key, _, begun, _ in found if key not in first), default=0)
+        nodes = {ino for _, ino, _, _ in found}
+        found += [
+            (key, ino, first.get(key, seq), seq)
+            for key, (ino, seq) in items
+            if ino in nodes and key not in held
+        ]
+        return found, reach
+
+    def begin_cut(self, keys: set[bytes], reach: int) -> None:
+        """The values of *keys* have been taken and are about to be signed; `begun` tells of the next.
+
+        No change numbered *reach* or lower that was dropped matters any more.
+        """
+        self._announced = False
+        self._in_cut = keys
+        self._withdrawn = [span for span in self._withdrawn if span[0] > reach]
+
+    def end_cut(self) -> None:
+        self._in_cut = set()
+
+    def signed(self, keys: dict[bytes, int], clock: int) -> None:
+        """The update at *clock* holds *keys* as they were at the given sequence numbers."""
+        rows: list[tuple[int, bytes, int]] = []
+        for key, seq in keys.items():
+            current = self.unsigned.get(key)
+            if current is not None and current[1] == seq:
+                del self.unsigned[key]
+                self._first.pop(key, None)
+            elif current is not None:
+                self._first[key] = seq + 1  # marked again since, who knows when first
+            rows.append((clock, key, seq))
+        self.flush()
+        self._db.executemany("UPDATE pending SET clock = ? WHERE key = ? AND seq = ?", rows)
+
+    def published(self, clock: int) -> None:
+        """The clouds hold every update up to *clock*."""
+        self._db.execute("DELETE FROM pending WHERE clock <= ?", (clock,))
+        self._db.set_meta("published", clock)
+
+    def flush(self) -> None:
+        """Write what has been marked into the open transaction."""
+        if self._dropped:
+            self._db.executemany("DELETE FROM pending WHERE key = ?", [(key,) for key in self._dropped])
+            self._dropped.clear()
+        if self._let_gone:
+            self._db.executemany("DELETE FROM held WHERE key = ?", [(key,) for key in self._let_gone])
+            self._let_gone.clear()
+        if self._unflushed:
+            insert_many(
+                self._db,
+                "INSERT OR REPLACE INTO pending (key, ino, seq) VALUES {}",
+                [(key, ino, seq) for key, (ino, seq) in self._unflushed.items()],
+            )
+            self._unflushed.clear()
+            self._db.set_meta("seq", self.seq)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._unflushed or self._dropped or self._let_gone)
+
+    def unsigned_up_to(self, seq: int) -> bool:
+        """Whether a change numbered *seq* or lower is in no signed update yet."""
+        return any(first <= seq for _, _, first, _ in self.spans())
+
+    def pending_nodes(self) -> int:
+        """How many nodes have changes that the clouds lack."""
+        self.flush()
+        count: int = self._db.execute(
+            "SELECT count(DISTINCT ino) FROM pending p WHERE ino > 0 "
+            "AND NOT EXISTS (SELECT 1 FROM held h WHERE h.key = p.key AND h.former IS NULL)"
+        ).fetchone()[0]
+        return count

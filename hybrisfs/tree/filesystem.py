@@ -1,0 +1,430 @@
+"""The filesystem of one volume: what a mount, a mirror or a test calls.
+
+Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. What
+must wait (bytes that are elsewhere, durability, room in the cache) is told to the caller instead,
+who waits without the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.registers.tree import attr_key
+from hybrisfs.state.chunks import ChunkStore
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.acl import Acl
+from hybrisfs.tree.attributes import Attributes
+from hybrisfs.tree.borders import Borders
+from hybrisfs.tree.changes import Changes
+from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.extents import Extent
+from hybrisfs.tree.inodes import Inode, InodeTable
+from hybrisfs.tree.names import Names, failure
+from hybrisfs.tree.pins import Hoard
+from hybrisfs.tree.received import ReceivedContent
+from hybrisfs.tree.unseen import Unseen
+from sync.codec import Buffer
+
+__all__ = ["FileSystem", "Handle", "Space"]
+
+_COMMIT_RESERVE: Final = RESERVE // 4
+_MOST_BYTES: Final = (1 << 63) - 1  # as SQLite stores it: sparse files may claim more together
+_SPACE_CHECK_CALLS: Final = 64
+
+
+@dataclass(slots=True)
+class Handle:
+    """An open file."""
+
+    inode: Inode
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What df shows, in bytes and files."""
+
+    total: int
+    free: int
+    files: int
+
+
+class FileSystem:
+    """Inode-based operations. They raise OSError with the errno that the program is to see."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        chunk_id: Callable[[Buffer], bytes],
+        *,
+        owner: tuple[int, int],
+    ) -> None:
+        self.lock = threading.RLock()
+        self.cutting = threading.Lock()  # taken before `lock` by whoever cuts, or takes in others' updates
+        self.db = database
+        self.environment: Final = database.environment
+        self.journal = journal
+        self.changes = Changes(database)
+        self.inodes = InodeTable(database, journal)
+        self.chunks = ChunkStore(database, journal, chunk_id)
+        self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
+        self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
+        self.attributes = Attributes(database, self.inodes, self.changes)
+        self.borders = Borders(database)
+        self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)
+        self.hoard = Hoard(database, self.inodes)
+        self.unseen = Unseen(database)
+        self.read_only = False
+        """Whether nothing may be changed here: what other devices change still is."""
+        self.is_full = True
+        """Whether this device is a full member, which sees to what all have in common."""
+        self.total_files: int = database.meta("files")
+        self.cache_generation = 0
+        self.settling: list[Extent] = []  # staged bytes that the publisher is reading
+        self._monotonic = database.environment.monotonic
+        self.syncing: set[int] = set()  # open files that programs sync while they have them open
+        self.restless: set[int] = set()  # those of them that have been written since
+        self._handles: dict[int, Handle] = {}
+        self._lingering: dict[int, Inode] = {}  # without name or handle, but the kernel may be opening them
+        self._lingering_long: set[int] = set()  # those that were there at the last commit
+        self._next_handle = 1
+        self._calls_until_space_check = 0
+        self._saved = database.total_changes()
+        self._drop_orphans()
+        if not database.execute("SELECT 1 FROM node WHERE ino = ?", (ROOT_INO,)).fetchone():
+            root = self.inodes.create_root(*owner)
+            self.changes.mark(attr_key(root.id), root.ino)
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def lookup(self, parent: int, name: bytes) -> Inode | None:
+        self.inodes.trim()
+        if len(name) > 255:
+            raise failure(errno.ENAMETOOLONG)
+        return self.names.find(parent, name)
+
+    def locate(self, path: Iterable[bytes]) -> Inode | None:
+        """The node at a path from the root; None when there is none."""
+        inode: Inode | None = self.get(ROOT_INO)
+        for name in path:
+            if inode is None or not inode.is_directory:
+                return None
+            inode = self.lookup(inode.ino, name)
+        return inode
+
+    def get(self, ino: int) -> Inode:
+        self.inodes.trim()
+        return self.names.inode(ino)
+
+    def make(
+        self,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        *,
+        umask: int = 0,
+        rdev: int = 0,
+        target: bytes | None = None,
+    ) -> Inode:
+        """A new file, directory, symlink, FIFO, socket or device: *mode* holds the type.
+
+        A default access control list of the directory counts instead of *umask*.
+        """
+        self.inodes.trim()
+        self._require_space()
+        default = self._default_acl(parent) if target is None else None
+        mode = default.limit(mode) if default else mode & ~umask
+        inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
+        if default:
+            self.attributes.inherit(inode, default)
+        if stat.S_ISREG(mode):
+            self.total_files += 1
+        return inode
+
+    def _default_acl(self, directory: int) -> Acl | None:
+        return self.attributes.default_acl(self.names.directory(directory))
+
+    def link(self, ino: int, parent: int, name: bytes) -> Inode:
+        self._require_space()
+        inode = self.get(ino)
+        first = inode.linkable
+        self.names.link(ino, parent, name)
+        if first:
+            self.total_files += 1
+            self.db.execute("DELETE FROM orphan WHERE ino = ?", (ino,))
+        return inode
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        self.require_writable()
+        self.names.unlink(parent, name)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self.require_writable()
+        self.names.rmdir(parent, name)
+
+    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+        self._require_space(RESERVE // 2)  # programs save with it: it works longer than what makes things
+        self.names.rename(parent, name, new_parent, new_name, flags)
+
+    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+        self._require_space()
+        self.attributes.set_xattr(inode, name, value, flags)
+
+    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+        self._require_space()
+        self.attributes.set_acl(inode, name, value, keeps_set_group_id=keeps_set_group_id)
+
+    def require_writable(self) -> None:
+        """Raises OSError (EROFS) when nothing may be changed here."""
+        if self.read_only:
+            raise failure(errno.EROFS)
+
+    def _require_space(self, reserve: int = RESERVE) -> None:
+        """Raise JournalFullError when the disk has less than *reserve* left; looks now and then. Raises
+        OSError (EROFS) when nothing may be changed here."""
+        self.require_writable()
+        self._calls_until_space_check -= 1
+        if self._calls_until_space_check <= 0:
+            self.journal.require_free_space(reserve)
+            self._calls_until_space_check = _SPACE_CHECK_CALLS
+
+    def unnamed(self, inode: Inode) -> None:
+        """Another device took the last name of the node; it goes now, or when the last handle is closed."""
+        inode.looked_up = False  # who is about to open it does better to look again
+        self._unlinked(inode)
+
+    def _unlinked(self, inode: Inode) -> None:
+        """The node has lost its last name; it goes when nobody has it open nor is about to open it."""
+        if inode.is_file:
+            self.total_files -= 1
+        if inode.handles:
+            self._keep_nameless(inode)
+            self.inodes.touch(inode)
+        else:
+            self._let_go(inode)
+
+    def _keep_nameless(self, inode: Inode) -> None:
+        """Should the daemon die, the next start deletes the node."""
+        self.db.execute("INSERT OR REPLACE INTO orphan VALUES (?)", (inode.ino,))
+
+    def _let_go(self, inode: Inode) -> None:
+        """Destroy a node without name and handle, unless a program may have looked up the name that it had
+        and be about to open it: that has to succeed, as on any disk, although the name means another by now.
+        """
+        inode.linkable = False
+        if inode.is_file and inode.looked_up:
+            self._lingering[inode.ino] = inode
+        else:
+            self._destroy(inode)
+
+    def _end_lingering(self) -> None:
+        """Destroy what has lingered for two commits: the kernel has forgotten it, or never asks for it."""
+        for ino in self._lingering_long:
+            inode = self._lingering.pop(ino, None)
+            if inode is not None:
+                self._destroy_nameless(inode)
+        self._lingering_long = set(self._lingering)
+        for inode in self._lingering.values():
+            self._keep_nameless(inode)
+
+    def _destroy_nameless(self, inode: Inode) -> None:
+        self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+        self._destroy(inode)
+
+    def _destroy(self, inode: Inode) -> None:
+        if inode.is_file:
+            self.content.discard(inode)
+            self.received.forget(inode)
+        self.attributes.discard(inode)
+        self.inodes.destroy(inode)
+
+    def _drop_orphans(self) -> None:
+        """Delete what was open without a name when the daemon stopped."""
+        for (ino,) in self.db.execute("SELECT ino FROM orphan").fetchall():
+            inode = self.names.inode(ino)
+            inode.orphan = True
+            self._destroy(inode)
+            self.inodes.forget(ino)
+        self.db.execute("DELETE FROM orphan")
+
+    def forget(self, ino: int) -> None:
+        """The kernel does not know this node any more."""
+        inode = self.inodes.cached(ino)
+        if inode is None:
+            return
+        inode.looked_up = False
+        if inode.orphan and not inode.handles:
+            if self._lingering.pop(ino, None) is not None:
+                self._destroy_nameless(inode)
+            self.inodes.forget(ino)
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def truncate(self, inode: Inode, size: int) -> None:
+        if inode.is_directory:
+            raise failure(errno.EISDIR)
+        if not inode.is_file:
+            raise failure(errno.EINVAL)
+        self.require_writable()
+        self.content.truncate(inode, size)
+        self._content_changed(inode)
+
+    def space(self) -> Space:
+        free = max(self.journal.free_bytes(), 0)
+        return Space(self.content.total_bytes + free, free, self.total_files)
+
+    # -- open files ------------------------------------------------------------------------------
+
+    def open(self, ino: int, flags: int) -> int:
+        """A new handle on a regular file; O_TRUNC is obeyed.
+
+        Raises OSError, ESTALE for a file that is gone for good: the kernel looks for the name again.
+        """
+        inode = self.get(ino)
+        if inode.orphan and not inode.handles:
+            if self._lingering.pop(ino, None) is None:
+                raise failure(errno.ESTALE)
+            self._keep_nameless(inode)
+        if inode.is_directory:
+            raise failure(errno.EISDIR)
+        writable = flags & os.O_ACCMODE != os.O_RDONLY
+        if writable:
+            self.require_writable()
+            self.borders.require_change(inode)
+        if flags & os.O_TRUNC:
+            self.truncate(inode, 0)
+        return self._new_handle(inode, writable)
+
+    def create(
+        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
+    ) -> tuple[Inode, int]:
+        """Make a regular file and open it."""
+        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
+        self._content_changed(inode)  # other devices need not see it empty first
+        return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
+
+    def create_nameless(
+        self, parent: int, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
+    ) -> tuple[Inode, int]:
+        """Make a regular file without a name and open it. It goes with its last handle unless `link` has
+        named it, which O_EXCL forbids."""
+        self.inodes.trim()
+        self._require_space()
+        default = self._default_acl(parent)
+        mode = stat.S_IFREG | stat.S_IMODE(default.limit(mode) if default else mode & ~umask)
+        inode = self.names.create_nameless(parent, mode, uid, gid)
+        if default:
+            self.attributes.inherit(inode, default)
+        inode.linkable = not flags & os.O_EXCL
+        self._keep_nameless(inode)
+        self._content_changed(inode)
+        return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
+
+    def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
+        """A regular file without a name, open for writing, as O_TMPFILE makes one. Nobody else hears of it,
+        and when it is closed or the daemon dies, it is gone: what it holds is for `Content.take_over`."""
+        self.inodes.trim()
+        self._require_space()
+        inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        inode.nlink, inode.orphan = 0, True
+        self._keep_nameless(inode)
+        return inode, self._new_handle(inode, True)
+
+    def _new_handle(self, inode: Inode, writable: bool) -> int:
+        number = self._next_handle
+        self._next_handle = number + 1
+        self._handles[number] = Handle(inode, writable)
+        inode.handles += 1
+        inode.writers += writable
+        return number
+
+    def handle(self, number: int) -> Inode:
+        try:
+            return self._handles[number].inode
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def release(self, number: int) -> None:
+        """Close a handle."""
+        handle = self._handles.pop(number)
+        inode = handle.inode
+        inode.handles -= 1
+        inode.writers -= handle.writable
+        if handle.writable and not inode.writers:
+            self.syncing.discard(inode.ino)
+            self.restless.discard(inode.ino)
+            if inode.dirty_since:
+                self.changes.announce()  # it was held back until now
+        if inode.orphan and not inode.handles:
+            self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+            self._let_go(inode)
+
+    def read(self, inode: Inode, offset: int, size: int) -> bytes | Missing:
+        return self.content.read(inode, offset, size)
+
+    def write(self, inode: Inode, offset: int, data: Buffer) -> int:
+        self.require_writable()
+        written = self.content.write(inode, offset, data)
+        self._content_changed(inode)
+        return written
+
+    def allocate(self, inode: Inode, mode: int, offset: int, length: int) -> None:
+        if not inode.is_file:
+            raise failure(errno.ENODEV)
+        self.require_writable()
+        self.content.allocate(inode, mode, offset, length)
+        self._content_changed(inode)
+
+    def synced(self, ino: int) -> None:
+        """A program waits for an fsync of the file: what it has written is as it is meant to be."""
+        inode = self.inodes.cached(ino)
+        if inode is not None and inode.writers:
+            self.syncing.add(ino)
+            self.restless.discard(ino)
+
+    def _content_changed(self, inode: Inode) -> None:
+        if not inode.dirty_since:
+            inode.dirty_since = self._monotonic()
+        if inode.ino in self.syncing:
+            self.restless.add(inode.ino)
+
+    # -- committing ------------------------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> bool:
+        return self.inodes.dirty or self.changes.dirty or self.db.total_changes() != self._saved
+
+    def commit(self) -> None:
+        """End the transaction: what was done so far happens entirely or, after a crash, not at all.
+
+        What the rows name in the journal is synced first, whoever commits: a power cut must not leave rows
+        without their bytes. Who has much to be synced does it before, without the lock.
+
+        Raises JournalFullError, having changed nothing, when the disk has no room for it; to be tried again.
+        Raises OSError when the disk is broken.
+        """
+        if self.journal.free_bytes(_COMMIT_RESERVE) < 0:
+            raise JournalFullError("the disk that holds the volume's database is full", budget=False)
+        self._end_lingering()
+        self.flush()
+        self.journal.sync()
+        self.db.set_meta("files", self.total_files)
+        self.db.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
+        self.db.commit()
+        self._saved = self.db.total_changes()
+
+    def flush(self) -> None:
+        """Write what is only in memory into the open transaction."""
+        self.inodes.flush()
+        self.changes.flush()

@@ -1,0 +1,391 @@
+"""Inodes in memory: a write-back cache of the `node` rows.
+
+An `Inode` that is open, changed since the last flush, or without a name stays in memory; the others go
+when there are many. Rows are written in one batch by `flush`, inside the transaction of a commit.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
+from hybrisfs.state.bulk import insert_many
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.extents import ExtentMap
+
+__all__ = [
+    "LEAST_PATIENCE",
+    "NODE_COLUMNS",
+    "NOTHING",
+    "STALE",
+    "Displaced",
+    "Inode",
+    "InodeLimits",
+    "InodeTable",
+    "Intent",
+    "NodeRow",
+]
+
+LEAST_PATIENCE: Final = 1.0
+NODE_COLUMNS: Final = (
+    "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
+    "attr_stamp, content_stamp"
+)
+NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
+_row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
+_CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id")]
+_INSERT = f"INSERT INTO node ({NODE_COLUMNS}) VALUES {{}}"
+_UPSERT = (
+    f"{_INSERT} "
+    f"ON CONFLICT (ino) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGEABLE)}"
+)
+_BLOCK: Final = 512
+NOTHING: Final = -1
+STALE: Final = -2
+"""`kernel_cache` of a file of which the kernel has no pages, and of one that has another content now than the
+kernel may have pages of, and the size."""
+
+
+class Inode:
+    """One node of the tree. The fields up to `content_stamp` are those of its row."""
+
+    __slots__ = (
+        "atime",
+        "attr_stamp",
+        "content_stamp",
+        "ctime",
+        "derived",
+        "dirty_since",
+        "extents",
+        "forced",
+        "gid",
+        "handles",
+        "id",
+        "ino",
+        "kernel_cache",
+        "linkable",
+        "looked_up",
+        "mode",
+        "mtime",
+        "nlink",
+        "orphan",
+        "patience",
+        "rdev",
+        "size",
+        "snapshots",
+        "stored",
+        "target",
+        "truncations",
+        "uid",
+        "writers",
+        "xattrs",
+    )
+
+    def __init__(self, row: NodeRow) -> None:
+        (
+            self.ino,
+            self.id,
+            self.mode,
+            self.uid,
+            self.gid,
+            self.rdev,
+            self.nlink,
+            self.size,
+            self.stored,
+            self.atime,
+            self.mtime,
+            self.ctime,
+            self.target,
+            self.xattrs,
+            self.attr_stamp,
+            self.content_stamp,
+        ) = row
+        self.extents: ExtentMap | None = None  # None: not read from the database yet
+        self.handles = 0
+        self.writers = 0
+        self.orphan = False
+        self.linkable = False  # without a name, which it has not had yet and may get
+        self.derived = False  # a concurrent version of another node, not yet a node of its own
+        self.truncations = 0  # tells a snapshot that the file has been cut shorter since
+        self.dirty_since = 0.0  # when its oldest unpublished change of content was made; 0: there is none
+        self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
+        self.snapshots = 0  # of its content that are being settled
+        self.forced = False  # to be published although it is open for writing
+        self.looked_up = False  # the kernel has been told of it and may open it without asking for a name
+        self.kernel_cache = NOTHING  # cache generation in which the kernel may have pages of it
+
+    def row(self) -> NodeRow:
+        row: NodeRow = _row_of(self)
+        return row
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 512 bytes that hold data: the size less the holes, rounded up."""
+        stored = self.stored
+        if self.extents:
+            stored += self.extents.data_bytes()
+        return (min(stored, self.size) + _BLOCK - 1) // _BLOCK
+
+    @property
+    def pinned(self) -> bool:
+        return self.handles > 0 or self.orphan or self.snapshots > 0 or self.forced
+
+
+class Displaced(NamedTuple):
+    """Where an open file without a name stood: ids of the node and of the directory, name."""
+
+    node: bytes
+    folder: bytes
+    name: bytes
+
+
+class Intent(Enum):
+    """What is about to be done to a node that is entangled with others."""
+
+    WRITE = "write"
+    CHANGE = "change"
+    MOVE = "move"
+    REMOVE = "remove"
+
+
+def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
+    """Only updates of other devices entangle nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InodeLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    most_loaded: int = 50_000
+    """That are in memory though nothing needs them there."""
+
+
+class InodeTable:
+    """All inodes that are in memory, by number."""
+
+    def __init__(self, database: Database, journal: Journal) -> None:
+        self._db = database
+        self._journal = journal
+        self._loaded: dict[int, Inode] = {}
+        self._dirty: dict[int, Inode] = {}
+        self._extents_dirty: dict[int, Inode] = {}
+        self.now = database.environment.time_ns
+        self._random_bytes = database.environment.random_bytes
+        self.most_loaded = database.environment.limits.of(InodeLimits).most_loaded
+        # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
+        # `settle` is told before this device changes one of them.
+        self.entangled = {
+            ino
+            for (ino,) in database.execute(
+                "SELECT ino FROM joined UNION SELECT ino FROM copy "
+                "UNION SELECT n.ino FROM copy c JOIN node n ON n.id = c.id"
+            )
+        }
+        self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
+        # Raises OSError for a node that this device may not change; None: it may change all.
+        self.permit: Callable[[Inode], None] | None = None
+        # Open files that lost their names to other devices' updates; they are entangled, too.
+        self.displaced: dict[int, Displaced] = {}
+        # Names that have come or gone since the last update, by directory.
+        self.disturbed: set[tuple[int, bytes]] = set()
+        # A node that is gone may still have names to withdraw (pending): its number must not name another.
+        highest = database.execute(
+            "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"
+        ).fetchone()[0]
+        self._next_ino: int = highest + 1
+
+    def create_root(self, uid: int, gid: int) -> Inode:
+        now = self.now()
+        mode = stat.S_IFDIR | 0o755
+        self._next_ino = max(self._next_ino, ROOT_INO + 1)
+        row: NodeRow = (ROOT_INO, ROOT_ID, mode, uid, gid, 0, 2, 0, 0, now, now, now, None, 0, 0, 0)
+        return self._add(Inode(row))
+
+    def create(
+        self,
+        mode: int,
+        uid: int,
+        gid: int,
+        rdev: int = 0,
+        target: bytes | None = None,
+        area: bytes | None = None,
+    ) -> Inode:
+        """A new node without a name, which belongs to this area."""
+        now = self.now()
+        nlink = 2 if stat.S_ISDIR(mode) else 1
+        size = len(target) if target is not None else 0
+        number = self._next_ino
+        self._next_ino = number + 1
+        inode = Inode(
+            (
+                number, new_node_id(mode, now, area, self._random_bytes),
+                mode, uid, gid, rdev, nlink, size, 0, now, now, now, target, 0, 0, 0,
+            )
+        )  # fmt: skip
+        if stat.S_ISREG(mode):
+            inode.extents = ExtentMap(self._journal.pins)
+        return self._add(inode)
+
+    def reserve(self, count: int) -> range:
+        """Numbers for so many new nodes, which the caller makes with `insert`."""
+        first = self._next_ino
+        self._next_ino = first + count
+        return range(first, self._next_ino)
+
+    def insert(self, rows: Sequence[NodeRow]) -> None:
+        """Make new nodes at once; none of them is in memory yet."""
+        insert_many(self._db, _INSERT, rows)
+
+    def new_id(self, mode: int, area: bytes | None = None) -> bytes:
+        """An id that no node ever had: see `new_node_id`."""
+        return new_node_id(mode, self.now(), area, self._random_bytes)
+
+    def identify_anew(self, inode: Inode, area: bytes | None = None) -> None:
+        """Let the node have an id that none ever had, in this area."""
+        self.identify(inode, self.new_id(inode.mode, area))
+
+    def identify(self, inode: Inode, identity: bytes) -> None:
+        """Let the node have another id."""
+        inode.id = identity
+        self._db.execute("UPDATE node SET id = ? WHERE ino = ?", (identity, inode.ino))
+        self._dirty[inode.ino] = inode
+
+    def _add(self, inode: Inode) -> Inode:
+        self._loaded[inode.ino] = inode
+        self._dirty[inode.ino] = inode
+        return inode
+
+    def cached(self, ino: int) -> Inode | None:
+        return self._loaded.get(ino)
+
+    def get(self, ino: int) -> Inode:
+        """Raises KeyError when there is no such node."""
+        inode = self._loaded.get(ino)
+        if inode is None:
+            row = self._db.execute(f"SELECT {NODE_COLUMNS} FROM node WHERE ino = ?", (ino,)).fetchone()
+            if row is None:
+                raise KeyError(ino)
+            inode = self.adopt(row)
+        return inode
+
+    def find(self, ino: int) -> Inode | None:
+        """The node, or None when there is none."""
+        try:
+            return self.get(ino)
+        except KeyError:
+            return None
+
+    def adopt(self, row: NodeRow) -> Inode:
+        """The inode of a row just read from the database."""
+        inode = self._loaded.get(row[0])
+        if inode is None:
+            inode = self._loaded[row[0]] = Inode(row)
+            if row[0] in self.entangled:
+                query = "SELECT 1 FROM copy WHERE ino = ?"
+                inode.derived = self._db.execute(query, (row[0],)).fetchone() is not None
+        return inode
+
+    def trim(self) -> None:
+        """When there are many, drop the quarter that has been in memory longest and that nothing needs.
+
+        Called when an operation begins: in its midst somebody may hold an inode that nothing pins yet, change
+        it, and a second one of the same node would be read from the database without that change.
+        """
+        if len(self._loaded) < self.most_loaded:
+            return
+        for ino in list(self._loaded)[: self.most_loaded // 4]:
+            inode = self._loaded[ino]
+            if not inode.pinned and ino not in self._dirty and ino not in self._extents_dirty:
+                del self._loaded[ino]
+            else:
+                # To the end of the line, so that the next sweep meets others first.
+                self._loaded[ino] = self._loaded.pop(ino)
+
+    def entangle(self, ino: int, entangled: bool) -> None:
+        """Say whether `settle` must be told before the node changes."""
+        (self.entangled.add if entangled else self.entangled.discard)(ino)
+
+    def intend(self, inode: Inode, intent: Intent) -> None:
+        """Call before this device changes a node, its attributes or its names. Raises OSError when it may
+        not."""
+        if self.permit is not None and (not inode.orphan or inode.ino in self.displaced):
+            self.permit(inode)
+        if inode.ino in self.entangled:
+            self.settle(inode, intent)
+
+    def extents_of(self, inode: Inode) -> ExtentMap:
+        extents = inode.extents
+        if extents is None:
+            rows = self._db.execute(
+                "SELECT start, length, segment, position FROM extent WHERE ino = ?", (inode.ino,)
+            ).fetchall()
+            # The rows' pins were counted when the volume was opened, or when they were made.
+            extents = inode.extents = ExtentMap(self._journal.pins, rows)
+        return extents
+
+    def touch(self, inode: Inode) -> None:
+        """The row of *inode* must be written at the next flush, unless the node has been destroyed."""
+        if not inode.orphan or inode.handles:
+            self._dirty[inode.ino] = inode
+
+    def touch_extents(self, inode: Inode) -> None:
+        self._extents_dirty[inode.ino] = inode
+
+    def destroy(self, inode: Inode) -> None:
+        """The node is gone for good. It stays in memory, nameless, until the kernel forgets it."""
+        self._dirty.pop(inode.ino, None)
+        if inode.extents is not None:
+            self._flush_extents({inode.ino: inode})
+        self._extents_dirty.pop(inode.ino, None)
+        self.entangled.discard(inode.ino)
+        self.displaced.pop(inode.ino, None)
+        self._db.execute("DELETE FROM node WHERE ino = ?", (inode.ino,))
+
+    def forget(self, ino: int) -> None:
+        """Drop a destroyed node from memory."""
+        self._loaded.pop(ino, None)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._dirty or self._extents_dirty)
+
+    def flush(self) -> None:
+        """Write all changed rows into the open transaction."""
+        if self._dirty:
+            insert_many(self._db, _UPSERT, [inode.row() for inode in self._dirty.values()])
+            self._dirty.clear()
+        if self._extents_dirty:
+            self._flush_extents(self._extents_dirty)
+            self._extents_dirty.clear()
+
+    def _flush_extents(self, inodes: dict[int, Inode]) -> None:
+        removed: list[tuple[int, int]] = []
+        added: list[tuple[int, int, int, int, int]] = []
+        for ino, inode in inodes.items():
+            extents = inode.extents
+            if extents is None:
+                continue
+            gone, come = extents.take_changes()
+            if not extents and not inode.handles and not inode.snapshots:
+                inode.extents = None  # most files have none; the empty map is not worth its memory
+            removed.extend((ino, start) for start in gone)
+            added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
+        if removed:
+            self._db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", removed)
+        if added:
+            self._db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", added)

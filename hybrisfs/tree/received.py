@@ -1,0 +1,165 @@
+"""Contents that other devices made: what the view shows of a file whose content register they wrote.
+
+The list of a long file's chunks stands in chunks itself; those may have to be fetched before the file can be
+read or changed: until then the file is *unlisted*.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+
+from hybrisfs.registers.tree import Content as Listed
+from hybrisfs.registers.tree import Run, decode_runs
+from hybrisfs.state.bulk import insert_many
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.chunks import ChunkStore
+from hybrisfs.state.database import Database
+from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.inodes import Inode, InodeTable
+from hybrisfs.tree.names import failure
+from sync.codec import DecodeError
+
+__all__ = ["ReceivedContent"]
+
+_INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
+
+
+class ReceivedContent:
+    """Shows contents by their register values, under the volume's lock."""
+
+    def __init__(self, database: Database, inodes: InodeTable, content: Content, chunks: ChunkStore) -> None:
+        self._db = database
+        self._inodes = inodes
+        self._content = content
+        self._chunks = chunks
+        self._unlisted = {ino for (ino,) in database.execute("SELECT ino FROM unlisted")}
+
+    def show(self, inode: Inode, value: bytes | None) -> None:
+        """Let the file have this content instead of what is there. Nobody has it open."""
+        listed = _decode(value)
+        self._content.discard(inode)
+        self.forget(inode)
+        self._content.resize(inode, listed.size)
+        inode.truncations += 1  # what is being settled of the old content must not come back
+        if listed.depth:
+            self._show_later(inode, listed, value or b"")
+        else:
+            self._list(inode, listed.runs)
+        self._inodes.touch(inode)
+
+    def show_all(self, contents: Mapping[int, bytes | None]) -> dict[int, tuple[int, int]]:
+        """Let new files, by their numbers, have these contents; the size of each, and the bytes stored of it.
+
+        There is nothing else of these files yet.
+        """
+        listed = {ino: _decode(value) for ino, value in contents.items()}
+        numbers = self._numbers(listed.values())
+        sizes: dict[int, tuple[int, int]] = {}
+        parts: list[tuple[int, int, int, int]] = []
+        for ino, one in listed.items():
+            if one.depth:
+                self._list_later(ino, one.runs, contents[ino] or b"", numbers)
+                sizes[ino] = one.size, one.size
+                continue
+            mine = _parts(ino, one.runs, numbers)
+            parts += mine
+            sizes[ino] = one.size, sum([length for _, _, length, _ in mine])
+        insert_many(self._db, _INSERT_PART, parts)
+        self._content.total_bytes += sum([size for size, _ in sizes.values()])
+        return sizes
+
+    def unlisted(self, inode: Inode) -> bytes | None:
+        """The content register of a file that is unlisted; None when it is not."""
+        if inode.ino not in self._unlisted:
+            return None
+        row = self._db.execute("SELECT value FROM unlisted WHERE ino = ?", (inode.ino,)).fetchone()
+        value: bytes = row[0]
+        return value
+
+    def forget(self, inode: Inode) -> None:
+        """The file is not unlisted any more."""
+        if inode.ino in self._unlisted:
+            self._unlisted.discard(inode.ino)
+            self._db.execute("DELETE FROM unlisted WHERE ino = ?", (inode.ino,))
+
+    def _show_later(self, inode: Inode, listed: Listed, value: bytes) -> None:
+        self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
+        inode.stored = listed.size
+
+    def _numbers(self, contents: Iterable[Listed]) -> dict[bytes, int]:
+        """The numbers of all chunks that the contents name; the length of a page is not known yet."""
+        lengths: dict[bytes, int] = {}
+        for one in contents:
+            for run in one.runs:
+                if run.chunk is not None:
+                    length = 0 if one.depth else run.length
+                    lengths[run.chunk] = max(length, lengths.get(run.chunk, 0))
+        return self._chunks.known(lengths)
+
+    def _list_later(self, ino: int, pages: Iterable[Run], value: bytes, numbers: Mapping[bytes, int]) -> None:
+        self._db.executemany(
+            "INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)",
+            [(ino, numbers[page.chunk]) for page in pages if page.chunk],
+        )
+        self._db.execute("INSERT INTO unlisted VALUES (?, ?)", (ino, value))
+        self._unlisted.add(ino)
+
+    def lacking(self, inode: Inode) -> Missing | None:
+        """The chunks needed before the file can be read or changed; None when it can be now.
+
+        Raises OSError (EIO) when what they hold is no list of chunks.
+        """
+        value = self.unlisted(inode)
+        if value is None:
+            return None
+        runs: list[Run] = []
+        missing: list[ChunkRef] = []
+        for page in _decode(value).runs:
+            ref = self._chunks.find(page.chunk or b"")
+            data = None if ref is None else self._chunks.read_whole(ref)
+            if ref is not None and data is None:
+                missing.append(ref)
+            elif not missing:
+                runs += _page(data, page.length)
+        if missing:
+            return Missing(missing)
+        self.forget(inode)
+        self._list(inode, runs)
+        return None
+
+    def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
+        rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
+        self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
+        insert_many(self._db, _INSERT_PART, rows)
+        inode.stored = sum(length for _, _, length, _ in rows)
+        self._inodes.touch(inode)
+
+
+def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[tuple[int, int, int, int]]:
+    """The rows of `file_chunk`."""
+    at = 0
+    parts: list[tuple[int, int, int, int]] = []
+    for run in runs:
+        if run.chunk is not None:
+            parts.append((ino, at, run.length, numbers[run.chunk]))
+        at += run.length
+    return parts
+
+
+def _decode(value: bytes | None) -> Listed:
+    """What no correct device can have written counts as an empty file, for everybody."""
+    try:
+        return Listed(0, 0, ()) if value is None else Listed.decode(value)
+    except DecodeError:
+        return Listed(0, 0, ())
+
+
+def _page(data: bytes | None, length: int) -> list[Run]:
+    try:
+        runs = decode_runs(data or b"")
+    except DecodeError:
+        raise failure(errno.EIO) from None
+    if sum(run.length for run in runs) != length:
+        raise failure(errno.EIO)
+    return runs

@@ -1,0 +1,118 @@
+"""Where the content of a file is: the extended attributes that programs read it from.
+
+`user.hybrisfs.state`, of regular files:
+
+conflict    it is shown under a conflict name, or concurrent versions of it are shown beside it;
+local       something of it (bytes, attributes or a name) is not on the clouds, and nothing brings it there
+            now: a program has it open for writing, or too few clouds can be reached;
+uploading   something of it is not on the clouds, but waits for its turn or is on its way; also while another
+            device has yet to tell that what it made has arrived there;
+cloud-only  all of it is on the clouds, and some of its bytes are not on this device: reading fetches them;
+durable     all of it is on f+k clouds and on this device.
+
+The first that holds is the one shown. `user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a
+folder above it is pinned) or `no`.
+
+Both are computed when asked for. They are not listed, so that no copying program carries them along, and
+cannot be set or removed.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from hybrisfs.kinds import PACK, PLACE
+from hybrisfs.registers.tree import attr_key, content_key, pack_key
+from hybrisfs.state.file_chunks import packs_of_file, whereabouts
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.names import failure
+
+__all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
+
+STATE_XATTR: Final = b"user.hybrisfs.state"
+PINNED_XATTR: Final = b"user.hybrisfs.pinned"
+
+
+class State(Enum):
+    """Where the content of a file is, see above."""
+
+    CONFLICT = "conflict"
+    LOCAL = "local"
+    UPLOADING = "uploading"
+    CLOUD_ONLY = "cloud-only"
+    DURABLE = "durable"
+
+
+class Residency:
+    """Tells where content is, under the volume's lock. *can_upload*: whether enough clouds are well."""
+
+    def __init__(self, fs: FileSystem, can_upload: Callable[[], bool]) -> None:
+        self._fs = fs
+        self._db = fs.db
+        self._can_upload = can_upload
+
+    def attribute(self, inode: Inode, name: bytes) -> bytes | None:
+        """The value of an extended attribute of ours; None when *name* is none of them.
+
+        Raises OSError (ENODATA) when the node has none of that name.
+        """
+        if name == STATE_XATTR and inode.is_file:
+            return self.state(inode).value.encode()
+        if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
+            return self._fs.hoard.standing(inode).value.encode()
+        if name in (STATE_XATTR, PINNED_XATTR):
+            raise failure(errno.ENODATA)
+        return None
+
+    def refuse_change(self, name: bytes) -> None:
+        """Raises OSError (EPERM) when *name* is one of ours."""
+        if name in (STATE_XATTR, PINNED_XATTR):
+            raise failure(errno.EPERM)
+
+    def state(self, inode: Inode) -> State:
+        """The state of a regular file."""
+        self._fs.flush()
+        if self._is_in_conflict(inode):
+            return State.CONFLICT
+        chunks = whereabouts(self._db, inode.ino)
+        if chunks.pending or self._is_staged(inode) or self._is_untold(inode):
+            held_back = inode.writers > 0 and inode.dirty_since > 0
+            return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
+        if chunks.elsewhere:
+            return State.UPLOADING
+        if chunks.absent or self._fs.received.unlisted(inode) is not None:
+            return State.CLOUD_ONLY
+        return State.DURABLE
+
+    def _is_in_conflict(self, inode: Inode) -> bool:
+        row = self._db.execute(
+            "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL "
+            "UNION ALL SELECT 1 FROM copy WHERE id = ?",
+            (inode.ino, inode.id),
+        ).fetchone()
+        return inode.derived or row is not None
+
+    def _is_staged(self, inode: Inode) -> bool:
+        row = self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (inode.ino,)).fetchone()
+        return row is not None
+
+    def _is_untold(self, inode: Inode) -> bool:
+        """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
+        keys = (attr_key(inode.id), content_key(inode.id))
+        places = PLACE.prefix + inode.id
+        row = self._db.execute(
+            "SELECT 1 FROM pending WHERE (key IN (?, ?) OR key BETWEEN ? AND ?) "
+            "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1",
+            (*keys, places, places + b"\xff" * 16),
+        ).fetchone()
+        return row is not None or self._is_placed_unheard(inode)
+
+    def _is_placed_unheard(self, inode: Inode) -> bool:
+        untold = {key for (key,) in self._db.execute(f"SELECT key FROM pending WHERE {PACK.sql_rows()}")}
+        if not untold:
+            return False
+        return any(pack_key(identity) in untold for identity in packs_of_file(self._db, inode.ino))

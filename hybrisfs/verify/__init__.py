@@ -1,0 +1,1 @@
+"""Fsck: the state compared with the log, the rules and the clouds."""

@@ -1,0 +1,182 @@
+"""Verifying a volume: database, tree, log, cache and, when asked, every share on every cloud.
+
+Nothing is changed. The database is read from a snapshot, so that programs go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from hybrisfs.clouds.keeper import CloudKeeper
+from hybrisfs.clouds.maintenance import Maintenance
+from hybrisfs.errors import HybrisError
+from hybrisfs.gc.collector import Collector
+from hybrisfs.parts import Writing
+from hybrisfs.shown import shown
+from hybrisfs.state.chunk_checks import cached_count, cached_rows, is_cached_in
+from hybrisfs.state.chunk_states import PENDING, state_of
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.verify.cloud_check import ObjectCheck, object_checks, run_checks
+from hybrisfs.verify.database_check import LocalVolume, check_database, run_steps
+from hybrisfs.verify.report import FsckReport, Problem, Progress
+
+__all__ = ["Fsck", "FsckReport", "Problem"]
+
+_MOST_FILES: Final = 4
+_LONGEST_PATH: Final = 4096
+
+
+class Fsck:
+    """Checks one volume. Its methods may be called from any thread."""
+
+    def __init__(
+        self, writing: Writing, maintenance: Maintenance, collector: Collector, keeper: CloudKeeper
+    ) -> None:
+        self._writing = writing
+        self._clouds = writing.clouds
+        self._ground = writing.clouds.ground
+        self._fs = self._ground.fs
+        self._updates = writing.sharing.updates
+        self._maintenance = maintenance
+        self._collector = collector
+        self._keeper = keeper
+
+    def check(self, *, clouds: bool, progress: Progress) -> FsckReport:
+        """Check everything; problems are in the report, never raised."""
+        report = FsckReport()
+        checks: list[ObjectCheck] = []
+        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer.chunk_id)
+        with self._fs.db.snapshot() as db:
+            check_database(db, local, report, progress)
+            run_steps(
+                report,
+                (
+                    partial(self._check_cache, db, report, progress),
+                    partial(_check_lost, db, report),
+                    lambda: checks.extend(object_checks(self._clouds.engine, self._maintenance.holdings, db)),
+                    partial(self._check_values, report, checks if clouds else None),
+                ),
+            )
+        if clouds:
+            self._writing.look_at_clouds()
+            self._check_clouds(checks, report, progress)
+        return report
+
+    def _check_cache(self, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+        journal, sealer = self._fs.journal, self._ground.sealer
+        total = cached_count(db)
+        done = 0
+        for number, identity, length, segment, position, pack in cached_rows(db):
+            data = _read(journal, segment, position, length)
+            if (data is None or sealer.chunk_id(data) != identity) and self._still_there(
+                partial(is_cached_in, number=number, segment=segment)
+            ):
+                state = state_of(segment, pack)
+                if state is PENDING:
+                    whose = _files_of(db, number)
+                    what = f"chunk {identity.hex()} is damaged and on no cloud yet: data of {whose} is lost"
+                    report.add("cache", what)
+                elif state.is_dirty:
+                    what = (
+                        f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"
+                    )
+                    report.add("cache", what, "warning")
+                else:
+                    report.add(
+                        "cache", f"chunk {identity.hex()} is damaged here; the clouds have it", "warning"
+                    )
+            done += 1
+            if done % 256 == 0:
+                progress("cache", done, total)
+        for ino, start, length, segment, position in db.execute("SELECT * FROM extent WHERE segment > 0"):
+            if _read(journal, segment, position, length) is None and self._still_there(
+                partial(_is_staged_in, ino=ino, start=start, segment=segment)
+            ):
+                report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
+        report.checked["cached chunks"] = done
+        progress("cache", total, total)
+
+    def _check_values(self, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
+        """The key-value store of this device; *checks* gets what its clouds are to hold."""
+        values = self._maintenance.values
+        count, problems = values.problems()
+        for problem in problems:
+            report.add("key-value store", problem)
+        if count:
+            report.checked["keys with values"] = count
+        if checks is not None and not problems:
+            checks.extend(ObjectCheck(*one) for one in values.checks())
+
+    def _still_there(self, is_there: Callable[[Database], bool]) -> bool:
+        """Whether a row has neither changed nor gone since the snapshot."""
+        with self._fs.lock:
+            self._fs.flush()
+            return is_there(self._fs.db)
+
+    def _check_clouds(self, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress) -> None:
+        names = self._keeper.names()
+        finished = 0
+
+        def done(check: ObjectCheck, wrong: str | None) -> None:
+            nonlocal finished
+            finished += 1
+            if wrong is not None:
+                report.add(f"cloud {names.get(check.cloud, check.cloud)}", wrong)
+            progress("clouds", finished, len(checks))
+
+        run_checks(len(self._ground.config.clouds), checks, done)
+        parts = self._maintenance.checkpoint.looks()
+        for part in parts:
+            for cloud, finding in part().findings():
+                if finding is not None:
+                    report.add(f"cloud {names.get(cloud, cloud)}", finding.what)
+        report.checked["parts of the checkpoint"] = len(parts)
+        report.checked["objects on clouds"] = len(checks)
+        report.checked["objects that nothing names"] = self._collector.count_unnamed()
+        with contextlib.suppress(HybrisError):  # a damaged store has been reported
+            found = self._clouds.key_values.orphans(self._maintenance.trusted).look()
+            report.checked["values that nothing names"] = sum(found.counts)
+
+
+def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
+    """What the clouds have lost and has yet to be put there anew."""
+    for number, pack in lost_packs(db).items():
+        lost = what_is_lost(db, number)
+        if lost.chunks:
+            where = f"{lost.absent} of them are not on this device" if lost.absent else "they are kept here"
+            what = f"the clouds have lost pack {pack.hex()[:16]}: {lost.chunks} pieces of files, {where}"
+            report.add("clouds", what)
+
+
+def _files_of(db: sqlite3.Connection, chunk: int) -> str:
+    """The paths of some files that show the chunk."""
+    rows = db.execute(
+        "WITH RECURSIVE up (ino, path) AS ("
+        "SELECT p.parent, p.name FROM place p "
+        "WHERE p.ino IN (SELECT ino FROM file_chunk WHERE chunk = ? LIMIT ?) "
+        "UNION SELECT p.parent, CAST(p.name || x'2f' || up.path AS BLOB) FROM place p "
+        "JOIN up ON p.ino = up.ino WHERE length(up.path) < ?) "
+        "SELECT path FROM up WHERE ino = ?",
+        (chunk, _MOST_FILES, _LONGEST_PATH, ROOT_INO),
+    )
+    return ", ".join(shown(os.fsdecode(path)) for (path,) in rows) or "no file any more"
+
+
+def _read(journal: Journal, segment: int, position: int, length: int) -> bytes | None:
+    try:
+        return journal.read(segment, position, length)
+    except OSError:
+        return None
+
+
+def _is_staged_in(db: Database, ino: int, start: int, segment: int) -> bool:
+    query = "SELECT 1 FROM extent WHERE ino = ? AND start = ? AND segment = ?"
+    return db.execute(query, (ino, start, segment)).fetchone() is not None

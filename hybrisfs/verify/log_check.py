@@ -1,0 +1,239 @@
+"""Is the log sound? Each update is verified as when it was accepted (`sync.log`), with what it stands on."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from hybrisfs.members.role_table import Roles
+from hybrisfs.merge.authority import counting
+from sync import (
+    PREFIX_SIZE,
+    ZERO_HASH,
+    Branch,
+    Branches,
+    DecodeError,
+    SignedHeader,
+    SignedUpdate,
+    Stamp,
+    VersionVector,
+    branch_id,
+    decode_signed,
+    history_hash,
+)
+
+__all__ = ["Entry", "LogCheck", "Vectors"]
+
+_COLUMNS: Final = "number, branch, clock, device, hash, chunk_high, vector, bytes"
+_MOST_VECTORS: Final = 4096
+
+
+class Entry(NamedTuple):
+    """An update as the log has it, with those of its writes that count."""
+
+    branch: bytes
+    clock: int
+    update: SignedUpdate
+
+
+class _Row(NamedTuple):
+    """A row of `log`, columns as in `_COLUMNS`."""
+
+    number: int
+    branch: bytes
+    clock: int
+    device: bytes
+    hash: bytes
+    chunk_high: int | None
+    vector: bytes
+    data: bytes | None
+
+
+class _Cause(NamedTuple):
+    """An update that another one names."""
+
+    number: int
+    branch: bytes
+    clock: int
+    device: bytes
+    hash: bytes
+    vector: VersionVector
+
+
+class Vectors:
+    """What recorded updates depend on, those looked up last being remembered."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._recent: OrderedDict[tuple[bytes, int], VersionVector | None] = OrderedDict()
+
+    def of(self, branch: bytes, clock: int) -> VersionVector | None:
+        """The full dependency vector of an update; None when there is none that makes sense."""
+        at = branch, clock
+        if at not in self._recent:
+            query = "SELECT vector FROM log WHERE branch = ? AND clock = ?"
+            row = self._db.execute(query, at).fetchone()
+            try:
+                self._recent[at] = VersionVector.decode(row[0]) if row else None
+            except DecodeError:
+                self._recent[at] = None
+            if len(self._recent) > _MOST_VECTORS:
+                self._recent.popitem(last=False)
+        return self._recent[at]
+
+
+class LogCheck:
+    """One pass over the log in *db*, a snapshot of the database of *volume* on the device *device*.
+
+    *public_key* tells the key of a member, None of others.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        volume: bytes,
+        device: bytes,
+        public_key: Callable[[bytes], bytes | None],
+    ) -> None:
+        self._db = db
+        self._volume = volume
+        self._device = device
+        self._public_key = public_key
+        self._branches = Branches()
+        self._roles = Roles(db)
+        self._newest: dict[bytes, _Cause] = {}  # by branch, of the updates seen so far
+
+    def branches(self) -> Iterator[str]:
+        """What is wrong with the table of branches; call it before `updates`."""
+        rows = [Branch(*row) for row in self._db.execute("SELECT id, device, parent, above FROM log_branch")]
+        waiting = [row for row in rows if row.parent is None and row.id == row.device and row.above == 0]
+        while waiting:
+            branch = waiting.pop()
+            self._branches.add(branch)
+            waiting += [row for row in rows if row.parent == branch.id and row.device == branch.device]
+        for row in rows:
+            if row.id not in self._branches:
+                yield f"branch {row.id.hex()} of device {row.device.hex()} grows from nothing"
+
+    def updates(self, wrong: Callable[[str], None]) -> Iterator[Entry | None]:
+        """The updates in order, None for bare ones and what cannot be decoded; *wrong* hears what is wrong
+        with each."""
+        for columns in self._db.execute(f"SELECT {_COLUMNS} FROM log ORDER BY number"):
+            row = _Row(*columns)
+            name = f"update {row.clock} of device {row.device.hex()}"
+            if row.data is None:
+                self._newest[row.branch] = _cause(row[:5], row.vector)
+                yield None
+                continue
+            try:
+                update = decode_signed(row.data)
+            except DecodeError as error:
+                wrong(f"{name}: {error}")
+                yield None
+                continue
+            try:
+                problem = self._problem(row, update.header)
+                self._newest[row.branch] = _cause(row[:5], row.vector)
+            except (DecodeError, LookupError) as error:
+                problem = f"what is recorded of it makes no sense ({error})"
+            if problem:
+                wrong(f"{name}: {problem}")
+            yield Entry(row.branch, row.clock, counting(update, row.vector, self._roles))
+
+    def _problem(self, row: _Row, header: SignedHeader) -> str | None:
+        if header.volume != self._volume:
+            return f"it belongs to volume {header.volume.hex()}"
+        public = self._public_key(header.writer)
+        if public is None:
+            return "its writer is no member"
+        if not header.verify(public):
+            return "its signature is wrong"
+        if (header.writer, header.clock, header.hash) != (row.device, row.clock, row.hash):
+            return "it is not the one on record"
+        if row.chunk_high is not None and header.writer != self._device:
+            return "it is recorded as signed on this device, which is not its writer"
+        prev = self._previous(header)
+        if prev is None or not prev.number < row.number:
+            return "it does not follow the one before"
+        if not self._is_next(row, prev):
+            return f"it is recorded on branch {row.branch.hex()}, where it does not belong"
+        return self._wrong_causes(row, header, prev)
+
+    def _previous(self, header: SignedHeader) -> _Cause | None:
+        if header.prev == ZERO_HASH:
+            return _Cause(0, header.writer, 0, header.writer, ZERO_HASH, VersionVector())
+        found = self._find(header.prev)
+        stamp = header.writer, header.prev_clock
+        return found if found is not None and (found.device, found.clock) == stamp else None
+
+    def _find(self, beginning: bytes) -> _Cause | None:
+        """The update whose hash begins so."""
+        for cause in self._newest.values():
+            if cause.hash.startswith(beginning):
+                return cause
+        rest = len(ZERO_HASH) - len(beginning)
+        row = self._db.execute(
+            "SELECT number, branch, clock, device, hash, vector FROM log WHERE hash BETWEEN ? AND ?",
+            (beginning + bytes(rest), beginning + b"\xff" * rest),
+        ).fetchone()
+        return _cause(row[:5], row[5]) if row else None
+
+    def _is_next(self, row: _Row, prev: _Cause) -> bool:
+        """Whether the update stands right above the one that it follows, or begins a branch there."""
+        branch = self._branches[row.branch]
+        newest = self._newest.get(row.branch)
+        if newest is not None:
+            return newest.hash == prev.hash
+        if branch.parent is None:
+            return prev.number == 0
+        grows = (branch.parent, branch.above) == (prev.branch, prev.clock)
+        return grows and row.branch == branch_id(prev.branch, row.hash)
+
+    def _wrong_causes(self, row: _Row, header: SignedHeader, prev: _Cause) -> str | None:
+        known = prev.vector.with_entry(prev.branch, prev.clock) if prev.clock else prev.vector
+        entries: dict[bytes, int] = {}
+        causes: list[_Cause] = []
+        for stamp in header.deps:
+            cause = self._find(stamp.prefix)
+            if cause is None or Stamp(cause.device, cause.clock, cause.hash[:PREFIX_SIZE]) != stamp:
+                return f"it depends on update {stamp}, which is not here"
+            if not cause.number < row.number:
+                return f"it depends on update {stamp}, which comes after it"
+            causes.append(cause)
+            for branch, clock in self._branches.path(cause.branch, cause.clock):
+                if clock > max(known[branch], entries.get(branch, 0)):
+                    entries[branch] = clock
+        full = known.with_entries(entries.items())
+        if not all(full.covers(cause.vector) for cause in causes):
+            return "it omits what its causes depend on"
+        if full.encode() != row.vector:
+            return "what it depends on is not what is recorded"
+        if header.clock != full.highest + 1:
+            return f"its clock should be {full.highest + 1}"
+        if header.history != self._history(full):
+            return "its writer saw another history than the one recorded here"
+        return None
+
+    def _history(self, vector: VersionVector) -> bytes:
+        return history_hash(
+            (self._branches[branch].device, clock, self._hash(branch, clock))
+            for branch, clock in self._branches.leaves(vector)
+        )
+
+    def _hash(self, branch: bytes, clock: int) -> bytes:
+        newest = self._newest.get(branch)
+        if newest is not None and newest.clock == clock:
+            return newest.hash
+        row = self._db.execute(
+            "SELECT hash FROM log WHERE branch = ? AND clock = ?", (branch, clock)
+        ).fetchone()
+        if row is None:
+            raise LookupError(f"update {clock} of branch {branch.hex()} is not here")
+        identity: bytes = row[0]
+        return identity
+
+
+def _cause(facts: tuple[int, bytes, int, bytes, bytes], vector: bytes) -> _Cause:
+    return _Cause(*facts, VersionVector.decode(vector))

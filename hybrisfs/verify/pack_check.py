@@ -1,0 +1,80 @@
+"""Are packs and chunks on record where the signed updates of all devices say?"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from hybrisfs.kinds import ID, PACK
+from hybrisfs.registers.tree import PackRecord
+from hybrisfs.state.chunk_checks import is_spare_in
+from hybrisfs.state.condemned import is_condemned
+from hybrisfs.state.file_chunks import chunk_named
+from hybrisfs.verify.log_check import Entry
+from sync import DecodeError
+
+__all__ = ["PackCheck"]
+
+
+class PackCheck:
+    """Compares `pack` and `chunk` in *db* with the updates that it is shown, in order."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
+        self._right: set[bytes] = set()  # packs whose chunks are where an update says
+
+    def compare(self, entry: Entry) -> None:
+        """Take note of what an update says of packs."""
+        for key, value in entry.update.writes:
+            if key[0] != PACK:
+                continue
+            try:
+                record = PackRecord.decode(value or b"")
+            except DecodeError:
+                continue  # no correct device has written it, and none makes anything of it
+            wrong = self._difference(key[ID], record, entry)
+            if wrong is None:
+                self._wrong.pop(key, None)
+            elif wrong:
+                self._wrong[key] = f"pack {key[ID].hex()}: {wrong}"
+
+    def finish(self) -> list[str]:
+        """What is on record otherwise than the last update of each pack says, in words."""
+        return list(self._wrong.values())
+
+    def _difference(self, pack: bytes, signed: PackRecord, entry: Entry) -> str | None:
+        """What is on record otherwise, in words; nothing when that is for another update to say."""
+        row = self._db.execute(
+            "SELECT number, k, n, placement, clock, branch FROM pack WHERE id = ?", (pack,)
+        ).fetchone()
+        if row is None:
+            return "it is not on record"
+        number, k, n, placement, *stamp = row
+        if not n:
+            return None  # discarded, which is for good
+        newer = [entry.clock, entry.branch] > stamp
+        if newer and (k, n) != (signed.k, signed.n):
+            return ""  # no pack ever has another code: it was passed over
+        misplaced = None if pack in self._right else self._misplaced(number, signed)
+        if misplaced is None:
+            self._right.add(pack)  # who says something else of its chunks later is passed over
+        if [entry.clock, entry.branch] < stamp:
+            return ""
+        if (k, n, placement) != (signed.k, signed.n, signed.placement):
+            return "its place on the clouds is not the one signed"
+        return misplaced
+
+    def _misplaced(self, number: int, signed: PackRecord) -> str | None:
+        for chunk in signed.chunks:
+            found = chunk_named(self._db, chunk.id)
+            if found is None:
+                continue  # nobody needed it any more when the pack was recorded
+            if found.is_elsewhere and not self._may_be_elsewhere(number, chunk.id):
+                return f"chunk {chunk.id.hex()} is in it, but it is not known where that is"
+            if found.pack == number and (found.offset, found.sealed) != (chunk.offset, chunk.sealed):
+                return f"chunk {chunk.id.hex()} is not where the pack says"
+        return None
+
+    def _may_be_elsewhere(self, pack: int, chunk: bytes) -> bool:
+        """Whether a chunk is not read from a pack, as that may be discarded or the clouds have lost it."""
+        return is_condemned(self._db, pack) or is_spare_in(self._db, pack, chunk)

@@ -1,0 +1,144 @@
+"""Do the registers hold what the updates say? Each the latest values of all that was written to it.
+
+One pass over the log is enough, and nothing of it need be remembered: a value that an update wrote is there,
+or a value that is there depends on that update. Of bare updates nobody knows here what they wrote.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+from hybrisfs.kinds import ATTRIBUTES, ID, KINDS, VOTE, Trait
+from hybrisfs.members.member_table import Membership
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.merge.authority import described, fault
+from hybrisfs.merge.registers import after, is_kept
+from hybrisfs.registers.node_id import kind_of
+from hybrisfs.verify.log_check import Entry, Vectors
+from sync import DecodeError
+
+__all__ = ["RegisterCheck"]
+
+_MOST_NAMED: Final = 20
+
+
+class RegisterCheck:
+    """Compares `register` in *db* with the updates that it is shown, in order."""
+
+    def __init__(self, db: sqlite3.Connection, vectors: Vectors) -> None:
+        self._db = db
+        self._vectors = vectors
+        self._branches: dict[int, bytes] = dict(db.execute("SELECT number, branch FROM writer"))
+        self._numbers = {branch: number for number, branch in self._branches.items()}
+        self._found = 0
+
+    def compare(self, entry: Entry) -> Iterator[str]:
+        """What the registers hold otherwise than this update says, in words."""
+        number = self._numbers.get(entry.branch)
+        for key, value in entry.update.writes:
+            if not is_kept(key):
+                continue
+            rows = self._db.execute(
+                "SELECT clock, writer, value FROM register WHERE key = ?", (key,)
+            ).fetchall()
+            mine = next((row[2:] for row in rows if row[:2] == (entry.clock, number)), None)
+            superseded = any(self._supersedes(row[0], row[1], entry) for row in rows)
+            wrong = None
+            if mine is None:
+                if not superseded and not _may_be_twisted(key):
+                    wrong = "the value that update {} of device {} wrote is missing"
+            else:
+                self._found += 1
+                if mine != (value,):
+                    wrong = "the value is not the one that update {} of device {} wrote"
+                elif superseded:
+                    wrong = "the value that update {} of device {} wrote was superseded and is still there"
+            if wrong is not None:
+                writer = entry.update.header.writer.hex()
+                yield f"{described(key)}: {wrong.format(entry.clock, writer)}"
+
+    def _supersedes(self, clock: int, writer: int, entry: Entry) -> bool:
+        """Whether a value with this stamp depends on the update."""
+        branch = self._branches.get(writer)
+        if branch is None or clock <= entry.clock:
+            return False
+        if branch == entry.branch:
+            return True
+        vector = self._vectors.of(branch, clock)
+        return vector is not None and vector[entry.branch] >= entry.clock
+
+    def finish(self) -> Iterator[str]:
+        """What the registers hold though no update says so."""
+        total, bare = self._db.execute(
+            "SELECT count(*), total(EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch "
+            "AND l.clock = r.clock AND l.bytes IS NULL)) "
+            "FROM register r LEFT JOIN writer w ON w.number = r.writer"
+        ).fetchone()
+        extra = total - int(bare) - self._found - self._count_void()
+        if extra:
+            yield from self._strangers()
+            yield f"{extra} values of registers are not as any update says"
+        yield from self._members()
+
+    def _count_void(self) -> int:
+        """Values that an earlier version took, and that break a rule of this one."""
+        return sum(
+            fault(device, key, value) is not None
+            for kind in KINDS
+            if Trait.TREE not in kind.traits
+            for key, value, device in self._db.execute(
+                "SELECT r.key, r.value, l.device FROM register r JOIN writer w ON w.number = r.writer "
+                "JOIN log l ON l.branch = w.branch AND l.clock = r.clock AND l.bytes IS NOT NULL "
+                f"WHERE {kind.sql_rows('r.key')}"
+            )
+        )
+
+    def _strangers(self) -> Iterator[str]:
+        """Some values of updates that are not in the log."""
+        rows = self._db.execute(
+            "SELECT r.key, r.clock FROM register r LEFT JOIN writer w ON w.number = r.writer "
+            "WHERE NOT EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch AND l.clock = r.clock) LIMIT ?",
+            (_MOST_NAMED,),
+        )
+        for key, clock in rows:
+            yield f"{described(key)}: its value is of an update {clock} that is not in the log"
+
+    def _members(self) -> Iterator[str]:
+        """Members whose rows are not what they made of themselves, or what the registers say."""
+        for device, public, name, state in self._db.execute("SELECT device, public, name, state FROM member"):
+            if Member(public, name).device != device:
+                yield f"member {device.hex()}: the public key is not that of the device"
+                continue
+            row = self._db.execute(
+                "SELECT r.value FROM register r JOIN writer w ON w.number = r.writer WHERE r.key = ? "
+                "ORDER BY r.clock DESC, w.branch DESC LIMIT 1",
+                (member_key(device),),
+            ).fetchone()
+            signed = _member(row[0]) if row else None
+            if signed is None or signed.device != device:
+                continue
+            if signed.name != name:
+                yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
+            left = state in (Membership.MEMBER, Membership.RESERVE)
+            if signed.removed and left and not self._has_votes(device):
+                yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
+
+    def _has_votes(self, device: bytes) -> bool:
+        """Whether anybody has voted about a device; what follows from that is not in its row."""
+        first = VOTE.key(device)
+        row = self._db.execute("SELECT 1 FROM said WHERE key >= ? AND key < ? LIMIT 1", (first, after(first)))
+        return row.fetchone() is not None
+
+
+def _may_be_twisted(key: bytes) -> bool:
+    """Whether these may be attributes of another kind than the node has here, which do not count."""
+    return key[0] == ATTRIBUTES and kind_of(key[ID]) is None
+
+
+def _member(value: bytes | None) -> Member | None:
+    try:
+        return Member.decode(value or b"")
+    except DecodeError:
+        return None

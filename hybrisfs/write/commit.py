@@ -1,0 +1,138 @@
+"""The committer: group commit, and the answer to fsync.
+
+Bytes in the journal are made durable before the commit that names them, so that what a power cut leaves
+is the volume as it was at one of its commits. Everything asked for while a commit was under way is answered
+by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hybrisfs.signals import Pause, Signals
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.tree.filesystem import FileSystem
+
+__all__ = ["CommitLimits", "Committer"]
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[OSError | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLimits:
+    """See `hybrisfs.environment.Limits`. All are seconds."""
+
+    interval: float = 1.0
+    """Between two commits that nobody waits for."""
+    full: float = 10.0
+    """That fsync waits for room before it fails."""
+    full_pause: float = 0.1
+    checkpoint_interval: float = 5.0
+    """Each checkpoint of the database costs syncs that those who wait for fsync would feel."""
+
+
+class Committer:
+    """A stage that commits once a second, and at once when somebody waits for it."""
+
+    def __init__(self, fs: FileSystem, signals: Signals) -> None:
+        self.limits = fs.environment.limits.of(CommitLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._signals = signals
+        self._monotonic = fs.environment.monotonic
+        self._condition = threading.Condition()
+        self._waiting: list[Answer] = []
+        self._stopping = self._ended = False
+        self._checkpointed = self._monotonic()
+        self._full_since: float | None = None
+
+    def request(self, answer: Answer) -> None:
+        """Call *answer* when everything done so far survives a power cut, or with what went wrong."""
+        with self._condition:
+            self._waiting.append(answer)
+            self._condition.notify()
+
+    def wait(self, pause: Pause) -> bool:
+        """Wait that long, or until somebody waits for a commit; False when the last one has been made."""
+        with self._condition:
+            if self._ended:
+                return False
+            self._condition.wait_for(lambda: self._waiting or self._stopping, pause.most)
+            self._ended = self._stopping
+        return True
+
+    def step(self) -> Pause:
+        """Commit, if there is something to commit, or somebody to answer."""
+        if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
+            self._round()
+        return Pause(self.limits.interval)
+
+    def stop(self) -> None:
+        """End the stage, once it has answered those who wait now."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+
+    def _round(self) -> None:
+        answers: list[Answer] = []
+        error: OSError | None = None
+        try:
+            self._fs.journal.sync()
+            with self._fs.lock:
+                answers = self._take_waiting()
+                self._fs.commit()
+            self._fs.db.make_durable()
+            self._full_since = None
+        except JournalFullError as full:
+            # Nothing is lost: the transaction stays open, and is tried again when there is room.
+            if self._may_wait(answers):
+                return
+            log.warning("cannot commit: %s", full)
+            error = full
+        except (OSError, sqlite3.Error) as failure:
+            log.error("committing failed, nothing more is accepted: %s", failure)
+            error = failure if isinstance(failure, OSError) else OSError(errno.EIO, str(failure))
+            self._fs.journal.fail(error)
+        if error is not None:
+            answers += self._take_waiting()
+        elif answers and not self._fs.restless:
+            self._signals.offer_rest()
+        for answer in answers:
+            answer(error)
+        if self._monotonic() - self._checkpointed >= self.limits.checkpoint_interval:
+            self._fs.db.checkpoint()
+            self._checkpointed = self._monotonic()
+
+    def _may_wait(self, answers: list[Answer]) -> bool:
+        """The disk is full. For a while those who wait go on waiting: room is being made."""
+        now = self._monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        with self._condition:
+            if self._stopping or now - self._full_since >= self.limits.full:
+                return False
+            self._waiting = answers + self._waiting
+            self._condition.wait_for(lambda: self._stopping, self.limits.full_pause)
+        return True
+
+    def _take_waiting(self) -> list[Answer]:
+        with self._condition:
+            answers, self._waiting = self._waiting, []
+        return answers
+
+    def commit_now(self) -> None:
+        """Commit and make durable, in the caller's thread, which does not hold the volume's lock.
+
+        Raises OSError when the disk is full or broken.
+        """
+        self._fs.journal.sync()
+        with self._fs.lock:
+            self._fs.commit()
+        self._fs.db.make_durable()

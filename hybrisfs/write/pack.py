@@ -1,0 +1,230 @@
+"""The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
+
+A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when somebody
+flushes. Chunks stay pinned in the journal until the pack's placement is in the database, so a crash at any
+point costs at most an upload that is done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder
+from hybrisfs.merge.signing import Signer
+from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.state.journal_chunks import PendingRow, pending_after, pending_row
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.place import PackMaker, record_pack
+
+__all__ = ["PackLimits", "Packer"]
+
+log = logging.getLogger(__name__)
+
+_IN_FLIGHT: Final = 3
+_BATCH: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PackLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    linger_seconds: float = 3.0
+    """That the first chunk of a pack waits for others, ..."""
+    awaited_seconds: float = 0.5
+    """... when another device hears of changes through the clouds alone."""
+    target_bytes: int = PACK_TARGET
+    """Of sealed chunks that make a pack full."""
+    first_retry: float = 1.0
+    """Seconds after which a pack that the clouds did not take is put again, and then twice as many, ..."""
+    last_retry: float = 30.0
+    """... up to these."""
+
+
+class Packer:
+    """A stage that seals, and a few threads that wait for clouds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        settle: Callable[[Sequence[int]], None] = lambda numbers: None,
+    ) -> None:
+        """*settle* finds out whether chunks are on the clouds where other members say, see `Fetcher.settle`:
+        what is there is not sent."""
+        self._settle = settle
+        self.limits = fs.environment.limits.of(PackLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._slots = threading.Semaphore(_IN_FLIGHT)
+        self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="upload")
+        self._cursor = 0
+        self._skipped: set[int] = set()  # chunks that were lost when their turn came
+        self._builder: PackBuilder | None = None
+        self._numbers: dict[bytes, int] = {}
+        self._begun = 0.0
+
+    def step(self) -> Pause:
+        """Pack what waits."""
+        try:
+            self.pack_round()
+        except Exception:
+            self._cursor = 0  # what this round had in hand is looked for again
+            raise
+        return IDLE
+
+    def finish(self) -> None:
+        """Wait for the clouds no longer."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def pack_round(self) -> None:
+        """Pack what waits; what does not fill a pack stays for a while unless somebody flushes."""
+        with self._fs.lock:
+            if not self._signer.may_contribute:
+                return
+        self._take_pending()
+        if self._builder is not None and self._due():
+            self._send()
+
+    def _due(self) -> bool:
+        linger = self.limits.awaited_seconds if self._signals.awaited else self.limits.linger_seconds
+        return self._signals.flushing or self._monotonic() - self._begun >= linger
+
+    def _take_pending(self) -> None:
+        self._take_healed()
+        while not self._signals.stopping:
+            with self._fs.lock:
+                rows = pending_after(self._fs.db, self._cursor, _BATCH)
+                self._fs.chunks.claimed.difference_update(row[0] for row in rows)
+            last = rows[-1][0] if rows else self._cursor
+            for row in self._unclaimed(rows):
+                self._add(row)
+            self._cursor = max(self._cursor, last)
+            if len(rows) < _BATCH:
+                return
+
+    def _take_healed(self) -> None:
+        """Chunks whose turn was before: lost ones written again, and those of others that we made, too."""
+        with self._fs.lock:
+            claimed = {number for number in self._fs.chunks.claimed if number <= self._cursor}
+            self._fs.chunks.claimed.clear()
+            healed = (self._skipped - self._fs.chunks.lost) | claimed
+            found = [pending_row(self._fs.db, number) for number in sorted(healed)]
+        self._skipped -= healed
+        for row in self._unclaimed([row for row in found if row is not None]):
+            self._add(row)
+
+    def _unclaimed(self, rows: list[PendingRow]) -> list[PendingRow]:
+        """Those chunks that are not on the clouds already. Another device says of some that it has put them
+        there: then that is found out first, which costs less than to send them once more."""
+        with self._fs.lock:
+            claimed = [row[0] for row in rows if self._fs.chunks.is_claimed(row[0])]
+        if not claimed or not self._signals.wait_until_free():
+            return rows
+        self._settle(claimed)
+        with self._fs.lock:
+            there = {number for number in claimed if self._fs.chunks.is_on_clouds(number)}
+        if there:
+            self._signals.packed()
+        return [row for row in rows if row[0] not in there]
+
+    def _read(self, row: PendingRow) -> bytes | None:
+        """The bytes of a chunk, or None when they are damaged."""
+        _, identity, length, segment, position = row
+        try:
+            data = self._fs.journal.read(segment, position, length)
+        except OSError as error:
+            log.error("segment %d of the journal cannot be read: %s", segment, error)
+            return None
+        return data if data is not None and self._maker.sealer.chunk_id(data) == identity else None
+
+    def _skip(self, row: PendingRow) -> None:
+        """A chunk could not be read: it is lost, unless it was dropped or written anew meanwhile."""
+        number, identity, *_ = row
+        with self._fs.lock:
+            now = pending_row(self._fs.db, number)
+            if now is None:
+                return
+            self._skipped.add(number)
+            if now[3:] != row[3:]:
+                return
+            self._fs.chunks.lost.add(number)
+        log.error("chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex())
+        self._signals.packed()
+
+    def _add(self, row: PendingRow) -> None:
+        number, identity, length, _, _ = row
+        self._cursor = max(self._cursor, number)
+        if identity in self._numbers:
+            # It was claimed once more, or dropped and written again while it waits here.
+            self._numbers[identity] = number
+            return
+        data = self._read(row)
+        if data is None:
+            self._skip(row)
+            return
+        sealed = self._maker.sealer.seal(identity, data)
+        if self._builder is not None and not self._maker.fits(self._builder, len(sealed)):
+            self._send()
+        if self._builder is None:
+            self._builder = self._maker.builder()
+            self._begun = self._monotonic()
+        self._builder.add(identity, length, sealed)
+        self._numbers[identity] = number
+        if self._builder.sealed_size >= self.limits.target_bytes:
+            self._send()
+
+    def _send(self) -> None:
+        """Hand the pack to the uploaders; wait while they are all busy, so that memory stays bounded."""
+        builder, numbers = self._builder, self._numbers
+        self._builder, self._numbers = None, {}
+        assert builder is not None
+        while not self._slots.acquire(timeout=0.5):
+            if self._signals.stopping:
+                return
+        self._pool.submit(self._upload, self._maker.finish(self._fs, builder), numbers)
+
+    def _upload(self, pack: EncodedPack, numbers: dict[bytes, int]) -> None:
+        try:
+            placement = self._disperse_patiently(pack)
+            if placement is not None:
+                self._record(pack, placement, numbers)
+        except Exception:
+            log.exception("pack %s could not be recorded; its chunks are packed again", pack.pack_id.hex())
+            self._pack_again(numbers)
+        finally:
+            self._slots.release()
+
+    def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
+        delay = self.limits.first_retry
+        while self._signals.wait_until_free():
+            try:
+                return self._maker.disperse(pack)
+            except CloudsUnavailable as error:
+                log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
+            if not self._signals.wait_to_retry(delay):
+                break
+            delay = min(delay * 2, self.limits.last_retry)
+        return None
+
+    def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
+        """Note where the chunks are; they are packed again when nobody may rely on this pack any more."""
+        if not record_pack(self._fs, self._signer, pack, placement, numbers):
+            self._pack_again(numbers)
+        self._signals.packed()
+
+    def _pack_again(self, numbers: dict[bytes, int]) -> None:
+        with self._fs.lock:
+            self._fs.chunks.claimed.update(numbers.values())
+        self._signals.chunks_made()

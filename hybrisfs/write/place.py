@@ -1,0 +1,146 @@
+"""Packs under way to the clouds: how they are made, and the record of where they came to be.
+
+Equal chunks in equal order make equal packs. A pack that has been discarded, or is about to be, may be
+deleted from a cloud at any time later: so no other pack ever gets its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hybrisfs.dispersal.pack import EncodedPack, PackBuilder, Redundancy, choose_code
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.members.banned import bans_orphan, bans_place, bans_strays_of
+from hybrisfs.merge.signing import Signer
+from hybrisfs.registers.tree import PackedChunk, PackRecord, pack_key
+from hybrisfs.tree.filesystem import FileSystem
+from sync import Write
+
+__all__ = ["PackMaker", "is_ending", "record_pack", "record_packs", "settle_chunks"]
+
+_FILLER = 16  # random bytes that make a pack another one
+
+
+def is_ending(fs: FileSystem, pack: bytes) -> bool:
+    """Whether the pack has been discarded or may be soon: no share of it is to be put or moved anywhere."""
+    with fs.lock:
+        row = fs.db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
+        if row is None:
+            return bans_orphan(fs.db, pack)
+        return row[1] == 0 or row[0] in fs.chunks.condemned
+
+
+class PackMaker:
+    """Makes the packs of a volume and brings them to the clouds; shared by all who pack chunks."""
+
+    def __init__(
+        self,
+        sealer: Sealer,
+        tables: TableSealer,
+        redundancy: Redundancy,
+        disperse: Callable[[EncodedPack], Sequence[int]],
+    ) -> None:
+        """*disperse* puts a pack on f+k clouds."""
+        self.sealer = sealer
+        self._tables = tables
+        self._disperse = disperse
+        self.redundancy = redundancy
+        """How packs are written from now on: it may be set at any time."""
+
+    def builder(self) -> PackBuilder:
+        return PackBuilder(self._tables)
+
+    def fits(self, builder: PackBuilder, sealed: int) -> bool:
+        """Whether a chunk of so many sealed bytes can be added."""
+        return builder.fits(sealed, sum(self.redundancy))
+
+    def finish(self, fs: FileSystem, builder: PackBuilder) -> EncodedPack:
+        """Encode what was gathered, as a pack with a name that may be used."""
+        k, n = choose_code(builder.sealed_size, *self.redundancy)
+        pack = builder.finish(k, n)
+        while self._is_taken(fs, pack.pack_id):
+            filler = fs.environment.random_bytes(_FILLER)
+            identity = self.sealer.chunk_id(filler)
+            builder.add(identity, len(filler), self.sealer.seal(identity, filler))
+            pack = builder.finish(k, n)
+        return pack
+
+    @staticmethod
+    def _is_taken(fs: FileSystem, pack: bytes) -> bool:
+        with fs.lock:
+            doubted = fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND doubted", (pack,)).fetchone()
+            return is_ending(fs, pack) or doubted is not None or bans_strays_of(fs.db, pack)
+
+    def disperse(self, pack: EncodedPack) -> bytes:
+        """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
+        return bytes(self._disperse(pack))
+
+
+def record_pack(
+    fs: FileSystem, signer: Signer, pack: EncodedPack, placement: bytes, numbers: Mapping[bytes, int]
+) -> bool:
+    """Note where the chunks are; see `record_packs`. *numbers*: of the chunks by their ids."""
+    return record_packs(fs, signer, [(pack, placement)], settle_chunks(fs, numbers))
+
+
+def settle_chunks(
+    fs: FileSystem, numbers: Mapping[bytes, int]
+) -> Callable[[int, Sequence[PackedChunk]], None]:
+    """What has chunks with these *numbers*, by their ids, read from the pack that it is told of."""
+
+    def settle(number: int, chunks: Sequence[PackedChunk]) -> None:
+        others = []
+        for chunk in chunks:
+            mine = numbers.get(chunk.id)
+            if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
+                others.append(chunk)
+        # Fillers, and what was dropped here meanwhile; but another device may come to name it.
+        fs.chunks.packed_elsewhere([(number, others)])
+
+    return settle
+
+
+def record_packs(
+    fs: FileSystem,
+    signer: Signer,
+    placed: Sequence[tuple[EncodedPack, bytes]],
+    settle: Callable[[int, Sequence[PackedChunk]], None],
+    more: Sequence[Write] = (),
+) -> bool:
+    """Note where packs are, in the view and in one signed update of their registers and *more*.
+
+    *settle* is told of each pack's number and chunks, with the lock held. False, and nothing is noted, when
+    one of the packs is to end already, or this device was removed while it put them. Raises HybrisError when
+    it may not say so for another reason; nothing is noted then, either.
+    """
+    seqs: dict[bytes, int] = {}
+    contents = [
+        [PackedChunk(one.chunk_id, one.offset, one.sealed_length, one.length) for one in pack.entries]
+        for pack, _ in placed
+    ]
+    writes: list[Write] = [
+        (pack_key(pack.pack_id), PackRecord(pack.k, pack.n, placement, chunks).encode())
+        for (pack, placement), chunks in zip(placed, contents, strict=True)
+    ]
+    with fs.lock:
+        if not signer.may_contribute:
+            return False
+        if any(is_ending(fs, pack.pack_id) or bans_place(fs.db, pack.pack_id, at) for pack, at in placed):
+            return False
+        # Before anything here relies on the packs: that may be refused.
+        stamp = signer.sign([*writes, *more], 0)
+        for key, _ in writes:
+            fs.changes.mark(key, 0)
+            seqs[key] = fs.changes.seq
+        for (pack, placement), chunks in zip(placed, contents, strict=True):
+            # Another device may have packed the same chunks in the same order: that makes the same pack.
+            (number,) = fs.db.execute(
+                "INSERT INTO pack (id, k, n, placement, proven, clock, branch) VALUES (?, ?, ?, ?, 1, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, proven = 1, "
+                "clock = excluded.clock, branch = excluded.branch RETURNING number",
+                (pack.pack_id, pack.k, pack.n, placement, stamp.clock, stamp.writer),
+            ).fetchone()
+            settle(number, chunks)
+        fs.changes.signed(seqs, stamp.clock)
+    return True

@@ -1,0 +1,163 @@
+"""The publisher: turns what changed in the view into signed updates.
+
+Each round takes a cut, settles its files, and signs all of it as one transaction. When things are
+quiet a change is signed at once; under load rounds are at least `ROUND_SECONDS` apart, and
+what happened meanwhile is grouped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.kinds import NODE, PLACE
+from hybrisfs.merge.signing import Signer
+from hybrisfs.merge.unsigned import is_withheld
+from hybrisfs.registers.tree import attr_key, content_key, slot_of
+from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.cut import Cut, CutLimits, FileSnapshot, release, take_cut
+
+__all__ = ["Publisher", "record_signed"]
+
+log = logging.getLogger(__name__)
+
+ROUND_SECONDS: Final = 1.0
+_BRISK_SECONDS: Final = 0.02
+_BRISK_SHARE: Final = (
+    20  # of the time, at most one part in so many goes into rounds while others wait for them
+)
+_RETRY_SECONDS: Final = 10.0
+
+
+class _OutdatedError(Exception):
+    """The cut cannot be signed: bytes of a file that has been removed since cannot be read."""
+
+
+class Publisher:
+    """A stage that signs in rounds."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        chunker: Chunker,
+        signer: Signer,
+        signed: Callable[[set[bytes]], None],
+        signals: Signals,
+    ) -> None:
+        """*signed* is told, with the lock held, of the nodes that an update has written to."""
+        self.limits = fs.environment.limits.of(CutLimits)
+        """They may be others at any moment."""
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._settler = chunker
+        self._signer = signer
+        self._signed = signed
+        self._signals = signals
+        self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
+
+    def step(self) -> Pause:
+        """Sign what has changed; changes that come meanwhile are gathered for a while."""
+        begun = self._monotonic()
+        while self.publish_round() and self._behind() and not self._signals.stopping:
+            pass
+        took = self._monotonic() - begun
+        return IDLE._replace(least=self._interval(took) - took)
+
+    def _interval(self, took: float) -> float:
+        """Seconds between the beginnings of two rounds, the last of which took so long."""
+        if not self._signals.brisk:
+            return ROUND_SECONDS
+        return min(ROUND_SECONDS, max(_BRISK_SECONDS, took * _BRISK_SHARE))
+
+    def _behind(self) -> bool:
+        return len(self._fs.changes.unsigned) >= self.limits.most_registers
+
+    def publish_round(self) -> bool:
+        """Sign what has changed; False when there was nothing to sign."""
+        with self._fs.cutting:
+            return self._round()
+
+    def _round(self) -> bool:
+        while (cut := self._take_cut()) is not None:
+            try:
+                for snapshot in cut.files:
+                    self._settle(cut, snapshot)
+                with self._fs.lock:
+                    if cut.seqs:
+                        self._sign(cut)
+            except _OutdatedError as outdated:
+                log.debug("the cut is taken again: %s", outdated)
+                continue
+            finally:
+                with self._fs.lock:
+                    release(self._fs, cut)
+            self._signals.chunks_made()
+            return True
+        return False
+
+    def _take_cut(self) -> Cut | None:
+        now = self._monotonic()
+        everything = self._signals.flushing
+        self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
+        with self._fs.lock:
+            if not self._signer.may_contribute:
+                return None
+            withheld = None
+            if not self._fs.is_full:
+                withheld = partial(is_withheld, self._fs, self._signer.counting())
+            cut, rest_wanted = take_cut(
+                self._fs,
+                now,
+                self.limits,
+                everything=everything,
+                skip=self._postponed.__contains__,
+                withheld=withheld,
+            )
+        self._signals.want_rest(rest_wanted)
+        return cut
+
+    def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+        """Make the value of a file's content, even if the file has been removed since: what came after it in
+        the cut may rest on it, as a database rests on its journal. Raises _OutdatedError."""
+        inode = snapshot.inode
+        try:
+            cut.writes[snapshot.key] = self._settler.settle(snapshot)
+        except (OSError, ChunkUnavailable) as error:
+            if inode.orphan:
+                raise _OutdatedError(f"file {inode.ino} has been removed, and {error}") from error
+            # Staged bytes stay where they are; what was published of the file stays true.
+            log.warning("file %d cannot be published now (%s); it will be tried again", inode.ino, error)
+            self._postponed[inode.ino] = self._monotonic() + _RETRY_SECONDS
+            inode.forced = True  # also if it is open then: what it holds back may hold back others
+            cut.without(inode)
+
+    def _sign(self, cut: Cut) -> None:
+        stamp = self._signer.sign(cut.writes.items(), self._fs.chunks.newest(), cut.directories)
+        self._fs.changes.signed(cut.seqs, stamp.clock)
+        record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
+        self._signed({key[NODE] for key in cut.writes})
+        log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
+
+
+def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
+    """Note in the view that the update with this stamp wrote these registers."""
+    places: list[tuple[int, int, int]] = []
+    for key, ino in inos.items():
+        if key[0] == PLACE:
+            places.append((stamp, ino, slot_of(key)))
+            continue
+        try:
+            inode = fs.inodes.get(ino)
+        except KeyError:
+            continue  # removed since the cut; its tombstone follows
+        if key == attr_key(inode.id):
+            inode.attr_stamp = stamp
+        elif key == content_key(inode.id):
+            inode.content_stamp = stamp
+        fs.inodes.touch(inode)
+    fs.db.executemany("UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?", places)

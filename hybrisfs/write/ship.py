@@ -1,0 +1,390 @@
+"""The shipper: puts the log of signed updates on the clouds, in sealed segments.
+
+Data goes before the metadata that names it: an update is shipped when every chunk it names is in a pack
+that the clouds hold. Updates are shipped in order, and only after they are durable on this device.
+A segment must be acknowledged by f+k clouds, like the packs it names, and the head that announces it by f+1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.signals import IDLE, Pause, Signals, Wake
+from hybrisfs.state.journal_chunks import first_pending
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.commit import Committer
+from hybrisfs.write.relay import Relayer
+from sync import (
+    MAX_OWN_TIPS,
+    NONCE_SIZE,
+    CheckpointId,
+    DeviceKey,
+    Extent,
+    Head,
+    OwnTip,
+    SealKeys,
+    SegmentId,
+    StateClaim,
+    Statement,
+    decode_signed_header,
+    encode_head,
+    encode_segment,
+    head_name,
+    parse_segment_name,
+    segment_name,
+)
+from sync.follow import ANNOUNCE_SECONDS
+from sync.own_heads import Past
+from sync.segment import if_followed
+
+__all__ = ["ShipLimits", "Shipper"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Consecutive own updates that may be shipped now, by their clocks."""
+
+    first: int
+    last: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipment:
+    """The segment of one batch. If it fails it is tried again with the very same bytes, so that a cloud which
+    stored it late stores nothing else under its name. *extent*: what is on the clouds then."""
+
+    batch: _Batch
+    name: str
+    segment: bytes
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class ShipLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    linger_seconds: float = 5.0
+    """That an update waits for others to share its segment, ..."""
+    awaited_seconds: float = 0.5
+    """... when another device hears of changes through the clouds alone."""
+    segment_bytes: int = 4 << 20
+    """Of updates that make a segment full."""
+    segment_updates: int = 4096
+    """At most, in one segment."""
+    tell_seconds: float = 20.0
+    """Between two heads that linked devices are told though nothing is new."""
+    state_seconds: float = 60.0
+    """Between two heads that are put only to say what was made of the log."""
+    first_retry: float = 1.0
+    """Seconds after which what the clouds did not take is put again, and then twice as many, ..."""
+    last_retry: float = 30.0
+    """... up to these."""
+    relay_pause: float = 5.0
+    """Seconds between two looks for what others have not shipped."""
+
+
+class Shipper:
+    """A stage. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
+    answer."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        updates: UpdateLog,
+        signals: Signals,
+        committer: Committer,
+        device: DeviceKey,
+        segment_keys: SealKeys,
+        put_object: Callable[[str, bytes], tuple[int, ...]],
+        put_head: Callable[[str, bytes, Collection[int]], tuple[int, ...]],
+        may_begin: Callable[[], bool] = lambda: True,
+        tell: Callable[[bytes], None] = lambda _: None,
+        relayer: Relayer | None = None,
+        grant: Callable[[], None] = lambda: None,
+        checkpoints: Callable[[Past], tuple[Statement | None, CheckpointId | None]] = lambda _: (None, None),
+        past: Callable[[], Past] = Past,
+        state: Callable[[], StateClaim | None] = lambda: None,
+    ) -> None:
+        """*may_begin* tells whether the clouds have been looked at since the start, *past* which of them and
+        what they hold of our head: before that it must not be overwritten, for it may lead to updates that
+        this device wrote before it was restored from a backup (`sync.own_heads`). *tell* hands the head to
+        those who are linked directly. *relayer* finds what is to be shipped for other devices. *grant* sees
+        to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
+        tells what heads say of checkpoints, given the past; *state*, called in the same way, what they say of
+        the state."""
+        self.limits = fs.environment.limits.of(ShipLimits)
+        """They may be others at any moment."""
+        self._state = state
+        self._put_state: StateClaim | None = None  # what the head on the clouds says
+        self._told_state: StateClaim | None = None
+        self._state_at = float("-inf")  # when a head was put for the sake of that
+        self._checkpoints = checkpoints
+        self._past = past
+        self._serial = 0
+        self._may_begin = may_begin
+        self._tell = tell
+        self._relayer = relayer
+        self._grant = grant
+        self._head_at = 0.0
+        self._told_at = 0.0
+        self._relay_at = 0.0
+        self._unannounced = False  # something was relayed that no head on the clouds names
+        self._again = False
+        self._fs = fs
+        environment = fs.environment
+        self._monotonic = environment.monotonic
+        self._time_ns = environment.time_ns
+        self._random_bytes = environment.random_bytes
+        self._updates = updates
+        self._signals = signals
+        self._committer = committer
+        self._device = device
+        self._keys = segment_keys
+        self._put_object = put_object
+        self._put_on = put_head
+        self._waiting_since: float | None = None
+        self._shipment: _Shipment | None = None
+        self._delay = self.limits.first_retry
+
+    def step(self) -> Pause:
+        """Ship, relay and announce what is due."""
+        self.ship_round()
+        return IDLE
+
+    def ship_round(self) -> None:
+        """Ship, relay and announce what is due."""
+        if self._signals.take(Wake.HEAD):
+            self._wanted_again()
+        if self._may_begin():
+            if not self._signals.held:
+                self._ship()
+            elif self._again:  # somebody waits for it
+                self._announce()
+        self._tell_devices()
+
+    def _ship(self) -> None:
+        while not self._signals.stopping and self._ship_one():
+            if self._signals.held:
+                return
+        if self._shipment is None:
+            self._relay()
+        self._announce()
+
+    def _relay(self) -> None:
+        """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""
+        if self._relayer is None or self._monotonic() < self._relay_at:
+            return
+        self._relay_at = self._monotonic() + self.limits.last_retry  # if it fails
+        try:
+            while not self._signals.stopping:
+                segment = self._relayer.due(self._monotonic(), self._time_ns())
+                if segment is None:
+                    break
+                # What the head will state must never be taken back by a crash.
+                self._committer.commit_now()
+                placement = bytes(self._put_object(segment.name, segment.data))
+                self._relayer.done(segment, placement)
+                self._unannounced = True
+                log.info("shipped updates %d to %d of %s", segment.first, segment.last, segment.author.hex())
+            if self._unannounced:
+                self._put_head()
+                self._unannounced = False
+        except (CloudsUnavailable, OSError) as error:
+            log.warning("what other devices wrote waits for the clouds: %s", error)
+            return
+        self._relay_at = self._monotonic() + self.limits.relay_pause
+
+    def _announce(self) -> None:
+        """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
+        now = self._monotonic()
+        due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
+        if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
+            with self._fs.lock:
+                due = self._state() not in (None, self._put_state)
+            self._state_at = now if due else self._state_at
+        if not due or self._shipment is not None:
+            return
+        self._head_at = self._monotonic()  # also when it fails: the next change, or the next time, will do
+        try:
+            self._put_head()
+        except (CloudsUnavailable, OSError) as error:
+            log.info("no cloud takes the head: %s", error)
+        self._again = False
+        self._signals.progressed()
+
+    def announce_again(self, timeout: float) -> bool:
+        """Have the head put on all clouds again, as one may have lost it; from any thread.
+
+        False when that is not done after *timeout* seconds.
+        """
+        self._wanted_again()
+        self._signals.packed()
+        return self._signals.wait_until(lambda: not self._again, self._monotonic() + timeout)
+
+    def _wanted_again(self) -> None:
+        self._again = True
+        self._told_at = float("-inf")
+
+    def say_goodbye(self) -> None:
+        """Say that this device goes offline, so that nobody suspects that its changes are withheld.
+
+        Called when the thread has ended. Raises CloudsUnavailable.
+        """
+        if self._shipment is None and self._head_at:
+            self._put_head(offline=True)
+
+    def _put_head(self, extent: Extent | None = None, *, offline: bool = False) -> None:
+        """*extent*: what is on the clouds, if more than this device has on record."""
+        past = self._past()
+        with self._fs.lock:
+            head = replace(self._head(extent or self._extent(), past), offline=offline)
+        if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
+            self._committer.commit_now()
+            self._grant()
+            self._put_on(head_name(self._device.device_id), self._sealed(head), past.clouds)
+            self._head_at = self._monotonic()
+            self._put_state = head.state
+
+    def _tell_devices(self) -> None:
+        """Let devices that are linked directly know where this one stands."""
+        with self._fs.lock:
+            state = self._state()
+        news = state not in (None, self._told_state)
+        if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
+            return
+        self._told_at, self._told_state = self._monotonic(), state
+        with self._fs.lock:
+            head = self._head(self._extent(), self._past())
+        if head.own or head.stated or head.state:
+            self._committer.commit_now()
+            self._tell(self._sealed(head))
+
+    def _sealed(self, head: Head) -> bytes:
+        return encode_head(head, self._device, self._keys, self._random_bytes(NONCE_SIZE))
+
+    def _extent(self) -> Extent | None:
+        """The own log on the clouds, as far as it is known here."""
+        row = self._fs.db.execute(
+            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
+            "ORDER BY first DESC LIMIT 1"
+        ).fetchone()
+        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
+
+    def _ship_one(self) -> bool:
+        """Ship a batch if one is due; False when there is nothing more to do now."""
+        try:
+            if self._shipment is None:
+                batch = self._shippable()
+                if batch is None or not self._due(batch):
+                    return False
+                self._shipment = self._prepare(batch)
+            self._send(self._shipment)
+        except (CloudsUnavailable, OSError) as error:
+            log.warning("the log waits for the clouds: %s", error)
+            self._signals.wait_to_retry(self._delay)
+            self._delay = min(self._delay * 2, self.limits.last_retry)
+            return False
+        self._shipment = None
+        self._delay = self.limits.first_retry
+        self._waiting_since = None
+        self._signals.progressed()
+        return True
+
+    def _due(self, batch: _Batch) -> bool:
+        now = self._monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return (
+            self._signals.flushing
+            or batch.size >= self.limits.segment_bytes
+            or now - self._waiting_since
+            >= (self.limits.awaited_seconds if self._signals.awaited else self.limits.linger_seconds)
+        )
+
+    def _shippable(self) -> _Batch | None:
+        with self._fs.lock:
+            published: int = self._fs.db.meta("published")
+            lowest = self._lowest_pending()
+            rows = self._updates.own_after(published, self.limits.segment_updates)
+            size = last = 0
+            for clock, chunk_high, length in rows:
+                if (lowest is not None and chunk_high >= lowest) or (
+                    last and size + length > self.limits.segment_bytes
+                ):
+                    break
+                size += length
+                last = clock
+            if last:
+                self._updates.go_on_through(last)
+        return _Batch(rows[0][0], last, size) if last else None
+
+    def _lowest_pending(self) -> int | None:
+        """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
+        that only reads none does: others can have them over a link. Nor does any of a suspended device: it
+        cannot sign where they are, and its plea has to reach the members that can veto."""
+        if self._fs.read_only or self._updates.is_suspended():
+            return None
+        return first_pending(self._fs.db, but=self._fs.chunks.lost)
+
+    def _prepare(self, batch: _Batch) -> _Shipment:
+        with self._fs.lock:
+            updates = self._updates.own_between(batch.first, batch.last)
+            identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
+            before = self._extent()
+            previous = self._followed_by(updates[0], before)
+        # What the segment holds must never be taken back by a crash.
+        self._committer.commit_now()
+        return _Shipment(
+            batch,
+            segment_name(self._device.device_id, identity),
+            encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE)),
+            Extent(before.segments + 1 if before else 1, identity, batch.last),
+        )
+
+    def _followed_by(self, update: bytes, before: Extent | None) -> SegmentId | None:
+        """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
+        that only our heads of before tell of."""
+        own = self._device.device_id
+        segments = [one.segment for one in self._past().segments if one.author == own]
+        followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
+        return next((one for one in followed if one is not None), None)
+
+    def _head(self, extent: Extent | None, past: Past) -> Head:
+        state, now_ns = self._updates.state, self._time_ns()
+        self._serial = max(past.serial + 1, self._serial + 1, now_ns)
+        tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
+        stated, checkpoint = self._checkpoints(past)
+        return Head(
+            state.volume,
+            self._device.device_id,
+            self._serial,
+            now_ns,
+            state.vector,
+            tuple(tips),
+            extent,
+            relayed=self._relayer.listed(past) if self._relayer is not None else (),
+            stated=stated,
+            checkpoint=checkpoint,
+            state=self._state(),
+        )
+
+    def _send(self, shipment: _Shipment) -> None:
+        self._grant()
+        placement = bytes(self._put_object(shipment.name, shipment.segment))
+        self._put_head(shipment.extent)
+        self._told_at = float("-inf")  # who is linked is to know that it is there
+        batch = shipment.batch
+        with self._fs.lock:
+            self._fs.db.execute(
+                "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
+                (batch.first, batch.last, shipment.name, len(shipment.segment), placement),
+            )
+            self._fs.changes.published(batch.last)
+        log.debug("shipped updates %d to %d", batch.first, batch.last)

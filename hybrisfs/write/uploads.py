@@ -1,0 +1,141 @@
+"""What the clouds lack, whoever made it, and waiting until it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from hybrisfs.api.status import MachinesOnly
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.signals import Signals
+from hybrisfs.state.journal_chunks import first_pending, pending_bytes
+from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.unplaced import Unplaced
+from hybrisfs.write.relay import Relayer
+
+__all__ = ["Uploads"]
+
+_LOOK_SECONDS: Final = 5.0  # between two looks, while somebody waits, whether clouds have what members say
+
+
+class Uploads:
+    """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signals: Signals,
+        updates: UpdateLog,
+        relayer: Relayer,
+        settle: Callable[[Iterable[int]], None],
+    ) -> None:
+        """*settle*: see `Fetcher.settle`."""
+        self._settle = settle
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._signals = signals
+        self._updates = updates
+        self._relayer = relayer
+        self.unplaced = Unplaced(fs)
+
+    def pending_bytes(self) -> int:
+        """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
+        wait. The lock is held."""
+        self._fs.flush()
+        staged = self._fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
+        return int(staged) + pending_bytes(self._fs.db)
+
+    def wait_signed(self, timeout: float) -> bool:
+        """Wait until all that was written before is signed; False when *timeout* seconds are over."""
+        with self._fs.lock:
+            target = self._fs.changes.seq
+
+        def done() -> bool:
+            with self._fs.lock:
+                return not self._fs.changes.unsigned_up_to(target)
+
+        self._signals.begin_flush()
+        try:
+            return self._signals.wait_until(done, self._monotonic() + timeout)
+        finally:
+            self._signals.end_flush()
+
+    def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
+        """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
+
+        What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
+        this device brings it there itself; what they say to be there it reads there. *progress* is called
+        with the bytes done so far and the bytes there were.
+        """
+        deadline = None if timeout is None else self._monotonic() + timeout
+        with self._fs.lock:
+            target, newest = self._fs.changes.seq, self.unplaced.newest()
+            others = self._relayer.frontier()
+            total = self._lacking_bytes()
+        look_due = self._monotonic()
+
+        def wait_for(reached: Callable[[], bool]) -> bool:
+            def done() -> bool:
+                nonlocal look_due
+                if self._monotonic() >= look_due:
+                    self._look_for_unproven()
+                    look_due = self._monotonic() + _LOOK_SECONDS
+                with self._fs.lock:
+                    left, finished = self._lacking_bytes(), reached()
+                progress(max(total - left, 0), total)
+                return finished
+
+            return self._signals.wait_until(done, deadline)
+
+        self._signals.begin_flush()
+        try:
+            # What is written over and over is done when it has been signed and shipped once.
+            return (
+                wait_for(lambda: not self._fs.changes.unsigned_up_to(target))
+                and wait_for(lambda: not self.unplaced.is_left(newest))
+                and wait_for(lambda: not self._is_unpacked(newest))
+                # What is written here can be read by nobody who lacks what it depends on.
+                and wait_for(lambda: not self._relayer.untold(others))
+                and wait_for(self._shipped_so_far())
+                # Where the packs are was signed while we waited: that too must be told.
+                and wait_for(self._shipped_so_far())
+            )
+        finally:
+            self._signals.end_flush()
+
+    def _look_for_unproven(self) -> None:
+        with self._fs.lock:
+            unproven = self.unplaced.unproven()
+        if unproven:
+            self._settle(unproven)
+
+    def machines_only(self) -> MachinesOnly:
+        """What other devices wrote and no cloud is known to have; without such files the devices are those
+        that have yet to bring changes there. The lock is held."""
+        found, own = self.unplaced.count(), self._updates.device
+        lacking = {*(found.devices or self._relayer.untold())} - {own}
+        members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
+        names = [one.name for one in members if one.device in lacking]
+        return MachinesOnly(found.files, found.size, names)
+
+    def _is_unpacked(self, newest: int) -> bool:
+        """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
+        first = first_pending(self._fs.db, but=self._fs.chunks.lost)
+        return first is not None and first <= newest
+
+    def _lacking_bytes(self) -> int:
+        return self.pending_bytes() + self.unplaced.count().size
+
+    def _shipped_so_far(self) -> Callable[[], bool]:
+        """Tells whether the clouds hold all that is signed now; called with the lock held."""
+        with self._fs.lock:
+            newest = self._updates.own_tip()
+        clock = newest.clock if newest else 0
+
+        def shipped() -> bool:
+            # What is bare was shipped, or is in a checkpoint on the clouds.
+            left = self._updates.own_after(self._fs.db.meta("published"), 1)
+            return not left or left[0][0] > clock
+
+        return shipped

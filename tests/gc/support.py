@@ -1,0 +1,194 @@
+"""Devices of a fleet that discard packs, driven by hand; the clouds forget what is deleted from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from unittest import mock
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.share import Table, parse_header, parse_share_name, share_name
+from hybrisfs.gc.assembly import Assembly
+from hybrisfs.gc.dispose import Disposer
+from hybrisfs.gc.find import Found, find_idle, remember
+from hybrisfs.gc.limits import GcLimits
+from hybrisfs.gc.needed import NeededOrphans
+from hybrisfs.gc.orphans import Orphans
+from hybrisfs.gc.pages import Pages
+from hybrisfs.gc.propose import Proposer
+from hybrisfs.gc.rewrite import Rewriter
+from hybrisfs.gc.vote import Voter
+from hybrisfs.registers.ballots import MAX_PACKS
+from tests.merge.fleet import Device
+from tests.tree.rig import SEALER, TABLES, FakeClouds
+
+__all__ = ["Discarding", "FakeUpkeep", "check_placed", "check_shown", "cut_short"]
+
+_PLACED = """
+SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
+FROM chunk c LEFT JOIN pack p ON p.number = c.pack WHERE c.id = ?
+"""
+_SHOWN = """
+SELECT id FROM chunk WHERE number IN (SELECT chunk FROM file_chunk UNION SELECT chunk FROM content_page)
+"""
+
+
+class FakeUpkeep:
+    """Deletes packs from the clouds of a fleet."""
+
+    def __init__(self, clouds: FakeClouds) -> None:
+        self._clouds = clouds
+
+    def is_configured(self, cloud: int) -> bool:
+        return True
+
+    def delete(self, cloud: int, names: Sequence[str]) -> str | None:
+        if self._clouds.down:
+            return "down"
+        for name in names:
+            share = parse_share_name(name)
+            assert share is not None
+            self._clouds.packs.pop(share[0], None)
+        return None
+
+    def excuse(self, cloud: int, name: str) -> None:
+        pass
+
+    def names(self, cloud: int, prefix: str, most: int) -> list[str] | None:
+        """Share i of a pack is on cloud i."""
+        if self._clouds.down:
+            return None
+        return [share_name(pack, cloud) for pack, encoded in self._clouds.packs.items() if cloud < encoded.n]
+
+    def table(self, cloud: int, pack_id: bytes, index: int) -> Table | None:
+        pack = None if self._clouds.down else self._clouds.packs.get(pack_id)
+        return None if pack is None else parse_header(pack.shares[index], TABLES, pack_id)[1]
+
+    def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]:
+        pack = self._clouds.packs.get(pack_id)
+        return () if pack is None else self._clouds.find_shares(pack_id, min(n, pack.n))
+
+    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
+        return None if pack_id in self._clouds.packs else Finding("missing", "it is gone")
+
+
+class Discarding:
+    """What the collector of one device is made of, as the device is now."""
+
+    def __init__(self, device: Device) -> None:
+        rig = self.rig = device.rig
+        sharing = rig.sharing
+        self.assembly = Assembly(
+            rig.fs, sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
+        )
+        self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
+        upkeep = FakeUpkeep(rig.clouds)
+        self.needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
+        self.voter = Voter(
+            rig.fs, self.assembly, rig.committer, self.pages, rig.fetcher.settle, self.needed.look
+        )
+        self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
+        self.rewriter = Rewriter(
+            rig.fs,
+            sharing.signer,
+            rig.signals,
+            rig.packs,
+            rig.fetcher.fetch_one,
+        )
+        self.limits = rig.environment.limits.of(GcLimits)
+        self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+
+    def find(self, grace: float = 0.0) -> Found:
+        """Look for packs that nobody needs."""
+        rig = self.rig
+        self.pages.list_files()
+        rig.commit()
+        with rig.db.snapshot() as snapshot:
+            return find_idle(
+                snapshot,
+                self.assembly.device,
+                self.pages.read,
+                rig.environment.time_ns(),
+                int(grace * 1e9),
+                lambda: True,
+                self.limits,
+            )
+
+    def look(self) -> int:
+        """Find, pack anew, propose; how many packs were proposed. Nothing when that cannot be done now."""
+        try:
+            found = self.find()
+            if found.claimed:
+                self.rig.fetcher.settle(found.claimed)
+                found = self.find()
+            remember(self.rig.fs, found)
+            done = self.rewriter.rewrite(found.sparse, 1 << 20)
+        except ChunkUnavailable:
+            return 0
+        packs = [one.pack for one in [*found.empty, *found.sparse[:done]]]
+        return self.proposer.propose(packs[:MAX_PACKS])
+
+    def look_for_orphans(self) -> int:
+        """List the clouds, and propose to delete what no register names; how many packs were proposed."""
+        unnamed, sightings = self.orphans.look(
+            self.rig.commit, self.rig.environment.time_ns(), 0, lambda: True
+        )
+        self.orphans.remember(sightings)
+        self.orphans.dispose_leftovers(unnamed.leftovers)
+        return self.proposer.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
+
+    def bring_lacking(self, now: float = 0.0) -> None:
+        """Look for what is lacking in the packs that no register names."""
+        self.needed.look_again(self.unnamed, now)
+
+    def unnamed(self) -> dict[bytes, list[tuple[int, int]]]:
+        """Those packs, and where their shares are."""
+        found, _ = self.orphans.look(self.rig.commit, self.rig.environment.time_ns(), 0, lambda: True)
+        return {pack: [(seen.cloud, seen.share)] for pack, seen in found.orphans.items()}
+
+    def step(self) -> bool:
+        """One step; whether anything was signed."""
+        try:
+            return self.voter.step() or self.proposer.conclude()
+        except ChunkUnavailable:
+            return False
+
+    def dispose(self) -> int:
+        """Let what is signed reach the clouds, and delete."""
+        rig = self.rig
+        rig.commit()
+        tip = rig.updates.own_tip()
+        if tip is not None:
+            rig.db.set_meta("published", tip.clock)
+        return self.disposer.run(lambda: True)
+
+
+def cut_short(device: Device) -> None:
+    """Sign what has changed; a crash comes between the upload of its packs and their record."""
+    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")):
+        device.sign()
+
+
+def check_shown(device: Device) -> None:
+    """The bytes of all that is shown are on the clouds, or here and on their way."""
+    device.rig.fs.flush()
+    check_placed(device, (identity for (identity,) in device.rig.db.execute(_SHOWN).fetchall()))
+
+
+def check_placed(device: Device, chunks: Iterable[bytes]) -> None:
+    """The bytes of these chunks are on the clouds, or here and on their way."""
+    rig = device.rig
+    for wanted in chunks:
+        row = rig.db.execute(_PLACED, (wanted,)).fetchone()
+        assert row is not None, f"nobody knows of chunk {wanted.hex()}"
+        number, identity, length, segment, pack, offset, sealed, *place = row
+        if pack is None:
+            assert segment is not None
+            continue
+        assert pack, f"nobody tells where chunk {number} is"
+        name, k, n, placement = place
+        assert n, f"chunk {number} is in a pack that was discarded"
+        at = ChunkLocation(name, k, n, tuple(placement), identity, length, offset, sealed)
+        assert SEALER.chunk_id(rig.clouds.open(at)) == identity

@@ -1,0 +1,361 @@
+"""Fetching: each chunk once however many ask, and no failure that outlives its cause."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from random import Random
+from unittest import mock
+
+import pytest
+
+from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.read.fetch import FetchLimits
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.tree.inodes import Inode
+from tests.tree.rig import Rig, small_chunks
+
+PATIENCE = 30.0
+Get = Callable[[Sequence[ChunkLocation]], list[bytes]]
+
+
+def elsewhere(rig: Rig, count: int, size: int = 100) -> list[ChunkRef]:
+    """So many chunks of one pack that this device does not hold."""
+    for number in range(count):
+        rig.make(b"%d" % number, (b"%d " % number * size)[:size])
+    rig.publish()
+    rig.pack()
+    rig.room.drop_all()
+    numbers = [row[0] for row in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
+    return [rig.fs.chunks.get(number) for number in numbers]
+
+
+def text(number: int, size: int = 100) -> bytes:
+    return (b"%d " % number * size)[:size]
+
+
+@contextmanager
+def getting(rig: Rig, get: Get) -> Iterator[None]:
+    with mock.patch.object(rig.fetcher, "_get_chunks", get):
+        yield
+
+
+def test_neighbours_come_along(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    assert rig.fetcher.fetch_one(refs[3]) == text(3)
+    assert [len(run) for run in rig.clouds.gets] == [7]
+    rig.clouds.down = True
+    assert [rig.read(rig.find(b"%d" % number)) for number in range(3, 10)] == [text(n) for n in range(3, 10)]
+
+
+def test_only_so_many_neighbours_come_along(rig: Rig) -> None:
+    rig.fetcher.limits = FetchLimits(near_bytes=500)
+    refs = elsewhere(rig, 40)
+    rig.fetcher.fetch_one(refs[0])
+    assert len(rig.clouds.gets[-1]) <= 15
+    after = len(rig.clouds.gets[-1])
+    rig.fetcher.fetch_one(refs[after])  # front to back: more is fetched ahead
+    assert len(rig.clouds.gets[-1]) == 40 - after
+
+
+def test_what_is_here_is_not_fetched_again(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    rig.fetcher.fetch_one(refs[5])
+    rig.fetcher.fetch_one(refs[0])
+    assert [len(run) for run in rig.clouds.gets] == [5, 5]
+
+
+def test_one_chunk_is_asked_for_once(rig: Rig) -> None:
+    refs = elsewhere(rig, 3)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slowly(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        return rig.clouds.get_chunks(locations)
+
+    with getting(rig, slowly), ThreadPoolExecutor(6) as pool:
+        first = pool.submit(rig.fetcher.fetch_one, refs[0])
+        assert asked.wait(PATIENCE)
+        others: list[Future[bytes]] = [pool.submit(rig.fetcher.fetch_one, refs[n % 3]) for n in range(5)]
+        go_on.set()
+        assert first.result(PATIENCE) == text(0)
+        assert [other.result(PATIENCE) for other in others] == [text(n % 3) for n in range(5)]
+    assert len(rig.clouds.gets) == 1
+
+
+def test_all_who_wait_hear_of_a_failure_and_the_next_tries_again(rig: Rig) -> None:
+    refs = elsewhere(rig, 1)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def fail(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        raise ChunkUnavailable("chunk", {})
+
+    with getting(rig, fail), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(rig.fetcher.fetch_one, refs[0])
+        assert asked.wait(PATIENCE)
+        second = pool.submit(rig.fetcher.fetch_one, refs[0])
+        go_on.set()
+        for one in (first, second):
+            assert isinstance(one.exception(PATIENCE), ChunkUnavailable)
+    assert rig.fetcher.fetch_one(refs[0]) == text(0)
+
+
+def test_a_chunk_is_readable_though_its_neighbour_is_not(rig: Rig) -> None:
+    refs = elsewhere(rig, 3)
+
+    def without_second(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        if refs[1].id in [location.chunk_id for location in locations]:
+            raise ChunkUnavailable("chunk", {})
+        return rig.clouds.get_chunks(locations)
+
+    with getting(rig, without_second):
+        assert rig.fetcher.fetch_one(refs[0]) == text(0)
+        with pytest.raises(ChunkUnavailable):
+            rig.fetcher.fetch_one(refs[1])
+        assert rig.fetcher.fetch_one(refs[2]) == text(2)
+
+
+def test_who_waits_for_a_neighbour_that_failed_tries_itself(rig: Rig) -> None:
+    refs = elsewhere(rig, 3)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def without_first(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        if refs[0].id in [location.chunk_id for location in locations]:
+            raise ChunkUnavailable("chunk", {})
+        return rig.clouds.get_chunks(locations)
+
+    with getting(rig, without_first), ThreadPoolExecutor(3) as pool:
+        first = pool.submit(rig.fetcher.fetch_one, refs[0])
+        assert asked.wait(PATIENCE)
+        neighbours = [pool.submit(rig.fetcher.fetch_one, refs[n]) for n in (1, 2)]
+        go_on.set()
+        assert isinstance(first.exception(PATIENCE), ChunkUnavailable)
+        assert [one.result(PATIENCE) for one in neighbours] == [text(1), text(2)]
+
+
+def test_an_unexpected_failure_leaves_nobody_waiting(rig: Rig) -> None:
+    refs = elsewhere(rig, 2)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slowly(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        asked.set()
+        assert go_on.wait(PATIENCE)
+        return rig.clouds.get_chunks(locations)
+
+    with (
+        mock.patch.object(rig.fs.chunks, "keep_all", side_effect=ValueError("a bug")),
+        getting(rig, slowly),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        first = pool.submit(rig.fetcher.fetch_one, refs[0])
+        assert asked.wait(PATIENCE)
+        second = pool.submit(rig.fetcher.fetch_one, refs[1])
+        go_on.set()
+        for one in (first, second):
+            assert isinstance(one.exception(PATIENCE), ValueError)
+    assert rig.fetcher.fetch_one(refs[1]) == text(1)
+
+
+class _Gate:
+    """Clouds that answer when they are let, and count the requests under way."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._changed = threading.Condition()
+        self._open = False
+        self.flying = self.most = 0
+
+    def get(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        with self._changed:
+            self.flying += 1
+            self.most = max(self.most, self.flying)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._open, PATIENCE)
+            self.flying -= 1
+            return self._rig.clouds.get_chunks(locations)
+
+    def wait_for(self, flying: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.flying >= flying, PATIENCE), self.flying
+
+    def open(self) -> None:
+        with self._changed:
+            self._open = True
+            self._changed.notify_all()
+
+
+@contextmanager
+def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
+    """A file of so many chunks that this device does not hold, of which runs ahead hold two each."""
+    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=9000)
+    with small_chunks(4096):
+        content = Random(1).randbytes(4096 * chunks)
+        inode = rig.make(b"long", content)
+        rig.publish()
+        rig.pack()
+        rig.room.drop_all()
+        gate = _Gate(rig)
+        with getting(rig, gate.get):
+            yield inode, content, gate
+
+
+def test_the_chunks_of_one_read_are_fetched_side_by_side(rig: Rig) -> None:
+    with long_file(rig, 4) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.read, inode)
+        gate.wait_for(3)  # one chunk, and two runs that go on from there
+        gate.open()
+        assert reading.result(PATIENCE) == content
+
+
+def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> None:
+    with long_file(rig, 40) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
+        gate.open()
+        assert rig.read(inode, 0, 4096) == content[:4096]
+        assert gate.most == 1  # nobody knows yet
+        gate._open = False
+        reading = pool.submit(rig.read, inode, 4096, 4096)
+        gate.wait_for(4)  # what is wanted, and three runs ahead
+        gate.open()
+        assert reading.result(PATIENCE) == content[4096:8192]
+        for start in range(8192, len(content), 4096):
+            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        rig.fetcher.join()
+        assert gate.most == 4
+        fetched = [chunk for run in rig.clouds.gets for chunk in run]
+        assert len(fetched) == len(set(fetched))  # each once
+
+
+def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> None:
+    with (
+        long_file(rig, 10) as (inode, content, gate),
+        mock.patch.object(rig.fetcher, "_sparing", lambda: True),
+    ):
+        gate.open()
+        for start in range(0, 3 * 4096, 4096):
+            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        rig.fetcher.join()
+        assert [len(run) for run in rig.clouds.gets] == [1, 1, 1]
+
+
+def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is(rig: Rig) -> None:
+    (ref,) = elsewhere(rig, 1)
+    place = (ref.pack, ref.offset, ref.sealed)
+    rig.db.execute("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", (ref.number,))
+    asked = threading.Event()
+    get = rig.fs.chunks.get
+
+    def note(number: int) -> ChunkRef:
+        asked.set()
+        return get(number)
+
+    with mock.patch.object(rig.fs.chunks, "get", note), ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.fetcher.fetch, [get(ref.number)])
+        assert asked.wait(PATIENCE)
+        assert not rig.clouds.gets
+        with rig.fs.lock:
+            rig.fs.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
+        assert reading.result(PATIENCE) == {ref.number: text(0)}
+
+
+def test_closing_ends_the_wait_for_where_a_chunk_is(rig: Rig) -> None:
+    (ref,) = elsewhere(rig, 1)
+    rig.db.execute("UPDATE chunk SET pack = 0 WHERE number = ?", (ref.number,))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(rig.fetcher.fetch, [rig.fs.chunks.get(ref.number)])
+        rig.fetcher.close()
+        assert isinstance(reading.exception(PATIENCE), ChunkUnavailable)
+
+
+def test_a_broken_cache_disk_keeps_nobody_from_reading(rig: Rig) -> None:
+    elsewhere(rig, 2)
+    with mock.patch.object(rig.journal, "append", side_effect=OSError(5, "broken disk")):
+        assert rig.read(rig.find(b"0")) == text(0)
+        assert rig.read(rig.find(b"1")) == text(1)
+
+
+def test_a_full_cache_keeps_nobody_from_reading(rig: Rig) -> None:
+    elsewhere(rig, 2)
+    rig.journal.budget = 0
+    assert rig.read(rig.find(b"0")) == text(0)
+    assert rig.journal.bytes == 0
+
+
+@contextmanager
+def linked(rig: Rig, ask: Callable[[Sequence[bytes], float], list[bytes | None]]) -> Iterator[None]:
+    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+        yield
+
+
+def test_other_devices_are_asked_for_many_at_once_and_clouds_for_what_they_lack(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    asked: list[list[bytes]] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(list(identities))
+        return [None if at % 2 else rig.plaintexts[one] for at, one in enumerate(identities)]
+
+    with linked(rig, ask):
+        assert rig.fetcher.fetch_one(refs[0]) == text(0)
+    assert asked == [[ref.id for ref in refs]]
+    assert rig.clouds.gets == [[ref.id for ref in refs[1::2]]]
+    rig.clouds.down = True
+    rig.fs.chunks._recent.clear()  # so that they are read from the disk
+    assert [rig.read(rig.find(b"%d" % number)) for number in range(10)] == [text(n) for n in range(10)]
+
+
+def test_no_more_bytes_are_asked_for_at_once_than_leave_room_for_others(rig: Rig) -> None:
+    refs = elsewhere(rig, 10)
+    asked: list[int] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(len(identities))
+        return [rig.plaintexts[one] for one in identities]
+
+    rig.fetcher.limits = FetchLimits(asked_bytes=450)
+    with linked(rig, ask):
+        rig.fetcher.fetch_one(refs[0])
+    assert asked == [4, 4, 2]
+    assert not rig.clouds.gets
+
+
+def test_what_devices_lack_is_left_to_be_fetched_otherwise(rig: Rig) -> None:
+    refs = elsewhere(rig, 4)
+    with linked(rig, lambda identities, _: [None, *(rig.plaintexts[one] for one in identities[1:])]):
+        assert rig.fetcher.fetch_from_devices(refs) == 3
+        assert rig.fetcher.fetch_from_devices(refs[1:]) == 0  # they are here
+    assert not rig.clouds.gets
+    assert [ref.number for ref in rig.fs.chunks.missing([ref.number for ref in refs])] == [refs[0].number]
+    rig.clouds.down = True
+    assert [rig.read(rig.find(b"%d" % number)) for number in range(1, 4)] == [text(n) for n in range(1, 4)]
+
+
+def test_who_waits_for_what_a_device_did_not_have_gets_it_from_a_cloud(rig: Rig) -> None:
+    refs = elsewhere(rig, 2)
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        waiting.set()
+        assert go_on.wait(PATIENCE)
+        return [None] * len(identities)
+
+    with linked(rig, ask), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(rig.fetcher.fetch_from_devices, refs)
+        assert waiting.wait(PATIENCE)
+        second = pool.submit(rig.fetcher.fetch_one, refs[1])
+        go_on.set()
+        assert (first.result(PATIENCE), second.result(PATIENCE)) == (0, text(1))
+
+
+def test_what_a_device_cannot_be_asked_for_is_under_way_no_more(rig: Rig) -> None:
+    refs = elsewhere(rig, 2)
+    with linked(rig, mock.Mock(side_effect=RuntimeError("unexpected"))), pytest.raises(RuntimeError):
+        rig.fetcher.fetch_from_devices(refs)
+    assert rig.fetcher.fetch_one(refs[0]) == text(0)

@@ -1,0 +1,464 @@
+"""The hoarder: what is pinned comes, and stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from unittest import mock
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.read.pin import Hoarder, HoardLimits
+from hybrisfs.signals import Wake
+from hybrisfs.stage import Stage
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.subtree import Measure
+from tests.merge.fleet import Fleet
+from tests.tree.invariants import check_accounts, check_chunks
+from tests.tree.rig import Rig, small_chunks
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    one = Fleet(2)
+    yield one
+    one.discard()
+
+
+def hoarder_of(rig: Rig) -> Hoarder:
+    return Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals)
+
+
+def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
+    rig.commit()
+    done = (hoarder or hoarder_of(rig)).hoard_round()
+    rig.commit()
+    return done
+
+
+def test_nothing_is_fetched_that_is_not_pinned(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    assert hoard(fleet[1].rig)
+    assert not fleet.clouds.gets
+
+
+def test_a_pinned_folder_comes_and_is_read_without_clouds(fleet: Fleet) -> None:
+    with small_chunks(512):
+        fleet[0].mkdir("music")
+        fleet[0].mkdir("music/album")
+        fleet[0].write("music/album/long", bytes(range(256)) * 40)  # the list of its chunks has to come, too
+        fleet[0].write("music/short", b"la")
+        fleet[0].write("other", b"not wanted" * 200)
+        fleet.send(0, 1)
+        rig = fleet[1].rig
+        rig.fs.hoard.add(fleet[1].at("music"))
+        hoarder = hoarder_of(rig)
+        assert hoard(rig, hoarder)
+        assert hoard(rig, hoarder)  # now it is known what the long file is made of
+        assert hoard(rig, hoarder)
+        assert hoarder.kept == Measure(2, 256 * 40 + 2 - 19 * 512, 0)  # equal chunks count once
+        assert hoarder.trouble is None
+        fleet.clouds.down = True
+        assert fleet[1].read("music/album/long") == bytes(range(256)) * 40
+        assert fleet[1].read("music/short") == b"la"
+
+
+def test_what_comes_later_is_kept_as_well(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet[0].write("loose", b"moved in later")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    assert hoard(rig)
+    assert not fleet.clouds.gets
+    fleet[0].write("music/new", b"new content")
+    fleet.send(0, 1)
+    fleet[1].move("loose", "music/moved")
+    assert hoard(rig)
+    fleet.clouds.down = True
+    assert fleet[1].read("music/new") == b"new content"
+    assert fleet[1].read("music/moved") == b"moved in later"
+
+
+def test_while_the_clouds_are_down_it_is_said_and_tried_again(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(20):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    hoarder = hoarder_of(rig)
+    fleet.clouds.down = True
+    assert not hoard(rig, hoarder)
+    assert hoarder.trouble
+    assert len(fleet.clouds.gets) <= 24  # it gives up, instead of asking for each
+    fleet.clouds.down = False
+    assert hoard(rig, hoarder)
+    assert hoarder.trouble is None
+
+
+def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(6):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+        fleet.send(0, 1)  # a pack of its own
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    lost = next(iter(fleet.clouds.packs))
+    get = fleet.clouds.get_chunks
+
+    def get_others(locations: Sequence[ChunkLocation]) -> list[bytes]:
+        fleet.clouds.down = any(one.pack_id == lost for one in locations)
+        return get(locations)
+
+    hoarder = hoarder_of(rig)
+    hoarder.limits = HoardLimits(fetchers=1)
+    with mock.patch.object(rig.fetcher, "_get_chunks", get_others):
+        assert not hoard(rig, hoarder)
+        assert not hoard(rig, hoarder)
+    assert hoarder.kept == Measure(6, 6000, 1000)
+
+
+def test_what_nobody_has_told_the_place_of_is_waited_for(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    assert hoard(rig, hoarder)
+    assert hoarder.kept == Measure(1, 7, 7)
+    assert not fleet.clouds.gets
+    fleet.send(0, 1)
+    assert hoard(rig, hoarder)
+    fleet.clouds.down = True
+    assert fleet[1].read("file") == b"content"
+
+
+def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.journal.budget = 100_000
+    rig.fs.hoard.add(fleet[1].at("music"))
+    for number in range(10):
+        fleet[0].write(f"music/{number}", os.urandom(15_000))
+        fleet.send(0, 1)  # a pack of its own
+    hoarder = hoarder_of(rig)
+    for _ in range(2):
+        assert not hoard(rig, hoarder)
+        assert "more is pinned than 80% of the cache's budget" in str(hoarder.trouble)
+        assert 0 < rig.journal.bytes <= 80_000
+    rig.journal.budget = 1_000_000
+    assert hoard(rig, hoarder)
+    rig.journal.budget = 100_000
+    assert not hoard(rig, hoarder)
+
+
+def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    with mock.patch.object(rig.fs.chunks, "get", side_effect=OSError(5, "Input/output error")):
+        assert not hoard(rig, hoarder)
+    assert hoarder.trouble == "Input/output error"
+
+
+def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    hoarder = hoarder_of(rig)
+    with mock.patch.object(rig.room, "wait_for_room", return_value=False):
+        assert not hoard(rig, hoarder)
+    assert "no room" in str(hoarder.trouble)
+    with mock.patch.object(rig.journal, "append", side_effect=OSError(28, "full")):
+        assert not hoard(rig, hoarder)
+    assert "kept" in str(hoarder.trouble)
+    assert hoard(rig, hoarder)
+
+
+def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    hoarder = hoarder_of(rig)
+    looked, kept = threading.Event(), threading.Event()
+    hoard_round = hoarder.hoard_round
+
+    def note() -> bool:
+        done = hoard_round()
+        looked.set()
+        if rig.fs.hoard and not rig.db.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
+            kept.set()
+        return done
+
+    with mock.patch.object(hoarder, "hoard_round", note):
+        stage = Stage("hoard", hoarder.step, rig.signals.waiting(Wake.CONTENT), moves=True)
+        thread = threading.Thread(target=stage.run, args=(rig.signals, lambda error: False))
+        thread.start()
+        try:
+            assert looked.wait(PATIENCE)
+            with rig.fs.lock:
+                rig.fs.hoard.add(fleet[1].at("file"))
+            rig.commit()
+            rig.signals.content_wanted()
+            assert kept.wait(PATIENCE)
+        finally:
+            rig.signals.stop()
+            thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+
+    def seen(name: str) -> int:
+        fleet[0].write(f"music/{name}", b"content of " + name.encode())
+        fleet.send(0, 1)
+        assert hoarder.hoard_round()
+        return hoarder.kept.files
+
+    hoarder.limits = HoardLimits(commit_every=3600.0)
+    assert seen("while there is no link") == 0
+    rig.signals.brisk = True
+    assert seen("then") == 2
+    assert seen("too soon") == 2
+
+
+def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fleet) -> None:
+    fleet[0].write("file", b"content")
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("file"))
+    rig.commit()
+    fleet[1].write("other", b"uncommitted")
+    rig.signals.brisk = True
+    hoarder = Hoarder(
+        rig.fs, rig.fetcher, rig.room, rig.signals, mock.Mock(side_effect=OSError(28, "the disk is full"))
+    )
+    assert hoarder.hoard_round()
+    assert hoarder.kept.files == 1
+
+
+def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(20):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())  # where the chunks are on the clouds nobody knows yet
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    asked: list[int] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        asked.append(len(identities))
+        return [fleet[0].rig.plaintexts[one] for one in identities]
+
+    hoarder = hoarder_of(rig)
+    rig.signals.brisk = True
+    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+        assert hoard(rig, hoarder)
+    assert asked == [20]
+    fleet.clouds.down = True
+    for number in range(20):
+        assert fleet[1].read(f"music/{number}") == b"%d" % number * 1000
+    assert hoard(rig, hoarder)
+    assert hoarder.kept.missing == 0
+
+
+def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twice(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(4):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+    fleet[0].rig.publish(everything=True)
+    fleet[1].receive(fleet[0].log())
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    asked: list[bytes] = []
+
+    def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        if not asked:  # while the first one is under way, another device tells of more
+            fleet[0].write("music/more", b"more" * 1000)
+            fleet[0].rig.publish(everything=True)
+            fleet[1].receive(fleet[0].log())
+            rig.commit()
+            rig.signals.content_wanted()
+        asked.extend(identities)
+        return [fleet[0].rig.plaintexts[one] for one in identities]
+
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
+    rig.signals.brisk = True
+    with (
+        mock.patch.object(rig.fetcher, "_ask_devices", ask),
+        mock.patch.object(hoarder, "_keep_all", side_effect=hoarder._keep_all) as keep_all,
+    ):
+        assert hoarder.hoard_round()
+    assert len(asked) == 5
+    assert keep_all.call_count == 5
+    fleet.clouds.down = True
+    assert fleet[1].read("music/more") == b"more" * 1000
+
+
+def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet) -> None:
+    fleet[0].mkdir("music")
+    for number in range(3):
+        fleet[0].write(f"music/{number}", b"%d" % number * 1000)
+        fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.hoard.add(fleet[1].at("music"))
+    rig.commit()
+    fleet.clouds.down = True
+    fetch_one = rig.fetcher.fetch_one
+    tried: list[int] = []
+
+    def fetch(ref: ChunkRef) -> bytes:
+        tried.append(ref.number)
+        rig.signals.content_wanted()
+        return fetch_one(ref)
+
+    hoarder = hoarder_of(rig)
+    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
+    with mock.patch.object(rig.fetcher, "fetch_one", fetch):
+        assert not hoarder.hoard_round()
+    assert len(tried) == len(set(tried)) == 3
+
+
+FOLDERS = (b"a", b"b", b"c")
+paths = st.tuples(st.sampled_from(FOLDERS), st.sampled_from((b"x", b"y", b"z")))
+
+
+class Keeping(RuleBasedStateMachine):
+    """Whatever is done, what is pinned and has come stays readable without any cloud, and nothing is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = small_chunks(256)
+        self.patch.__enter__()
+        self.rig = Rig(segment_size=2048, budget=1 << 20)
+        self.folders = {name: self.rig.mkdir(name) for name in FOLDERS}
+        self.files: dict[tuple[bytes, bytes], bytes] = {}
+        self.counter = 0
+
+    def teardown(self) -> None:
+        self.rig.discard()
+        self.patch.__exit__(None, None, None)
+
+    def inode_at(self, path: tuple[bytes, bytes]) -> int:
+        return self.rig.find(path[1], self.folders[path[0]]).ino
+
+    @initialize()
+    def begin(self) -> None:
+        self.write((b"a", b"x"), 700)
+
+    @rule(path=paths, size=st.integers(0, 1500))
+    def write(self, path: tuple[bytes, bytes], size: int) -> None:
+        self.counter += 1
+        content = (b"%d " % self.counter * (size // 2 + 1))[:size]
+        if path in self.files:
+            handle = self.rig.fs.open(self.inode_at(path), os.O_WRONLY | os.O_TRUNC)
+            self.rig.fs.write(self.rig.fs.handle(handle), 0, content)
+            self.rig.fs.release(handle)
+        else:
+            self.rig.make(path[1], content, self.folders[path[0]])
+        self.files[path] = content
+
+    @rule(path=paths, to=paths)
+    def move(self, path: tuple[bytes, bytes], to: tuple[bytes, bytes]) -> None:
+        if path in self.files and path != to:
+            self.rig.fs.rename(self.folders[path[0]], path[1], self.folders[to[0]], to[1], 0)
+            self.files[to] = self.files.pop(path)
+
+    @rule(path=paths)
+    def remove(self, path: tuple[bytes, bytes]) -> None:
+        if self.files.pop(path, None) is not None:
+            self.rig.fs.unlink(self.folders[path[0]], path[1])
+
+    @rule()
+    def upload(self) -> None:
+        self.rig.publish()
+        self.rig.pack()
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def pin(self, folder: bytes) -> None:
+        self.rig.fs.hoard.add(self.rig.find(folder))
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def unpin(self, folder: bytes) -> None:
+        self.rig.fs.hoard.remove(self.rig.find(folder))
+
+    @rule(shortage=st.booleans(), size=st.sampled_from((1, 4000, 1 << 40)))
+    def evict(self, shortage: bool, size: int) -> None:
+        self.rig.room._thinned.clear()
+        self.rig.room.evict(size, shortage=shortage)
+
+    @rule(folder=st.sampled_from(FOLDERS))
+    def evict_folder(self, folder: bytes) -> None:
+        rows = self.rig.db.execute(
+            "SELECT f.chunk FROM place p JOIN file_chunk f ON f.ino = p.ino WHERE p.parent = ?",
+            (self.folders[folder],),
+        ).fetchall()
+        self.rig.room.evict_chunks([number for (number,) in rows])
+        hoard(self.rig)
+
+    @rule()
+    def hoard_and_evict_all(self) -> None:
+        """What is kept by what is pinned now can be read although everything else has gone."""
+        assert hoard(self.rig)
+        self.rig.room.drop_all()
+        self.rig.clouds.down = True
+        for path, content in self.files.items():
+            if self.is_pinned(path[0]):
+                assert self.rig.read(self.rig.find(path[1], self.folders[path[0]])) == content
+        self.rig.clouds.down = False
+
+    @rule()
+    def restart(self) -> None:
+        self.rig = self.rig.reopen()
+
+    @rule()
+    def crash(self) -> None:
+        self.rig.commit()
+        self.rig = self.rig.crashed()
+
+    def is_pinned(self, folder: bytes) -> bool:
+        row = self.rig.db.execute(
+            "SELECT 1 FROM hoard h JOIN node n ON n.id = h.id WHERE n.ino = ?", (self.folders[folder],)
+        ).fetchone()
+        return row is not None
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        for (folder, name), content in self.files.items():
+            inode = self.rig.find(name, self.folders[folder])
+            assert self.rig.fs.content.total_bytes >= len(content)
+            assert inode.size == len(content)
+
+    @rule()
+    def read_all(self) -> None:
+        for (folder, name), content in self.files.items():
+            assert self.rig.read(self.rig.find(name, self.folders[folder])) == content
+        check_accounts(self.rig, [])
+        check_chunks(self.rig)
+
+
+TestKeeping = Keeping.TestCase
+TestKeeping.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -1,0 +1,240 @@
+"""Many updates are examined in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.receive import examine
+from hybrisfs.receive.examine import Examination, Examined, Examiner
+from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
+from sync.hashing import ZERO_HASH
+
+FEW, MANY = 20, 600  # examined by the caller, and by the process
+DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
+KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is no member
+
+
+@pytest.fixture
+def examiner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Examiner]:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    one = Examiner()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """The processes that have been started."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    class Watched(subprocess.Popen[bytes]):
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            super().__init__(*args, **kwargs)  # type: ignore[call-overload]
+            found.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    return found
+
+
+def update(number: int) -> bytes:
+    """Updates of different shapes; every seventh is not signed, every eleventh is cut off."""
+    device = DEVICES[number % 3]
+    first = number % 2
+    causes = [Stamp(bytes([one]) * 16, 300 + one, bytes([one + 1]) * 16) for one in range(number % 4)]
+    writes = [(b"key %d" % one, b"value %d" % number if one % 5 else None) for one in range(number % 13)]
+    data = encode_signed(
+        Update(
+            volume=b"v" * 16,
+            writer=device.device_id,
+            clock=number + 1,
+            prev_clock=first * number,
+            prev=b"p" * 32 if first else ZERO_HASH,
+            deps=tuple(causes),
+            history=bytes([number % 256]) * 32,
+            time_ns=number,
+            writes=[*writes, (b"more", b"x" * 300)],
+        ),
+        device,
+    )
+    if number % 11 == 0:
+        return data[:-1]
+    at = len(decode_signed(data).header.data) - 1
+    return data if number % 7 else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def expected(number: int) -> Examined | None:
+    data = update(number)
+    return None if number % 11 == 0 else Examined(decode_signed(data), number % 7 != 0 and number % 3 != 2)
+
+
+UPDATES = [update(number) for number in range(MANY)]
+EXPECTED = [expected(number) for number in range(MANY)]
+
+
+def nothing(hashes: Iterable[bytes]) -> set[bytes]:
+    """What is known already."""
+    return set()
+
+
+def handed_over(examiner: Examiner) -> Examination:
+    return examiner.examine(UPDATES, KEYS, nothing)
+
+
+def test_few_are_examined_without_a_process(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    assert examiner.examine(UPDATES[:FEW], KEYS, nothing).result() == EXPECTED[:FEW]
+    assert started == []
+
+
+def test_signatures_of_what_is_known_are_not_checked(examiner: Examiner) -> None:
+    one, other = UPDATES[1], UPDATES[3]
+    known = {decode_signed(one).hash}
+    found = examiner.examine([one, other], KEYS, known.intersection).result()
+    assert [each and each.signed for each in found] == [False, True]
+
+
+def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
+    for examination in [handed_over(examiner) for _ in range(3)]:
+        found = examination.result()
+        assert found == EXPECTED
+        headers = [one.update.header for one in found if one is not None]
+        assert {type(header) for header in headers} == {SignedHeader}
+        assert {type(cause) for header in headers for cause in header.deps} == {Stamp}
+    assert len(started) == 1
+
+
+def test_results_may_be_asked_for_in_any_order_by_any_thread(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    def ask() -> bool:
+        asked = [handed_over(examiner) for _ in range(3)]
+        return all(one.result() == EXPECTED for one in reversed(asked))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(one.result() for one in [threads.submit(ask) for _ in range(8)])
+    assert len(started) == 1
+
+
+def test_one_large_update_is_as_many_small_ones(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    writes = [(b"key %d" % one, b"x" * 100) for one in range(5000)]
+    large = encode_signed(
+        Update(b"v" * 16, DEVICES[0].device_id, 1, 0, ZERO_HASH, (), bytes(32), 1, writes), DEVICES[0]
+    )
+    for _ in range(2):
+        found = examiner.examine([large], KEYS, nothing).result()
+        assert found == [Examined(decode_signed(large), True)]
+    assert len(started) == 1
+
+
+def test_the_process_ends_with_the_examiner(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    handed_over(examiner).result()
+    asked = handed_over(examiner)
+    examiner.close()
+    assert [one.returncode for one in started] == [-signal.SIGKILL]
+    assert asked.result() == EXPECTED
+    assert handed_over(examiner).result() == EXPECTED
+    assert len(started) == 1
+
+
+def test_the_process_ends_when_there_has_been_nothing_to_do(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
+    handed_over(examiner).result()
+    assert started[0].wait(60) == 0
+    assert handed_over(examiner).result() == EXPECTED
+
+
+def test_a_process_that_dies_is_done_without(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    handed_over(examiner).result()
+    asked = [handed_over(examiner) for _ in range(2)]
+    started[0].send_signal(signal.SIGKILL)
+    asked += [handed_over(examiner) for _ in range(2)]
+    assert all(one.result() == EXPECTED for one in asked)
+    assert started[0].wait(60) == -signal.SIGKILL
+    assert all(handed_over(examiner).result() == EXPECTED for _ in range(3))
+    assert len(started) == 2
+
+
+def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
+    handed_over(examiner)
+    handed_over(examiner)  # more than fits into a pipe
+    reads_no_more = select.poll()
+    assert started[0].stdin is not None
+    reads_no_more.register(started[0].stdin, 0)
+    assert reads_no_more.poll(60_000)
+    assert handed_over(examiner).result() == EXPECTED
+    assert started[0].wait(60) == -signal.SIGKILL
+
+
+def test_a_process_that_stands_still_does_not_keep_the_examiner_from_ending(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    handed_over(examiner).result()
+    started[0].send_signal(signal.SIGSTOP)
+    assert started[0].stdin is not None
+    reads = select.poll()
+    reads.register(started[0].stdin, select.POLLOUT)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(lambda: [handed_over(examiner) for _ in range(3)])
+        while reads.poll(0):
+            pass
+        examiner.close()
+        assert all(one.result() == EXPECTED for one in asked.result(60))
+
+
+def test_a_process_that_is_interrupted_ends(
+    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """As by Ctrl-C, which all of a terminal's processes get."""
+    handed_over(examiner).result()
+    handed_over(examiner).result()
+    started[0].send_signal(signal.SIGINT)
+    assert started[0].wait(60) == 0
+    assert handed_over(examiner).result() == EXPECTED
+
+
+def test_a_process_that_cannot_be_started_is_done_without(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert handed_over(examiner).result() == EXPECTED
+
+
+def test_a_process_that_answers_nonsense_is_done_without(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mad = tmp_path / "python"
+    mad.write_text("#!/bin/sh\nprintf '\\000\\000\\000\\004junk'\nexec cat > /dev/null\n")
+    mad.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(mad))
+    for _ in range(3):
+        assert handed_over(examiner).result() == EXPECTED
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_who_waits_hears_of_a_failure(examiner: Examiner, count: int) -> None:
+    def fails(hashes: Iterable[bytes]) -> set[bytes]:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        examiner.examine(UPDATES[:count], KEYS, fails).result()

@@ -1,0 +1,329 @@
+"""A file system with its pipeline, driven by hand: no threads, no network, clouds in a dictionary.
+
+`Rig` is one volume's life on one disk; `reopen` is a clean restart, `crashed` what SIGKILL leaves and
+`powerless` what a power cut leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+from hybrisfs.dispersal.erasure import fragment_length, join
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
+from hybrisfs.dispersal.pack import EncodedPack, Redundancy
+from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.keyring import KeyRing
+from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
+from hybrisfs.merge.refresh import Change
+from hybrisfs.read.evict import Evictor
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.signals import Signals
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.content import Missing
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.commit import Committer
+from hybrisfs.write.pack import Packer
+from hybrisfs.write.place import PackMaker
+from hybrisfs.write.publish import Publisher
+from sync import FIRST_EPOCH, DeviceKey, OneKey
+from sync.codec import Buffer
+from tests.state.disk import ForgetfulDisk
+from tests.surroundings import Surroundings
+
+__all__ = [
+    "DEVICE",
+    "SEALER",
+    "SEGMENT_KEYS",
+    "TABLES",
+    "VOLUME",
+    "FakeClouds",
+    "InlineExecutor",
+    "Rig",
+    "small_chunks",
+]
+
+VOLUME: Final = bytes(range(16))
+DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
+OWNER = (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
+"""Of what programs make: an ordinary user can use it in a mount, and root may everything."""
+SEALER: Final = Sealer(OneKey(b"d" * 32), b"i" * 32)
+TABLES: Final = TableSealer(OneKey(b"t" * 32))
+_SECRETS: Final = SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),))
+SEGMENT_KEYS: Final = OneKey(_SECRETS.epochs[0].segments)
+_BUDGET: Final = 64 << 20
+
+
+@contextmanager
+def small_chunks(
+    size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3, block: int = 8
+) -> Iterator[None]:
+    """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
+    with (
+        mock.patch("hybrisfs.state.journal._BLOCK", block),
+        mock.patch("hybrisfs.state.chunk_states.MAX_CHUNK", size),
+        mock.patch("hybrisfs.tree.content.MAX_CHUNK", size),
+        mock.patch.multiple(
+            "hybrisfs.write.chunk",
+            MAX_CHUNK=size,
+            _ZERO_WINDOW=bytes(size),
+            _DIRECT_RUNS=direct_runs,
+            _RUNS_PER_PAGE=runs_per_page,
+        ),
+    ):
+        yield
+
+
+@cache
+def _new_database() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="hybrisfs-rig-") as directory:
+        path = Path(directory) / "volume.db"
+        Database.create(path, VOLUME)
+        return path.read_bytes()
+
+
+def _nothing() -> None:
+    """Nothing is left to be done."""
+
+
+class InlineExecutor:
+    """Runs what is submitted at once, in the caller's thread."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments))
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+class FakeClouds:
+    """All clouds of a volume: packs by id. Nothing is lost, but they may be `down`."""
+
+    def __init__(self, clouds: int = 3) -> None:
+        self.packs: dict[bytes, EncodedPack] = {}
+        self.down = False
+        self.puts = 0
+        self.gets: list[list[bytes]] = []
+        self._clouds = clouds
+
+    def disperse(self, pack: EncodedPack) -> tuple[int, ...]:
+        if self.down:
+            raise CloudsUnavailable("pack", {})
+        self.puts += 1
+        self.packs[pack.pack_id] = pack
+        return tuple(range(pack.n))
+
+    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        self.gets.append([location.chunk_id for location in locations])
+        if self.down:
+            raise ChunkUnavailable("chunk", {})
+        try:
+            return [self.open(location) for location in locations]
+        except (KeyError, IntegrityError, ValueError) as error:
+            raise ChunkUnavailable("chunk", {}) from error
+
+    def find_shares(self, pack: bytes, n: int) -> tuple[int, ...]:
+        """The clouds that have the shares of a pack of *n*; none when it is not there."""
+        return tuple(range(n)) if pack in self.packs and not self.down else ()
+
+    def open(self, at: ChunkLocation) -> bytes:
+        """The bytes of a chunk, whatever the weather. Raises KeyError, ValueError and IntegrityError when it
+        is not there: share i of a pack is on cloud i."""
+        pack = self.packs[at.pack_id]
+        length = fragment_length(at.k, at.sealed_length)
+        found = [i for i in range(min(at.n, pack.n)) if at.placement[i] == i][: at.k]
+        if (at.k, len(found)) != (pack.k, at.k):
+            raise KeyError("too few shares are where they are looked for")
+        fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in found}
+        return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
+
+
+class Rig:
+    """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do.
+
+    It takes from its surroundings what *environment* says; tests may change that by `around`, which restarts
+    keep.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        clouds: FakeClouds | None = None,
+        *,
+        budget: int = _BUDGET,
+        segment_size: int = 64 << 10,
+        environment: Environment = SYSTEM,
+        around: Surroundings | None = None,
+        plaintexts: dict[bytes, bytes] | None = None,
+        device: DeviceKey = DEVICE,
+    ) -> None:
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        self.clouds = clouds or FakeClouds()
+        self.plaintexts: dict[bytes, bytes] = {} if plaintexts is None else plaintexts
+        self._options: dict[str, Any] = {
+            "budget": budget,
+            "segment_size": segment_size,
+            "device": device,
+        }
+        database = self.directory / "volume.db"
+        if not database.exists():
+            database.write_bytes(_new_database())
+        self.around = around or Surroundings(environment)
+        self.environment = environment = self.around.environment
+        self.db = Database(database, environment)
+        self.journal = Journal(
+            self.directory / "journal", environment, budget=budget, segment_size=segment_size
+        )
+        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER)
+        self.signals = Signals(environment)
+        self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
+        self.shown: list[Change] = []
+        self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
+        self.updates = self.sharing.updates
+        self.committer = Committer(self.fs, self.signals)
+        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
+        self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
+        self.chunker = Chunker(self.fs, self._chunk_id, self.fetcher.fetch_one)
+        sharing = self.sharing
+        self.publisher = Publisher(
+            self.fs, self.chunker, sharing.signer, sharing.receiver.signed, self.signals
+        )
+        with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
+            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
+
+    def _chunk_id(self, data: Buffer) -> bytes:
+        """The chunk's name; what it names is kept for those who check what was published."""
+        identity = SEALER.chunk_id(data)
+        self.plaintexts[identity] = bytes(data)
+        return identity
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def make(self, name: bytes, data: bytes = b"", parent: int = ROOT_INO) -> Inode:
+        """A closed file with this content."""
+        with self.fs.lock:
+            inode, handle = self.fs.create(parent, name, 0o644, *OWNER, os.O_RDWR)
+            if data:
+                self.fs.write(inode, 0, data)
+            self.fs.release(handle)
+        return inode
+
+    def mkdir(self, name: bytes, parent: int = ROOT_INO) -> int:
+        with self.fs.lock:
+            return self.fs.make(parent, name, stat.S_IFDIR | 0o755, *OWNER).ino
+
+    def find(self, name: bytes, parent: int = ROOT_INO) -> Inode:
+        inode = self.fs.lookup(parent, name)
+        assert inode is not None, f"{name!r} is gone"
+        return inode
+
+    def read(self, inode: Inode, offset: int = 0, size: int = 1 << 40) -> bytes:
+        """What a program reads, with chunks fetched that are not here."""
+        for _ in range(1000):
+            with self.fs.lock:
+                data = self.fs.read(inode, offset, size)
+            if not isinstance(data, Missing):
+                return data
+            self.fetcher.fetch(data.chunks)
+        raise AssertionError("a read never ends")
+
+    # -- the threads of the daemon ---------------------------------------------------------------
+
+    def publish(self, *, everything: bool = False) -> bool:
+        """One round of the publisher."""
+        if not everything:
+            return self.publisher.publish_round()
+        self.signals.begin_flush()
+        try:
+            return self.publisher.publish_round()
+        finally:
+            self.signals.end_flush()
+
+    def pack(self) -> None:
+        """Upload all chunks that wait."""
+        self.signals.begin_flush()
+        try:
+            self.packer.pack_round()
+        finally:
+            self.signals.end_flush()
+
+    def unpacked(self) -> int:
+        count: int = self.db.execute("SELECT count(*) FROM chunk WHERE pack IS NULL").fetchone()[0]
+        return count
+
+    def commit(self) -> None:
+        self.committer.commit_now()
+
+    # -- the end, and what comes after it --------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop in an orderly way."""
+        self.signals.stop()
+        self.sharing.close()
+        self.commit()
+        self.journal.close()
+        self.db.close()
+
+    def reopen(self) -> Rig:
+        """A clean restart."""
+        self.close()
+        return self._successor(self.directory)
+
+    def crashed(self, before_leaving: Callable[[], None] = _nothing, *, leave: bool = True) -> Rig:
+        """The volume as it comes back after SIGKILL at this moment; with *leave*, this rig ends here."""
+        copy = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        for path in self.directory.glob("volume.db*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, copy)
+        for folder in ("journal", "checkpoints"):
+            if (self.directory / folder).exists():
+                shutil.copytree(self.directory / folder, copy / folder)
+        before_leaving()
+        if leave:
+            self.abandon()
+        return self._successor(copy)
+
+    def powerless(self, disk: ForgetfulDisk, before_leaving: Callable[[], None] = _nothing) -> Rig:
+        """The volume as it comes back after a power cut, according to *disk*; like `crashed`."""
+        copy = Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        disk.image(copy)
+        before_leaving()
+        self.abandon()
+        return self._successor(copy)
+
+    def _successor(self, directory: Path) -> Rig:
+        return Rig(directory, self.clouds, plaintexts=self.plaintexts, around=self.around, **self._options)
+
+    def abandon(self) -> None:
+        """Let go of everything without a commit."""
+        self.signals.stop()
+        self.sharing.close()
+        self.db.abandon()
+        self.discard()
+
+    def discard(self) -> None:
+        """Delete the disk."""
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,216 @@
+"""The committer: everybody is answered, with the truth, in the right order."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from hybrisfs.stage import Stage
+from hybrisfs.state.journal import JournalFullError
+from hybrisfs.write.commit import CommitLimits
+from tests.tree.rig import Rig
+
+PATIENCE = 30.0
+
+
+def stage_of(rig: Rig) -> Stage:
+    return Stage("commit", rig.committer.step, rig.committer.wait)
+
+
+@contextmanager
+def running(rig: Rig) -> Iterator[None]:
+    """The committer's thread."""
+    with ThreadPoolExecutor(1) as pool:
+        body = pool.submit(stage_of(rig).run, rig.signals, lambda error: False)
+        try:
+            yield
+        finally:
+            rig.committer.stop()
+            body.result(PATIENCE)
+
+
+def ask(rig: Rig) -> Future[OSError | None]:
+    answer: Future[OSError | None] = Future()
+    rig.committer.request(answer.set_result)
+    return answer
+
+
+def test_those_who_wait_are_answered_together(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    with mock.patch.object(rig.db, "commit", wraps=rig.db.commit) as commit:
+        answers = [ask(rig) for _ in range(10)]
+        with running(rig):
+            assert [answer.result(PATIENCE) for answer in answers] == [None] * 10
+        assert commit.call_count == 1
+    assert not rig.fs.uncommitted
+
+
+def test_the_answer_comes_last(rig: Rig) -> None:
+    """Bytes before the commit that names them, the commit before the answer."""
+    rig.make(b"file", b"content")
+    events: list[str] = []
+    commit = rig.db.commit
+
+    def note_sync(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+
+    def note_commit() -> None:
+        events.append("commit")
+        commit()
+
+    rig.around.fdatasync = rig.around.fsync = note_sync
+    with mock.patch.object(rig.db, "commit", note_commit):
+        rig.committer.request(lambda error: events.append("answer"))
+        rig.committer._round()
+    assert events == [".segment", "", "commit", ".db-wal", "answer"]
+
+
+@contextmanager
+def _fail_sync(rig: Rig) -> Iterator[None]:
+    fdatasync = rig.around.fdatasync
+    rig.around.fdatasync = mock.Mock(side_effect=OSError(errno.EIO, "broken disk"))
+    yield
+    rig.around.fdatasync = fdatasync
+
+
+def _fail_second_sync(rig: Rig) -> object:
+    return mock.patch.object(rig.journal, "sync", side_effect=[None, OSError(errno.EIO, "broken disk")])
+
+
+def _fail_full(rig: Rig) -> object:
+    return mock.patch.object(rig.db, "commit", side_effect=JournalFullError("full", budget=False))
+
+
+def _fail_commit(rig: Rig) -> object:
+    return mock.patch.object(rig.db, "commit", side_effect=OSError(errno.EIO, "broken disk"))
+
+
+def _fail_flush(rig: Rig) -> object:
+    return mock.patch.object(rig.fs, "flush", side_effect=sqlite3.OperationalError("disk I/O error"))
+
+
+def _fail_durable(rig: Rig) -> object:
+    return mock.patch.object(rig.db, "make_durable", side_effect=OSError(errno.EIO, "broken disk"))
+
+
+@pytest.mark.parametrize(
+    "failure", [_fail_sync, _fail_second_sync, _fail_full, _fail_commit, _fail_flush, _fail_durable]
+)
+def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
+    rig.committer.limits = CommitLimits(full=0.0)
+    rig.make(b"file", b"content")
+    answers = [ask(rig) for _ in range(3)]
+    with failure(rig):  # type: ignore[operator]
+        rig.committer._round()
+    expected = errno.ENOSPC if failure is _fail_full else errno.EIO
+    for answer in answers:
+        error = answer.result(0)
+        assert error is not None and error.errno == expected
+
+
+def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
+    rig.committer.limits = CommitLimits(full=0.0)
+    rig.make(b"file", b"content")
+    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
+        refused = ask(rig)
+        rig.committer._round()
+        error = refused.result(0)
+        assert error is not None and error.errno == errno.ENOSPC
+        assert rig.fs.uncommitted
+    answer = ask(rig)
+    rig.committer._round()
+    assert answer.result(0) is None
+    rig = rig.crashed()
+    assert rig.read(rig.find(b"file")) == b"content"
+    rig.abandon()
+
+
+def test_a_failed_sync_is_not_forgotten(rig: Rig) -> None:
+    """The kernel reports lost pages once: a second fsync that succeeds proves nothing."""
+    rig.make(b"file", b"content")
+    rig.around.fdatasync = mock.Mock(side_effect=[OSError(errno.EIO, "broken disk"), *[None] * 9])
+    for _ in range(2):
+        answer = ask(rig)
+        rig.committer._round()
+        assert answer.result(0) is not None
+    with pytest.raises(OSError, match="broken disk"):
+        rig.commit()
+
+
+@pytest.mark.parametrize("failure", [_fail_sync, _fail_commit, _fail_flush, _fail_durable])
+def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: object) -> None:
+    """A program that never syncs would write for hours what the next restart forgets."""
+    inode = rig.make(b"file", b"content")
+    with failure(rig):  # type: ignore[operator]
+        rig.committer._round()
+    for offset in (0, 100):  # in place, and appended
+        with pytest.raises(OSError) as caught:
+            rig.fs.write(inode, offset, b"more")
+        assert caught.value.errno == errno.EIO
+    assert rig.read(inode) == b"content"
+
+
+def test_a_failed_sync_of_the_database_is_not_forgotten(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    rig.journal.sync()
+    with _fail_sync(rig), pytest.raises(OSError):
+        rig.commit()
+    answer = ask(rig)
+    rig.committer._round()
+    assert answer.result(0) is not None
+
+
+def test_a_commit_that_was_rolled_back_ends_the_volume(rig: Rig) -> None:
+    """What is in memory no longer matches what is stored: going on would mix the two."""
+    rig.make(b"file", b"content")
+    rig.commit()
+    rig.make(b"lost", b"content")
+    rig.fs.flush()
+    rig.db.execute("ROLLBACK")
+    for _ in range(2):
+        answer = ask(rig)
+        rig.committer._round()
+        assert answer.result(0) is not None
+    with pytest.raises(sqlite3.ProgrammingError):
+        rig.make(b"another", b"content")
+    rig = rig.crashed()
+    assert rig.read(rig.find(b"file")) == b"content"
+    assert rig.fs.lookup(1, b"lost") is None
+    rig.abandon()
+
+
+def test_who_waits_when_it_stops_is_answered(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    rig.committer.stop()
+    answer = ask(rig)
+    stage_of(rig).run(rig.signals, lambda error: False)
+    assert answer.result(0) is None
+    assert not rig.fs.uncommitted
+
+
+def test_changes_are_committed_though_nobody_asks(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    rig.committer.limits = CommitLimits(interval=0.001)
+    with running(rig):
+        while rig.fs.uncommitted:
+            os.sched_yield()
+
+
+def test_fsync_waits_for_room_that_is_being_made(rig: Rig) -> None:
+    rig.committer.limits = CommitLimits(full_pause=0.0)
+    rig.make(b"file", b"content")
+    answer = ask(rig)
+    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
+        rig.committer._round()
+        assert not answer.done()
+    rig.committer._round()
+    assert answer.result(0) is None
+    assert not rig.fs.uncommitted

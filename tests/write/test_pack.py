@@ -1,0 +1,296 @@
+"""The packer: what becomes a pack, when it is sent, and what a crash or a bad disk costs."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import pytest
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.registers.tree import PackRecord, pack_key
+from hybrisfs.signals import Wake
+from hybrisfs.stage import Stage
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.write.pack import PackLimits
+from tests.state.test_chunks import CONTENT, spoil
+from tests.tree.invariants import check_accounts, check_chunks
+from tests.tree.replay import Reader
+from tests.tree.rig import SEALER, FakeClouds, Rig
+
+PATIENCE = 30.0
+
+
+def publish(rig: Rig, count: int, size: int = 100) -> list[bytes]:
+    """So many files, each of one chunk that is like no other."""
+    names = [b"%d" % number for number in range(count)]
+    for name in names:
+        rig.make(name, (b"content of %s " % name * size)[:size])
+    rig.publish()
+    return names
+
+
+def test_many_small_files_cost_one_pack(rig: Rig) -> None:
+    names = publish(rig, 50)
+    rig.pack()
+    assert (rig.clouds.puts, rig.unpacked()) == (1, 0)
+    assert rig.room.drop_all()[1] == 0
+    for name in names:
+        assert rig.read(rig.find(name)) == (b"content of %s " % name * 100)[:100]
+
+
+def test_a_pack_waits_a_while_for_more(rig: Rig) -> None:
+    publish(rig, 1)
+    rig.packer.pack_round()
+    assert rig.clouds.puts == 0
+    rig.packer.limits = PackLimits(linger_seconds=0.0)
+    rig.packer.pack_round()
+    assert rig.clouds.puts == 1
+
+
+def test_a_full_pack_does_not_wait(rig: Rig) -> None:
+    rig.make(b"file", bytes(range(256)) * 40)
+    rig.packer.limits = PackLimits(target_bytes=300)
+    publish(rig, 20)
+    rig.packer.pack_round()
+    assert rig.clouds.puts > 1
+
+
+def test_where_chunks_are_is_signed(rig: Rig) -> None:
+    publish(rig, 5)
+    rig.pack()
+    reader = Reader()
+    reader.catch_up(rig.db)
+    (pack,) = rig.clouds.packs.values()
+    value = reader.registers[pack_key(pack.pack_id)]
+    assert value is not None
+    record = PackRecord.decode(value)
+    assert (record.k, record.n, record.placement) == (pack.k, pack.n, bytes(range(pack.n)))
+    rows = rig.db.execute("SELECT id, offset, sealed, length FROM chunk ORDER BY number").fetchall()
+    assert [(one.id, one.offset, one.sealed, one.length) for one in record.chunks] == rows
+    check_accounts(rig, [])
+
+
+def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
+    """Chunks stay pinned until the record is there; the same pack is then made again."""
+    names = publish(rig, 5)
+    rig.commit()
+    crashed: list[Rig] = []
+    disperse = rig.clouds.disperse
+
+    def upload_and_die(pack: EncodedPack) -> tuple[int, ...]:
+        placement = disperse(pack)
+        crashed.append(rig.crashed(leave=False))
+        return placement
+
+    with mock.patch.object(rig.packs, "_disperse", upload_and_die):
+        rig.pack()
+    survivor = crashed[0]
+    assert survivor.unpacked() == 5
+    survivor.pack()
+    assert survivor.unpacked() == 0
+    assert len(rig.clouds.packs) == 1
+    survivor.room.drop_all()
+    assert survivor.read(survivor.find(names[3])).startswith(b"content of 3")
+    survivor.abandon()
+
+
+def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
+    publish(rig, 3)
+    packs: list[EncodedPack] = []
+    disperse = rig.clouds.disperse
+
+    def at_last(pack: EncodedPack) -> tuple[int, ...]:
+        packs.append(pack)
+        if len(packs) < 4:
+            raise CloudsUnavailable("pack", {})
+        return disperse(pack)
+
+    rig.packer.limits = PackLimits(first_retry=0.0)
+    with mock.patch.object(rig.packs, "_disperse", at_last):
+        rig.pack()
+    assert rig.unpacked() == 0
+    assert all(pack is packs[0] for pack in packs)
+
+
+def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
+    publish(rig, 3)
+    rig.clouds.down = True
+    tried = threading.Event()
+
+    def refuse(pack: EncodedPack) -> tuple[int, ...]:
+        tried.set()
+        raise CloudsUnavailable("pack", {})
+
+    rig.signals.begin_flush()
+    rig.packer.limits = PackLimits(first_retry=1e6)
+    with mock.patch.object(rig.packs, "_disperse", refuse), ThreadPoolExecutor(1) as pool:
+        stage = Stage("pack", rig.packer.step, rig.signals.waiting(Wake.CHUNKS), finish=rig.packer.finish)
+        body = pool.submit(stage.run, rig.signals, lambda error: False)
+        assert tried.wait(PATIENCE)
+        rig.signals.stop()
+        body.result(PATIENCE)
+    assert rig.unpacked() == 3
+
+
+@pytest.mark.parametrize("damage", ["altered", "gone", "unreadable"])
+def test_a_rotten_chunk_stops_no_other(rig: Rig, damage: str) -> None:
+    rig.make(b"bad", CONTENT)
+    names = publish(rig, 3)
+    number = spoil(rig)
+    read = rig.journal.read
+
+    def unreadable(segment: int, position: int, length: int) -> bytes | None:
+        if length != len(CONTENT):
+            return read(segment, position, length)
+        if damage == "unreadable":
+            raise OSError(5, "unreadable")
+        return None if damage == "gone" else read(segment, position, length)
+
+    with mock.patch.object(rig.journal, "read", unreadable):
+        rig.pack()
+    assert rig.unpacked() == 1
+    assert rig.fs.chunks.lost == {number}
+    rig.room.drop_all()
+    for name in names:
+        assert rig.read(rig.find(name))
+    assert rig.find(b"bad").size == len(CONTENT)
+
+
+def test_lost_content_that_is_written_again_is_uploaded(rig: Rig) -> None:
+    bad = rig.make(b"bad", CONTENT)
+    rig.publish()
+    spoil(rig)
+    rig.pack()
+    assert rig.unpacked() == 1
+    rig.make(b"again", CONTENT)
+    rig.publish()
+    rig.pack()
+    assert (rig.unpacked(), rig.fs.chunks.lost) == (0, set())
+    rig.room.drop_all()
+    assert rig.read(bad) == CONTENT
+    check_chunks(rig)
+
+
+def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
+    """Nobody wants it any more; what takes its place must not pass for uploaded."""
+    rig.make(b"file", CONTENT)
+    rig.publish()
+    disperse = rig.clouds.disperse
+
+    def drop_meanwhile(pack: EncodedPack) -> tuple[int, ...]:
+        rig.fs.unlink(ROOT_INO, b"file")
+        rig.fs.chunks.drop_unwanted()
+        rig.make(b"new", b"new content")
+        rig.publish()
+        return disperse(pack)
+
+    with mock.patch.object(rig.packs, "_disperse", drop_meanwhile):
+        rig.pack()
+    assert rig.unpacked() == 1
+    check_accounts(rig, [])
+    rig.pack()
+    assert rig.unpacked() == 0
+    rig.room.drop_all()
+    assert rig.read(rig.find(b"new")) == b"new content"
+
+
+def test_a_chunk_that_is_claimed_once_more_while_it_waits(rig: Rig) -> None:
+    """It is in the pack already; the next one must not be left behind for it."""
+    publish(rig, 2)
+    rig.packer.pack_round()
+    for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall():
+        rig.fs.chunks.claim(number)
+    rig.packer.pack_round()
+    rig.pack()
+    assert (rig.clouds.puts, rig.unpacked(), rig.fs.chunks.claimed) == (1, 0, set())
+
+
+def test_a_chunk_that_is_claimed_before_its_turn_is_packed_once(rig: Rig) -> None:
+    publish(rig, 1)
+    [(number,)] = rig.db.execute("SELECT number FROM chunk").fetchall()
+    rig.fs.chunks.claim(number)
+    rig.pack()
+    assert (rig.unpacked(), rig.fs.chunks.claimed) == (0, set())
+
+
+def test_a_chunk_that_is_dropped_and_written_again_while_it_waits(rig: Rig) -> None:
+    rig.make(b"file", CONTENT)
+    rig.publish()
+    rig.packer.pack_round()
+    rig.fs.unlink(ROOT_INO, b"file")
+    rig.fs.chunks.drop_unwanted()
+    rig.make(b"again", CONTENT)
+    rig.publish()
+    rig.packer.pack_round()
+    rig.pack()
+    assert rig.unpacked() == 0
+    rig.room.drop_all()
+    assert rig.read(rig.find(b"again")) == CONTENT
+
+
+def test_a_round_that_fails_leaves_nothing_behind(rig: Rig) -> None:
+    publish(rig, 5)
+    seals = iter((None, OSError("once")))
+    seal = rig.packs.sealer.seal
+
+    def fail_once(identity: bytes, data: bytes) -> bytes:
+        error = next(seals, None)
+        if error is not None:
+            raise error
+        return seal(identity, data)
+
+    with mock.patch.object(rig.packs, "sealer", mock.Mock(wraps=rig.packs.sealer, seal=fail_once)):
+        with pytest.raises(OSError, match="once"):
+            rig.packer.step()
+        rig.packer.step()
+    rig.pack()
+    assert rig.unpacked() == 0
+
+
+def test_a_pack_that_cannot_be_recorded_is_packed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    publish(rig, 3)
+    rig.packer.limits = PackLimits(last_retry=0.0)
+    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=[OSError("disk full")]):
+        rig.pack()
+    assert (rig.unpacked(), len(caplog.records)) == (3, 1)
+    rig.pack()
+    assert rig.unpacked() == 0
+
+
+def test_a_chunk_that_is_dropped_before_it_is_read_is_not_called_lost(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.make(b"file", CONTENT)
+    rig.publish()
+    rig.commit()
+    read = rig.journal.read
+
+    def drop_first(segment: int, position: int, length: int) -> bytes | None:
+        rig.fs.unlink(ROOT_INO, b"file")
+        for _ in range(2):  # the chunk, then its segment
+            rig.room.evict(1 << 40)
+        return read(segment, position, length)
+
+    with mock.patch.object(rig.journal, "read", drop_first):
+        rig.pack()
+    assert not rig.fs.chunks.lost
+    assert not caplog.records
+
+
+def test_large_packs_are_erasure_coded_and_small_ones_copied() -> None:
+    rig = Rig(clouds=FakeClouds(), segment_size=4 << 20)
+    noise = b"".join(SEALER.chunk_id(b"%d" % number) for number in range(1 << 16))
+    rig.make(b"large", noise)
+    rig.publish()
+    rig.pack()
+    rig.make(b"small", b"small")
+    rig.publish()
+    rig.pack()
+    assert sorted((pack.k, pack.n) for pack in rig.clouds.packs.values()) == [(1, 2), (2, 3)]
+    rig.room.drop_all()
+    assert rig.read(rig.find(b"large")) == noise
+    assert rig.read(rig.find(b"small")) == b"small"
+    rig.abandon()

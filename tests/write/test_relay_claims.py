@@ -1,0 +1,227 @@
+"""What only machines hold goes to the clouds from whoever holds it, when its author stays away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS, Relayer
+from tests.merge.fleet import Device
+from tests.write.test_relay import KEY, Post
+
+CONTENT = os.urandom(5000)
+
+
+class LinkedPost(Post):
+    """Devices that see who is *linked*."""
+
+    def __init__(self) -> None:
+        self.linked: set[bytes] = set()
+        super().__init__()
+
+    def _relayer(self, device: Device) -> Relayer:
+        rig, fetch = device.rig, device.rig.fetcher.fetch_one
+        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self.heads, fetch, linked=lambda: self.linked)
+
+    def relay_in_a_hurry(self) -> None:
+        self.near.rig.signals.begin_flush()
+        self.relay(self.near)
+        self.near.rig.signals.end_flush()
+
+
+class Claims(LinkedPost):
+    """Two files of the author are known to the second device, which holds one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.author.write("held", CONTENT)
+        self.tell(self.author, self.near)
+        near = self.near.rig
+        with near.fs.lock:
+            [(number,)] = near.db.execute("SELECT number FROM chunk").fetchall()
+            near.fs.chunks.keep(number, CONTENT)
+        self.author.write("unread", CONTENT[::-1])
+        self.tell(self.author, self.near)
+
+    @property
+    def claimed(self) -> int:
+        return self.near.rig.unpacked()
+
+
+@pytest.fixture
+def post() -> Iterator[Claims]:
+    one = Claims()
+    yield one
+    one.fleet.discard()
+
+
+def test_it_is_claimed_after_a_while(post: Claims) -> None:
+    post.relay(post.near)
+    post.relay(post.near, RELAY_SECONDS / 2)
+    assert post.claimed == 0
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert post.claimed == 1
+
+
+def test_an_author_that_is_there_brings_it_itself(post: Claims) -> None:
+    post.author.write("other", b"")
+    while post.author.rig.publish(everything=True):
+        pass
+    post.author.rig.pack()
+    post.ship(post.author)
+    post.relay(post.near)
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert post.claimed == 0
+
+
+def test_it_is_claimed_at_once_when_somebody_waits_and_the_author_cannot_be_reached(post: Claims) -> None:
+    post.linked = {post.author.key.device_id}
+    post.relay_in_a_hurry()
+    assert post.claimed == 0
+    post.linked = set()
+    post.relay_in_a_hurry()
+    assert post.claimed == 1
+
+
+def test_what_nobody_holds_does_not_keep_the_rest_from_the_clouds_for_ever(post: Claims) -> None:
+    clocks = [clock for _, clock in post.near.rig.updates.path(post.near.rig.updates.tips()[0])]
+    post.relay(post.near)
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    post.near.rig.pack()
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert max(post.clocks(post.author)) < max(clocks), "data before the metadata that names it"
+    post.relay(post.near, _FORGO_SECONDS)
+    assert max(post.clocks(post.author)) == max(clocks)
+    post.pull(post.far)
+    assert post.far.names() == ["held", "unread"]
+
+
+def test_nothing_is_expected_of_a_device_that_was_removed(post: Claims) -> None:
+    """What others wrote since depends on what it wrote: its removal, first of all."""
+    near = post.near.rig
+    clocks = [clock for _, clock in near.updates.path(near.updates.tips()[0])]
+    near.sharing.membership.remove(post.author.key.device_id.hex())
+    post.relay(post.near)
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert near.unpacked() == 1, "what is here is brought"
+    near.pack()
+    post.relay(post.near, 2 * RELAY_SECONDS)
+    assert max(post.clocks(post.author)) == max(clocks)
+
+
+def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
+    relayer, fs = post.relayers[post.near.name], post.near.rig.fs
+    author = post.author.key.device_id
+    before = relayer.frontier()
+    assert relayer.untold() == relayer.untold(before) == {author}
+    post.relay_in_a_hurry()
+    assert relayer.untold() == {author}, "its chunks go first"
+    post.near.rig.pack()
+    post.relay_in_a_hurry()
+    with fs.lock:
+        assert relayer.untold() == set()
+    post.author.mkdir("later")
+    post.tell(post.author, post.near)
+    assert relayer.untold() == {author}
+    assert relayer.untold(before) == set(), "what came later does not count"
+
+
+def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None:
+    rig = post.near.rig
+    post.author.rig.pack()
+    post.ship(post.author)
+    post.tell(post.author, post.near)
+    heads = post.heads()
+    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, dict, rig.fetcher.fetch_one)
+    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, dict, rig.fetcher.fetch_one, told=lambda: heads)
+    assert alone.untold() == {post.author.key.device_id}
+    assert told.untold() == set()
+
+
+class SetBack(LinkedPost):
+    """The author was set back, after the second device had heard of a file and of its bytes. Then it wrote
+    another one, shipped that, and heard of the first again, but not of its bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        author, near = self.author, self.near
+        author.write("early", b"before the backup")
+        self.upload(author)
+        self.tell(author, near)
+        backup = author.saved()
+        author.write("lost", CONTENT)
+        self.tell(author, near)
+        self.keep(near)
+        author.restore(backup)
+        self.restart(author)
+        author.write("new", CONTENT[::-1])
+        self.upload(author)
+        author.receive(near.log())
+        self.restart(author)
+        self.ship(author)
+        self.tell(author, near)
+
+    def upload(self, device: Device) -> None:
+        while device.rig.publish(everything=True):
+            pass
+        device.rig.pack()
+        self.ship(device)
+
+    def keep(self, device: Device) -> None:
+        """The bytes of the file come to the device."""
+        fs = device.rig.fs
+        with fs.lock:
+            inode = device.at("lost")
+            (missing,) = fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
+            fs.chunks.keep(missing.number, CONTENT)
+
+
+@pytest.fixture
+def set_back() -> Iterator[SetBack]:
+    one = SetBack()
+    yield one
+    one.fleet.discard()
+
+
+def test_what_the_author_has_lost_it_brings_itself_when_no_copy_of_it_does(set_back: SetBack) -> None:
+    author = set_back.author
+    set_back.keep(author)
+    set_back.relay(author)
+    assert author.rig.unpacked() == 0, "a copy of this device may be about to do so"
+    set_back.relay(author, COPY_SECONDS)
+    assert author.rig.unpacked() == 1
+
+
+def test_what_the_author_has_lost_others_bring_though_it_is_there(set_back: SetBack) -> None:
+    near = set_back.near
+    set_back.relay(near)
+    assert near.rig.unpacked() == 0
+    set_back.relay(near, 2 * RELAY_SECONDS)
+    assert near.rig.unpacked() == 1
+
+
+def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_back: SetBack) -> None:
+    near, relayer = set_back.near, set_back.relayers[set_back.near.name]
+    author = set_back.author.key.device_id
+    set_back.linked = {author}
+    assert relayer.untold() == {author}
+    set_back.relay_in_a_hurry()
+    assert near.rig.unpacked() == 1
+    near.rig.pack()
+    set_back.relay_in_a_hurry()
+    assert relayer.untold() == set()
+
+
+def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack) -> None:
+    author, near = set_back.author, set_back.near
+    set_back.linked = {author.key.device_id}
+    author.write("newer", CONTENT[1::2])
+    set_back.tell(author, near)
+    with near.rig.fs.lock:
+        inode = near.at("newer")
+        (missing,) = near.rig.fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
+        near.rig.fs.chunks.keep(missing.number, CONTENT[1::2])
+    set_back.relay_in_a_hurry()
+    assert near.rig.unpacked() == 1, "what it lost, and nothing else"
