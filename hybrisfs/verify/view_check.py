@@ -216,15 +216,18 @@ class ViewCheck:
 
     def _withdrew(self, stamp: int) -> bool:
         """Whether the update wrote places, maybe of nodes that were seen as one with this."""
-        row = self._db.execute(
-            "SELECT l.bytes FROM log l JOIN writer w ON w.branch = l.branch "
-            "WHERE w.number = ? AND l.clock = ?",
+        # The branch may have another name since, if the device has forked.
+        rows = self._db.execute(
+            "SELECT l.bytes FROM log l JOIN log_branch b ON b.device = l.device "
+            "JOIN writer w ON w.branch = b.id WHERE w.number = ? AND l.clock = ?",
             (stamp & 0xFFFF, stamp >> 16),
-        ).fetchone()
-        if row is not None and row[0] is None:
-            return True  # it is bare: nobody knows here what it wrote
+        )
+        return any(data is None or self._wrote_places(data) for (data,) in rows)  # of a bare one nobody knows
+
+    @staticmethod
+    def _wrote_places(update: bytes) -> bool:
         try:
-            return row is not None and any(key[0] == PLACE for key, _ in decode_signed(row[0]).writes)
+            return any(key[0] == PLACE for key, _ in decode_signed(update).writes)
         except DecodeError:
             return False
 

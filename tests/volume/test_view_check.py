@@ -97,3 +97,25 @@ def test_the_name_of_a_conflict_copy_is_the_one_that_all_devices_give_it(fleet: 
     )
     [problem] = what_fsck_says(device)
     assert "it should be b'file (conflict, " in problem
+
+
+def test_an_update_that_wrote_a_name_is_found_after_its_branch_got_another_name(fleet: Fleet) -> None:
+    device, other = fleet.devices
+    device.write("first", b"1")
+    fleet.meet()
+    backup = device.saved()
+    device.write("lost", b"2")
+    device.sign()
+    other.receive(device.log())
+    device.restore(backup)
+    device.write("second", b"3")
+    device.sign()
+    query = "SELECT stamp FROM place WHERE name = CAST('second' AS BLOB)"
+    (stamp,) = device.rig.db.execute(query).fetchone()
+    device.receive(other.log())  # the fork comes to light
+    device.rig.db.execute("UPDATE place SET stamp = ? WHERE name = CAST('first' AS BLOB)", (stamp,))
+    branch = (
+        "SELECT w.branch FROM writer w JOIN log l ON l.branch = w.branch WHERE w.number = ? AND l.clock = ?"
+    )
+    assert device.rig.db.execute(branch, (stamp & 0xFFFF, stamp >> 16)).fetchone() is None
+    assert what_fsck_says(device) == []
