@@ -23,9 +23,10 @@ believe in a state that never was. Who was let in by a recovery kit, or by a dev
 since, takes that of members, what most of them have stated first: to be without all is worse. A statement
 that differs at an equal vector is an alarm.
 
-What is named is there. A checkpoint O leaves the clouds when all members name its successor N. Until then
-some name N and some O, and a device that is let in or set back may begin with either: what lies between them
-is in the log, of which nothing that O does not cover goes before N has a successor.
+What is named is there. A checkpoint O leaves the clouds when all members name its successor N, and so do the
+devices that are only suspended, for these may come back (`compaction`). Until then some name N and some O,
+and a device that is let in or set back may begin with either: what lies between them is in the log, of which
+nothing that O does not cover goes before N has a successor.
 
 Who has N does not take in O because others name it. The log of whoever has stated N, or taken it in, has the
 names of all updates that N stands for; those of O are among them if but one device has stated both and was
@@ -34,5 +35,6 @@ Otherwise he would cease to name N, which holds what somebody who was set back m
 
 What a crash leaves: parts of files, removed at the next statement; statements that nobody has heard of, which
 are made known again; a checkpoint of which some slices are on the clouds, put there anew. Nothing is removed
-from the clouds while a member's head names another checkpoint than the newest.
+from the clouds while the head of a member, or of a suspended device, names another checkpoint than the
+newest.
 """

@@ -1,7 +1,8 @@
 """Compaction: what two checkpoints stand for is no longer kept update by update (Depot 5.5).
 
 When a checkpoint N is agreed, has been read back from f+k clouds, is still there, and all members name it in
-their heads, each device lets go of what the agreed checkpoint O before it covers:
+their heads, and all devices that are only suspended, each device lets go of what the agreed checkpoint O
+before it covers:
 
 1. its records of log segments on the clouds that hold nothing else, but for its newest own segment, to which
    its head leads;
@@ -25,7 +26,10 @@ needs no body of that any more: what came of it is in its registers. Who can lac
   show it an older head, which names a checkpoint that is gone, it finds the newer one as soon as it sees a
   newer head. What comes after N, and even what lies between O and N, is there as segments;
 * a member that was set back to a backup, or rebuilt. It has stated N itself, and takes it in;
-* a machine that recovers by a kit, which finds N by the heads of the members.
+* a machine that recovers by a kit, which finds N by the heads of the members;
+* a device that is only suspended. Members agree on checkpoints without it, but while it names none of them
+  nothing goes: when somebody vetoes its removal it finds all in the log that it has not seen. It would take
+  in no checkpoint that it has not stated, unless the device that let it in has.
 
 What is not shipped yet is in no checkpoint, for no device states one before its own updates are on the
 clouds, their chunks first. The clouds that hold N may lose it: every member has it as a file, too, and puts
@@ -78,6 +82,12 @@ class Compactor:
         self._commit = commit
         self._go_on = go_on
         self._bodies = BodyStore(fs.db)
+
+    def asked(self) -> list[bytes]:
+        """Who must name a checkpoint before anything goes that it replaces: all members, and the devices that
+        are only suspended."""
+        with self._fs.lock:
+            return [one.device for one in self._members.asked()]
 
     def run(self, covered: VersionVector) -> bool:
         """Let go of what *covered* covers; False when something is left to be done later. Raises OSError."""

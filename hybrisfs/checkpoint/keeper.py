@@ -93,6 +93,7 @@ class Keeper:
         self._name_of = name_of
         self._fetching = fetching
         self._depositor = depositor
+        self._asked = compactor.asked
         self.succession = Succession(fs, shelf, name_of, fetching, depositor, compactor)
         self.intake = Intake(fs, updates, registers, arrivals, members, shelf, fetching, taken_in)
         self._announce = announce
@@ -376,11 +377,12 @@ class Keeper:
         return self._depositor.put(agreed) if now - self._agreed_at >= rank * _TURN_SECONDS else None
 
     def _all_name(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
-        """Whether nobody needs what this checkpoint replaces: all members name it."""
+        """Whether nobody needs what this checkpoint replaces: all members name it, and the devices that are
+        only suspended, for these may come back."""
         return self._updates.device in self._members() and all(
             (head := heads.get(device)) is not None
             and head.checkpoint is not None
             and head.checkpoint.root == agreed.deposited
-            for device in self._members()
+            for device in self._asked()
             if device != self._updates.device
         )

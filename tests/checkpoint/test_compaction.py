@@ -316,3 +316,26 @@ def test_a_device_that_was_set_back_ends_equal_with_all_it_alone_has(volume: Vol
     volume.step("after", 1, 0)
     volume.step("and on", 0, 1)
     assert volume.is_alike()
+
+
+def test_nothing_goes_that_a_suspended_device_may_lack_when_it_comes_back() -> None:
+    """The others agree without it, and it takes in no checkpoint that it has not stated (simulator seed
+    531708)."""
+    with living(3) as volume:
+        volume.step("of all")
+        accused = volume.device(2).hex()
+        volume.fleet[0].rig.sharing.membership.remove(accused)
+        volume.fleet[2].write("of the suspended", b"kept" * 30)
+        agreed = set()
+        for name in ("one", "two", "three"):
+            volume.step(name, 0, 1)
+            agreed.add(checkpoint(volume.fleet[0]))
+        assert volume.device(2) in volume.fleet[1].rig.sharing.members.suspended
+        assert len(agreed) == 3 and not bare(volume.fleet[0]) and not bare(volume.fleet[1])
+        volume.fleet[1].rig.sharing.membership.keep(accused)
+        volume.rest()
+        assert volume.is_alike()
+        assert {"of all", "of the suspended", "one", "two", "three"} <= set(volume.fleet[2].names())
+        volume.step("four")
+        volume.step("five")
+        assert volume.is_alike() and all(bare(device) for device in volume.fleet.devices)
