@@ -17,9 +17,9 @@ back: it does not have what it wrote on the branch that it left.
 The devices wait for different times, so that usually one of them relays and the others see that it has. It
 is done at once when a person wants all to be on the clouds and the author cannot be reached over a link.
 What another head names is taken to be there: a member that names what is not only keeps this device from
-relaying, and the author brings it all the same. When it is the author who lies, somebody who reaches the
-clouds lacks it, by the vector in his head: what has been lacked for long is relayed whatever the author's
-head names.
+relaying, and the author brings it all the same. When it is the author that lies, another device that reaches
+the clouds lacks it, by the vector in its head: what has been lacked for long is relayed whatever heads name,
+also when this device has put there what follows it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class _Path:
         return any(branch == point.branch and point.clock <= clock for branch, clock in self.steps)
 
     def newest_of(self, points: list[_Point]) -> _Point | None:
-        return max((one for one in points if self.leads_to(one)), key=lambda one: one.clock, default=None)
+        """Of several that end there, the longest segment."""
+        ours = (one for one in points if self.leads_to(one))
+        return max(ours, key=lambda one: (one.clock, -one.segment.first), default=None)
 
 
 class _Ages:
@@ -369,8 +371,9 @@ class Relayer:
                 yield _Path(tip.device, self._updates.path(tip))
 
     def _points(self, path: _Path, heads: Mapping[bytes, Head], lacked: int | None) -> list[_Point]:
-        """Where segments on the clouds end that a head leads to, those on *path* among them. The author is
-        not believed about what is *lacked* above that clock."""
+        """Where segments on the clouds end that a head leads to, those on *path* among them. No head is
+        believed about what is *lacked* above that clock: of that counts what this device has put there in
+        one piece from there on."""
         author = path.author
         segments = [
             one.segment
@@ -386,9 +389,30 @@ class Relayer:
         ends = [] if self._is_own(author) else self._of(author, heads)
         for one in (segment for head in ends for segment in _newest_of(head)):
             point = self._find(author, one)
-            if point is not None and (lacked is None or point.clock <= lacked):
+            if point is not None:
                 named.append(point)
-        return named + self._relayed(author)
+        if lacked is None:
+            return named + self._relayed(author)
+        return [one for one in named if one.clock <= lacked] + self._relayed_from(path, lacked)
+
+    def _relayed_from(self, path: _Path, clock: int) -> list[_Point]:
+        """The segments that this device put there and that lead on from an update of *path* without a gap: a
+        device that has that update reads them."""
+        found: list[_Point] = []
+        for point in sorted(self._relayed(path.author), key=lambda one: one.segment):
+            following = self._following(path, clock)
+            if path.leads_to(point) and following is not None and point.segment.first <= following:
+                found.append(point)
+                clock = max(clock, point.clock)
+        return found
+
+    def _following(self, path: _Path, above: int) -> int | None:
+        """The clock of the next update of *path* that is not bare; None when there is none."""
+        query = (
+            "SELECT min(clock) FROM log WHERE branch = ? AND clock > ? AND clock <= ? AND bytes IS NOT NULL"
+        )
+        rows = (self._fs.db.execute(query, (branch, above, end)) for branch, end in reversed(path.steps))
+        return next((clock for row in rows for (clock,) in row if clock is not None), None)
 
     def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
         """The newest heads of a device, from clouds and over links."""

@@ -287,6 +287,43 @@ def test_what_another_device_lacks_for_long_is_relayed_though_the_author_names_i
     assert len(post.segments(author)) == relayed, "once is enough"
 
 
+def test_what_follows_something_that_was_never_there_is_relayed_with_it(post: Post) -> None:
+    """The device that relays has believed the author, and put there what nobody can read without the rest."""
+    author, near, far = post.author, post.near, post.far
+    author.mkdir("one")
+    post.tell(author, near)
+    post.tell(author, far)
+    far.mkdir("far")
+    post.tell(far, near)
+    post.ship(author)
+    post.ship(far)
+    author.mkdir("two")
+    post.tell(author, near)
+    post.ship(author)
+    del post.objects[post.segments(author)[-1]]  # it was never there
+    author.mkdir("three")
+    post.tell(author, near)
+    post.relay_patiently(near)
+    assert len(post.segments(author)) == 3, "one, two, and three alone"
+    for _ in range(3):
+        post.alter_head(far, time_ns=time.time_ns())
+        post.relay(near, HOUR)
+    head = post.head(near)
+    assert head is not None
+    [name] = [
+        segment_name(one.author, one.segment) for one in head.relayed if one.author == author.key.device_id
+    ]
+    segment = decode_segment(post.objects[name], name, VOLUME, KEY)
+    assert len(segment.updates) > 1, "all that is lacking, in one piece"
+    assert far.receive([one.data for one in segment.updates])
+    assert far.tree() == near.tree()
+
+    relayed = len(post.segments(author))
+    for _ in range(3):
+        post.relay(near, HOUR)
+    assert len(post.segments(author)) == relayed, "once is enough"
+
+
 def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     post.author.mkdir("one")
     post.tell(post.author, post.near)
