@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import replace_file
 
 __all__ = ["WantedMount", "WantedMounts"]
@@ -33,7 +34,8 @@ class WantedMount:
 class WantedMounts:
     """The record of wanted mounts in the folder `state`. Safe to use from several threads of one process."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, environment: Environment = SYSTEM) -> None:
+        self._environment = environment
         self._path = state / "mounts.json"
         self._lock = threading.Lock()
 
@@ -67,7 +69,7 @@ class WantedMounts:
                 for name, mount in mounts.items()
             },
         }
-        replace_file(self._path, json.dumps(record, indent=2).encode("ascii"))
+        replace_file(self._path, json.dumps(record, indent=2).encode("ascii"), self._environment)
 
 
 def _decode(data: bytes) -> dict[str, WantedMount]:

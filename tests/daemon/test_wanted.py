@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.environment import Environment
 
 
 def test_it_is_empty_at_first(tmp_path: Path) -> None:
@@ -50,14 +51,13 @@ def test_a_damaged_record_counts_as_empty_and_is_replaced(
     assert list(wanted.all()) == ["a"]
 
 
-def test_it_is_replaced_whole_and_durably(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_replaced_whole_and_durably(tmp_path: Path) -> None:
     wanted = WantedMounts(tmp_path)
     wanted.add("a", WantedMount(Path("/mnt/a")))
 
     def fail(_: int) -> None:
         raise OSError("power cut")
 
-    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="power cut"):
-        wanted.add("b", WantedMount(Path("/mnt/b")))
+        WantedMounts(tmp_path, Environment(fsync=fail)).add("b", WantedMount(Path("/mnt/b")))
     assert list(wanted.all()) == ["a"]
