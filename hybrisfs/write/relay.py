@@ -371,9 +371,10 @@ class Relayer:
                 yield _Path(tip.device, self._updates.path(tip))
 
     def _points(self, path: _Path, heads: Mapping[bytes, Head], lacked: int | None) -> list[_Point]:
-        """Where segments on the clouds end that a head leads to, those on *path* among them. No head is
-        believed about what is *lacked* above that clock: of that counts what this device has put there in
-        one piece from there on."""
+        """Where segments on the clouds end that a head leads to, those on *path* among them.
+
+        No head is believed about the updates above the clock *lacked*. Of these, only segments count that
+        this device has put there, from that clock on without a gap."""
         author = path.author
         segments = [
             one.segment
