@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -18,6 +17,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.registers.node_id import new_volume_id
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, choose_redundancy
 from hybrisfs.state.database import Database
 from hybrisfs.stores.marker import MARKER_NAME, marker
@@ -46,7 +46,7 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
     if len(set(clouds)) != len(clouds):
         raise UsageError("a cloud is named twice", "two shares on one cloud would be lost together")
     f, k = choose_redundancy(len(clouds), f, k)
-    config = VolumeConfig(name, os.urandom(16), f, k, _name_clouds(clouds))
+    config = VolumeConfig(name, new_volume_id(), f, k, _name_clouds(clouds))
     state = home.volume_state(name)
     if state.exists():
         raise HybrisError(

@@ -18,7 +18,8 @@ from votes, and from nothing but the *set* of accepted updates:
  (a) the volume's first recovery kit says so, and none says "keep"; or
  (b) one member says so, and there is the proof that the device broke a rule (`hybrisfs.members.evidence`); or
  (c) two members say so that are independent of each other; or
- (d) all other devices say so that came before: of two devices each can end the other at once.
+ (d) all other devices say so that came before: of two devices each can end the other at once. Who was let in
+     by an update that had not seen it is asked, too, or one who pretends that it knows nobody could end all.
  The "keep" of the first kit undoes all of that.
 
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A

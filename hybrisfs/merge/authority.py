@@ -28,8 +28,9 @@ convicts nobody, as it takes the log to see it.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.registers.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
-that earlier versions made do not tell: attributes of such a node count when they are of the kind of those
-before them (`hybrisfs.merge.arrivals`). A device that forks can make one node with such an id twice, as two
+that earlier versions made do not tell, and break the rule in a volume in which no earlier version made a
+node, as its own id says. In others, attributes of such a node count when they are of the kind of those before
+them (`hybrisfs.merge.arrivals`): there a device that forks can make one node with such an id twice, as two
 kinds. Each other device keeps the kind that it heard of first.
 """
 
@@ -62,6 +63,8 @@ from hybrisfs.kinds import (
     SIGNED_KIT,
     VOTE,
     Kind,
+    Trait,
+    having,
 )
 from hybrisfs.members.admission import check_admission
 from hybrisfs.members.areas import NOWHERE, Grounds, check_assignment
@@ -73,7 +76,7 @@ from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role, RoleRecord, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
-from hybrisfs.registers.node_id import ROOT_ID, kind_of
+from hybrisfs.registers.node_id import ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
     PLAIN_TAIL,
     Attr,
@@ -104,6 +107,7 @@ __all__ = [
 
 _NOBODY: Final = 0xFFFFFFFF  # as a number of a user or a group, "leave it as it is" (chown(2))
 _ADMITTED: Final = ADMISSION.parts[0]
+_TREE: Final = having(Trait.TREE)
 _HALVES: Final = frozenset((MEMBER, KIT))
 _WITH_CONTENT: Final = (None, stat.S_IFREG)
 _NODE_KEY: Final = NODE.stop  # bytes of a key that holds the id of a node and no more
@@ -266,12 +270,21 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
     """Which of the writes of an update do not count: their indices, in ascending order."""
     writer, writes = update.header.writer, update.writes
     rare = [at for at, (key, value) in enumerate(writes) if not _is_plain(key, value)]
+    broken = _of_other_volumes(update)
     if not rare:
-        return ()
-    broken = {at for at in rare if fault(writer, *writes[at]) is not None}
+        return tuple(sorted(broken))
+    broken |= {at for at in rare if fault(writer, *writes[at]) is not None}
     if any(writes[at][0][0] in _HALVES for at in rare):
         broken |= _halves(update, broken)
     return tuple(sorted(broken))
+
+
+def _of_other_volumes(update: SignedUpdate) -> set[int]:
+    """The writes of an update about nodes that there cannot be in its volume."""
+    volume = update.header.volume
+    return {
+        at for at, (key, _) in enumerate(update.writes) if key[0] in _TREE and not can_be(key[NODE], volume)
+    }
 
 
 def _is_plain(key: bytes, value: bytes | None) -> bool:
@@ -325,7 +338,10 @@ def breach(update: SignedUpdate) -> str | None:
     if not broken:
         return None
     key, value = update.writes[broken[0]]
-    return fault(update.header.writer, key, value) or f"{described(key)}: half of what belongs together"
+    other = "half of what belongs together"
+    if key[0] in _TREE and not can_be(key[NODE], update.header.volume):
+        other = "a node that cannot be in this volume"
+    return fault(update.header.writer, key, value) or f"{described(key)}: {other}"
 
 
 def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> SignedUpdate:

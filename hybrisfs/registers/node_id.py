@@ -14,6 +14,10 @@ bits       meaning
 =========  ===========================================================================================
 
 The root has the id of 16 zero bytes in every volume.
+
+The id of a volume (16 bytes) tells whether earlier versions may have made nodes in it: it begins with
+``48 46 53 02`` where none has. All other bytes of it are random. So the form of an id decides whether there
+can be such a node, whatever else a device knows of the volume.
 """
 
 from __future__ import annotations
@@ -24,8 +28,18 @@ from typing import Final
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.kinds import AREA_SIZE
+from sync import VOLUME_ID_SIZE
 
-__all__ = ["FIRST_OF_KINDS", "ROOT_ID", "born_in", "kind_of", "made_at", "new_node_id"]
+__all__ = [
+    "FIRST_OF_KINDS",
+    "ROOT_ID",
+    "born_in",
+    "can_be",
+    "kind_of",
+    "made_at",
+    "new_node_id",
+    "new_volume_id",
+]
 
 _KINDS: Final = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
@@ -42,6 +56,7 @@ _KIND_MASK: Final = 0x07
 _HAS_AREA: Final = 0x40  # of the first byte
 _TIME_MASK: Final = (1 << 46) - 1
 _AREA: Final = slice(6, 6 + AREA_SIZE)
+_ALL_TELL: Final = b"HFS\x02"  # so begin the ids of volumes in which no earlier version made a node
 
 
 def new_node_id(
@@ -58,6 +73,16 @@ def new_node_id(
         tail = area + tail[AREA_SIZE:]
     kind = _NUMBERS[stat.S_IFMT(mode)]
     return time.to_bytes(6) + tail[:9] + bytes((tail[9] & ~_KIND_MASK | kind,))
+
+
+def new_volume_id(random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes) -> bytes:
+    """An id that no volume ever had, of one in which the ids of all nodes tell their kinds."""
+    return _ALL_TELL + random_bytes(VOLUME_ID_SIZE - len(_ALL_TELL))
+
+
+def can_be(node: bytes, volume: bytes) -> bool:
+    """Whether there can be a node with this id in a volume."""
+    return node >= FIRST_OF_KINDS or node == ROOT_ID or not volume.startswith(_ALL_TELL)
 
 
 def born_in(node: bytes) -> bytes | None:

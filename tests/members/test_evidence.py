@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from hybrisfs.members.evidence import (
 )
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge.authority import breach, fault, void
-from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Place, place_key
 from sync import DecodeError, DeviceKey, SignedUpdate, Write
 from sync.hashing import ZERO_HASH
@@ -27,7 +29,7 @@ from tests.sync.support import NOON, VOLUME
 
 LIAR, HONEST = (DeviceKey.from_seed(bytes([number]) * 32) for number in (7, 8))
 BAD = (place_key(ROOT_ID, 0), Place(bytes(range(16)), b"root").encode())
-GOOD = (place_key(b"\1" * 16, 0), Place(ROOT_ID, b"name").encode())
+GOOD = (place_key(new_node_id(stat.S_IFREG, NOON, random_bytes=bytes), 0), Place(ROOT_ID, b"name").encode())
 FORK = evidence_key(LIAR.device_id, Misdeed.FORK)
 OFFENCE = evidence_key(LIAR.device_id, Misdeed.OFFENCE)
 

@@ -140,6 +140,14 @@ def test_the_removal_of_a_kit_does_not_keep_from_that_of_a_device() -> None:
     assert set(verdict(members, votes, kits=[KIT, OTHER]).suspended) == {KIT, DAN}
 
 
+def test_who_was_let_in_before_it_was_heard_is_asked() -> None:
+    """Nobody can tell whether the admission came first, or the one that it let in hides behind that."""
+    votes = [(BOB, ADA, REMOVE)]
+    assert verdict({ADA: None, BOB: ADA}, votes).ended == {BOB}
+    puppets = {ADA: None, BOB: ADA, PUPPET: BOB}
+    assert verdict(puppets, votes) == Verdict(frozenset(), {BOB: (ADA,)})
+
+
 def test_the_founder_of_a_chain_does_not_end_all_others() -> None:
     chain = {ADA: None, BOB: ADA, CYD: BOB, PUPPET: ADA}
     found = verdict(chain, [(BOB, ADA, REMOVE), (CYD, ADA, REMOVE), (BOB, PUPPET, REMOVE)])

@@ -20,7 +20,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from sync import DeviceKey, Write
-from tests.tree.rig import OWNER, FakeClouds, Rig
+from tests.tree.rig import OWNER, VOLUME, FakeClouds, Rig
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
@@ -62,10 +62,17 @@ class Device:
         clouds: FakeClouds,
         plaintexts: dict[bytes, bytes],
         environment: Environment = SYSTEM,
+        volume: bytes = VOLUME,
     ) -> None:
         self.key = _key(number)
         self.name = NAMES[number]
-        self.rig = Rig(clouds=clouds, plaintexts=plaintexts, device=self.key, environment=environment)
+        self.rig = Rig(
+            clouds=clouds,
+            plaintexts=plaintexts,
+            device=self.key,
+            environment=environment,
+            volume=volume,
+        )
         self.holds_uploads = False
         """Whether chunks wait here, while updates reach those who are linked."""
 
@@ -224,11 +231,12 @@ class Fleet:
         count: int,
         guests: Sequence[Member] = (),
         environment: Callable[[int], Environment] = lambda _: SYSTEM,
+        volume: bytes = VOLUME,
     ) -> None:
         self.clouds = FakeClouds()
         plaintexts: dict[bytes, bytes] = {}
         self.devices = [
-            Device(number, self.clouds, plaintexts, environment(number)) for number in range(count)
+            Device(number, self.clouds, plaintexts, environment(number), volume) for number in range(count)
         ]
         for device in self.devices:
             with device.rig.fs.lock:

@@ -14,7 +14,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge import authority
 from hybrisfs.merge.authority import RULES, described, fault, void
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
-from hybrisfs.registers.node_id import ROOT_ID, kind_of, new_node_id
+from hybrisfs.registers.node_id import ROOT_ID, can_be, kind_of, new_node_id, new_volume_id
 from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
     Attr,
@@ -28,17 +28,28 @@ from hybrisfs.registers.tree import (
 from sync import DeviceKey, SignedUpdate, Update, decode_signed, encode_signed
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of
+from tests.sync.support import OLDER_VOLUME, VOLUME
 
 KINDS = (
     stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK,
 )  # fmt: skip
 NOW = 1_700_000_000 * 10**9
+OLD = (NOW // 10**6).to_bytes(6) + bytes(10)  # the id of a node, as earlier versions made them
+FILE, FOLDER = (new_node_id(kind, NOW) for kind in (stat.S_IFREG, stat.S_IFDIR))
 LAPTOP, DESKTOP = (member_of(number).device for number in range(2))
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     one = Fleet(3)
+    yield one
+    one.discard()
+
+
+@pytest.fixture
+def older_fleet() -> Iterator[Fleet]:
+    """Of a volume that an earlier version made."""
+    one = Fleet(3, volume=OLDER_VOLUME)
     yield one
     one.discard()
 
@@ -75,6 +86,12 @@ def test_ids_of_earlier_versions_tell_no_kind() -> None:
     assert kind_of(ROOT_ID) == stat.S_IFDIR
 
 
+def test_the_id_of_a_volume_tells_whether_all_ids_tell() -> None:
+    assert new_volume_id(lambda size: bytes(range(size))) == VOLUME
+    assert can_be(FILE, VOLUME) and can_be(ROOT_ID, VOLUME) and not can_be(OLD, VOLUME)
+    assert can_be(OLD, OLDER_VOLUME)
+
+
 def test_an_id_that_no_node_can_have_has_no_kind() -> None:
     assert kind_of(b"\xff" * 16) == 0
 
@@ -87,11 +104,19 @@ def seen(device: Device, path: str) -> int:
     return stat.S_IFMT(device.at(path).mode)
 
 
-@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("before", [stat.S_IFDIR, stat.S_IFREG])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_node_stays_what_it_is(fleet: Fleet, before: int, kind: int, old: bool) -> None:
-    node = (NOW // 10**6).to_bytes(6) + bytes(10) if old else new_node_id(before, NOW)
+def test_a_node_stays_what_it_is(fleet: Fleet, before: int, kind: int) -> None:
+    assert_it_stays(fleet, new_node_id(before, NOW), before, kind)
+
+
+@pytest.mark.parametrize("before", [stat.S_IFDIR, stat.S_IFREG])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_of_an_earlier_version_stays_what_it_is(older_fleet: Fleet, before: int, kind: int) -> None:
+    assert_it_stays(older_fleet, OLD, before, kind)
+
+
+def assert_it_stays(fleet: Fleet, node: bytes, before: int, kind: int) -> None:
     born: list[Write] = [
         (place_key(node, 0), Place(ROOT_ID, b"node").encode()),
         (attr_key(node), attr(before)),
@@ -107,17 +132,27 @@ def test_a_node_stays_what_it_is(fleet: Fleet, before: int, kind: int, old: bool
         assert seen(device, "node") == before
 
 
-def test_a_node_stays_what_it_is_when_all_is_heard_at_once(fleet: Fleet) -> None:
+def test_a_node_stays_what_it_is_when_all_is_heard_at_once(older_fleet: Fleet) -> None:
     """The view shows no node yet when the second update about it comes; its id does not tell its kind."""
-    node = (NOW // 10**6).to_bytes(6) + bytes(10)
-    first, second, mallory = fleet.devices
-    place = (place_key(node, 0), Place(ROOT_ID, b"node").encode())
+    first, second, mallory = older_fleet.devices
+    place = (place_key(OLD, 0), Place(ROOT_ID, b"node").encode())
     for kind in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK):
-        mallory.rig.updates.sign([place, (attr_key(node), attr(kind, b"x" * stat.S_ISLNK(kind)))], NOW, 0)
+        mallory.rig.updates.sign([place, (attr_key(OLD), attr(kind, b"x" * stat.S_ISLNK(kind)))], NOW, 0)
         first.receive(mallory.log())
     second.receive(mallory.log())
     assert first.registers() == second.registers()
     assert seen(first, "node") == seen(second, "node") == stat.S_IFDIR
+
+
+def test_two_who_lie_make_no_node_of_two_kinds(fleet: Fleet) -> None:
+    """The id tells no kind, and each device hears first of another one."""
+    victim, *liars = fleet.devices
+    place = (place_key(OLD, 0), Place(ROOT_ID, b"node").encode())
+    for liar, kind in zip(liars, (stat.S_IFDIR, stat.S_IFREG), strict=True):
+        liar.rig.updates.sign([place, (attr_key(OLD), attr(kind))], NOW, 0)
+    fleet.meet()
+    assert victim.registers() == liars[0].registers() == liars[1].registers()
+    assert victim.names() == []
 
 
 @pytest.mark.parametrize("kind", (*KINDS[2:], stat.S_IFREG))
@@ -199,8 +234,6 @@ def test_a_member_register_names_its_device() -> None:
     assert fault(LAPTOP, member_key(DESKTOP), other.encode()) is not None
 
 
-OLD = (NOW // 10**6).to_bytes(6) + bytes(10)  # as earlier versions made them
-FILE, FOLDER = (new_node_id(kind, NOW) for kind in (stat.S_IFREG, stat.S_IFDIR))
 NODES = st.sampled_from([FILE, FILE, FILE, FOLDER, ROOT_ID, OLD, b"\xff" * 16])
 NUMBERS = st.sampled_from([0, 1, 200, 0xFFFFFFFE, 0xFFFFFFFF])
 SIZES = st.sampled_from([0, 63, 64, MAX_FILE_SIZE, MAX_FILE_SIZE + 1])

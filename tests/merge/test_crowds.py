@@ -40,7 +40,7 @@ from tests.versions.support import past_tree
 GUESTS = [DeviceKey.from_seed(bytes([seed]) * 32) for seed in (0xEE, 0xEF, 0xF0)]
 FILE = Attr(stat.S_IFREG | 0o644, 1, 1, 0, 0).encode()
 FOLDER = Attr(stat.S_IFDIR | 0o755, 1, 1, 0, 0).encode()
-NODES = [bytes([number]) * 16 for number in range(1, 13)]
+NODES = [bytes([0x80 + number]) * 15 + bytes((number % 3 == 0,)) for number in range(12)]  # folders and files
 ADA = Author("ada", 0)
 STAMP = Stamp(1, bytes(16))
 
@@ -208,7 +208,7 @@ def test_what_most_numbers_are_taken_from_has_a_name_all_the_same() -> None:
 
 
 def named(number: int, name: bytes) -> list[Write]:
-    identity = number.to_bytes(16, "big")
+    identity = b"\x80" + (number << 3).to_bytes(15)  # of a file
     return [
         (place_key(identity, 0), Place(ROOT_ID, name).encode()),
         (attr_key(identity), FILE),

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, is_of_tree, place_key
 from sync import DeviceKey, Members
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of
+from tests.sync.support import NOON
 from tests.sync.support import Device as Signer
 
 LIAR = DeviceKey.from_seed(b"\xee" * 32)
-NODE = bytes(range(16))
+NODE = new_node_id(stat.S_IFREG, NOON, random_bytes=bytes)
 FILE = Attr(stat.S_IFREG | 0o644, 1, 1, 0, 0)
 
 

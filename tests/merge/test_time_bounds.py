@@ -21,6 +21,7 @@ from tests.merge.fleet import Fleet, member_of
 from tests.merge.test_crowds import limits
 from tests.merge.test_many_links import calls
 from tests.merge.view import check_view
+from tests.sync.support import OLDER_VOLUME
 from tests.sync.support import Device as Signer
 
 LIAR = DeviceKey.from_seed(b"\xee" * 32)
@@ -224,7 +225,7 @@ IN_A_CIRCLE: list[Callable[[int], Iterator[Update]]] = [
 
 
 def signed(updates: Sequence[Update]) -> list[bytes]:
-    signer = Signer(LIAR, Members([LIAR.public, member_of(0).public]))
+    signer = Signer(LIAR, Members([LIAR.public, member_of(0).public]), OLDER_VOLUME)
     for writes in updates:
         signer.write(*writes)
     return [update.data for update in signer.order]
@@ -254,7 +255,7 @@ def work_of(database: Database, work: Callable[[], object]) -> tuple[int, int]:
 def cost(scene: Callable[[int], Iterator[Update]], count: int, *, one_by_one: bool) -> tuple[int, int]:
     """What a device does to take the scene in."""
     updates = list(scene(count)) if one_by_one else at_once(scene(count))
-    fleet = Fleet(1, [Member(LIAR.public, "mallory")])
+    fleet = Fleet(1, [Member(LIAR.public, "mallory")], volume=OLDER_VOLUME)
     fleet[0].rig.sharing.brake.share = 1.0
     log = signed(updates)
     found = work_of(fleet[0].rig.db, lambda: [fleet[0].receive([data]) for data in log])
@@ -296,9 +297,9 @@ def cost_of_versions(count: int, *, backwards: bool) -> int:
     """Of so many versions of a file, by a device that has not heard of one which stands beside them all; the
     other's come first or last, and so may be dated before or after them. In hundreds of steps of SQLite."""
     one, other = (DeviceKey.from_seed(bytes([seed]) * 32) for seed in (0xEE, 0xEF))
-    fleet = Fleet(1, [Member(one.public, "one"), Member(other.public, "other")])
+    fleet = Fleet(1, [Member(one.public, "one"), Member(other.public, "other")], volume=OLDER_VOLUME)
     members = Members([one.public, other.public, member_of(0).public])
-    first, second = Signer(one, members), Signer(other, members)
+    first, second = Signer(one, members, OLDER_VOLUME), Signer(other, members, OLDER_VOLUME)
     first.write(*file(0, b"name"))
     second.write(content(0, 0))
     for number in range(count):
@@ -324,7 +325,7 @@ def test_own_changes_do_not_look_at_what_others_made_of_the_folder(
     scene: Callable[[int], Iterator[Update]],
 ) -> None:
     def cost_of_own(count: int) -> tuple[int, int]:
-        fleet = Fleet(1, [Member(LIAR.public, "mallory")])
+        fleet = Fleet(1, [Member(LIAR.public, "mallory")], volume=OLDER_VOLUME)
         for data in signed(list(scene(count))):
             fleet[0].receive([data])
 

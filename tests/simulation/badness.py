@@ -418,7 +418,8 @@ class Badness:
         assert not readers, f"{device.name} takes {[one.name for one in readers]} for readers"
 
     def _check_secrets(self, device: Device) -> None:
-        """No removed device has the keys of what is sealed now."""
+        """No removed device has the keys of what is sealed now. Of two that are bad, one can bring the other
+        back: by a device that it let in before it heard that both are removed."""
         members = device.rig.sharing.members
         kits = _kits(device)
         visible = Members(
@@ -427,9 +428,13 @@ class Badness:
                 *(one.public for one in members.reserves() if one.device in kits),
             ]
         )
+        honest = {one.key.device_id for one in self._simulation.world.honest}
         for bad in self._removed:
             member = self._members[bad]
-            assert not _has_keys(device, member.id), f"{device.name} has not heard that {bad} was removed"
+            if _has_keys(device, member.id):
+                assert self._count > 1, f"{device.name} has not heard that {bad} was removed"
+                assert _accusers(device, member.id) & honest, f"{device.name} heard nobody accuse {bad}"
+                continue
             keys = member.keys(self._simulation.clouds, self._simulation.bodies.values(), visible)
             assert device.rig.ring.newest.data not in keys, f"{member.name} can read what {device.name} seals"
 
@@ -469,6 +474,12 @@ def _author(device: Device, stamp: Stamp) -> bytes | None:
 def _has_keys(device: Device, other: bytes) -> bool:
     """Whether a device gives its keys to another one."""
     return other in device.rig.sharing.key_holders()
+
+
+def _accusers(device: Device, accused: bytes) -> set[bytes]:
+    """The devices that want this one removed, as far as a device has heard."""
+    stances = device.rig.sharing.hearing.stances()
+    return {by for (one, by), cast in stances.items() if one == accused and cast.stance is not Stance.KEEP}
 
 
 def _yet_to_second(device: Device) -> set[bytes]:

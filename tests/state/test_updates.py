@@ -29,9 +29,8 @@ from sync import (
     VersionVector,
     decode_signed,
 )
-from tests.sync.support import KEYS, NOON, Device, MemoryLog
+from tests.sync.support import KEYS, NOON, VOLUME, Device, MemoryLog
 
-VOLUME = bytes(range(16))
 KEY = KEYS[0]
 MEMBERS = Members([key.public for key in KEYS])
 WRITES = [(b"key", b"value")]

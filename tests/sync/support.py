@@ -19,7 +19,8 @@ from sync.update import SignedUpdate, Stamp, Update, decode_signed, encode_signe
 from sync.vector import MAX_CLOCK, VersionVector
 from sync.writes import Write
 
-VOLUME = bytes(range(16))
+VOLUME = b"HFS\x02" + bytes(range(12))  # no earlier version made nodes in it
+OLDER_VOLUME = bytes(range(16))
 KEYS = tuple(
     sorted((DeviceKey.from_seed(bytes([n]) * 32) for n in range(1, 5)), key=lambda key: key.device_id)
 )
@@ -85,11 +86,12 @@ class MemoryLog:
 class Device:
     """A correct device: a key, a log state, and the updates it accepted in that order."""
 
-    def __init__(self, key: DeviceKey, members: Members = MEMBERS) -> None:
+    def __init__(self, key: DeviceKey, members: Members = MEMBERS, volume: bytes = VOLUME) -> None:
         self.key = key
         self.members = members
+        self.volume = volume
         self.log = MemoryLog()
-        self.state = LogState(VOLUME, members, self.log)
+        self.state = LogState(volume, members, self.log)
         self.order: list[SignedUpdate] = []
         self.signed: SignedUpdate | None = None
         self.bare = 0  # of so many updates, the first ones, it knows no more than a checkpoint tells
@@ -118,7 +120,8 @@ class Device:
     def restart(self) -> None:
         """Load the state from what is stored."""
         signed = self.log.stamps[self.signed.hash[:16]] if self.signed else None
-        self.state = LogState(VOLUME, self.members, self.log, self.state.branches, self.stored_tips(), signed)
+        stored = self.stored_tips()
+        self.state = LogState(self.volume, self.members, self.log, self.state.branches, stored, signed)
 
     def stored_tips(self) -> list[Known]:
         newest: dict[bytes, int] = {}
@@ -129,7 +132,7 @@ class Device:
 
     def clone(self) -> Device:
         """The same device restored from a backup: it will fork."""
-        twin = Device(self.key, self.members)
+        twin = Device(self.key, self.members, self.volume)
         twin.receive_all(self.order)
         twin.signed = self.signed
         twin.restart()

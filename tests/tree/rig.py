@@ -47,6 +47,7 @@ from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
 from tests.surroundings import Surroundings
+from tests.sync.support import VOLUME
 
 __all__ = [
     "DEVICE",
@@ -60,7 +61,6 @@ __all__ = [
     "small_chunks",
 ]
 
-VOLUME: Final = bytes(range(16))
 DEVICE: Final = DeviceKey.from_seed(b"\x07" * 32)
 OWNER = (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
 """Of what programs make: an ordinary user can use it in a mount, and root may everything."""
@@ -92,10 +92,10 @@ def small_chunks(
 
 
 @cache
-def _new_database() -> bytes:
+def _new_database(volume: bytes) -> bytes:
     with tempfile.TemporaryDirectory(prefix="hybrisfs-rig-") as directory:
         path = Path(directory) / "volume.db"
-        Database.create(path, VOLUME)
+        Database.create(path, volume)
         return path.read_bytes()
 
 
@@ -178,6 +178,7 @@ class Rig:
         around: Surroundings | None = None,
         plaintexts: dict[bytes, bytes] | None = None,
         device: DeviceKey = DEVICE,
+        volume: bytes = VOLUME,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
         self.clouds = clouds or FakeClouds()
@@ -189,7 +190,7 @@ class Rig:
         }
         database = self.directory / "volume.db"
         if not database.exists():
-            database.write_bytes(_new_database())
+            database.write_bytes(_new_database(volume))
         self.around = around or Surroundings(environment)
         self.environment = environment = self.around.environment
         self.db = Database(database, environment)
