@@ -207,7 +207,10 @@ def test_of_two_files_written_in_turn_the_second_is_never_newer(mounts: Sequence
 def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     identity = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "safe.directory=*")
     command = ["git", "-C", str(repository), *identity, *arguments]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    if b"Unable to read current working directory" in done.stderr:  # the folder is just arriving
+        raise FileNotFoundError(errno.ENOENT, done.stderr.decode(), str(repository))
+    return done
 
 
 def test_git_commits_in_a_loop_and_every_head_that_is_seen_is_whole(mounts: Sequence[Path]) -> None:
