@@ -76,7 +76,7 @@ from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role, RoleRecord, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
-from hybrisfs.registers.node_id import ROOT_ID, can_be, kind_of
+from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
     PLAIN_TAIL,
     Attr,
@@ -270,21 +270,18 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
     """Which of the writes of an update do not count: their indices, in ascending order."""
     writer, writes = update.header.writer, update.writes
     rare = [at for at, (key, value) in enumerate(writes) if not _is_plain(key, value)]
-    broken = _of_other_volumes(update)
     if not rare:
-        return tuple(sorted(broken))
-    broken |= {at for at in rare if fault(writer, *writes[at]) is not None}
+        return ()
+    volume = update.header.volume
+    broken = {at for at in rare if fault(writer, *writes[at]) is not None or _is_alien(writes[at][0], volume)}
     if any(writes[at][0][0] in _HALVES for at in rare):
         broken |= _halves(update, broken)
     return tuple(sorted(broken))
 
 
-def _of_other_volumes(update: SignedUpdate) -> set[int]:
-    """The writes of an update about nodes that there cannot be in its volume."""
-    volume = update.header.volume
-    return {
-        at for at, (key, _) in enumerate(update.writes) if key[0] in _TREE and not can_be(key[NODE], volume)
-    }
+def _is_alien(key: bytes, volume: bytes) -> bool:
+    """Whether it is a register of a node that there cannot be in the volume."""
+    return key[0] in _TREE and not can_be(key[NODE], volume)
 
 
 def _is_plain(key: bytes, value: bytes | None) -> bool:
@@ -295,17 +292,17 @@ def _is_plain(key: bytes, value: bytes | None) -> bool:
     kind = key[0]
     if len(key) == _NODE_KEY:
         if kind == ATTRIBUTES:
-            owner = plain_owner(value)
-            return owner is not None and _may_have(kind_of(key[ID]), owner)
-        return kind == CONTENT and kind_of(key[ID]) in _WITH_CONTENT and is_one_chunk(value)
+            owner, of = plain_owner(value), kind_of(key[ID])
+            return owner is not None and of is not None and _may_have(of, owner)
+        return kind == CONTENT and kind_of(key[ID]) == stat.S_IFREG and is_one_chunk(value)
     if kind == PLACE and len(key) == _NODE_KEY + 1 and key[_NODE_KEY] == 0 and is_plain_place(value):
         node = key[NODE]
-        return not value.startswith(node) and node != ROOT_ID
+        return node >= FIRST_OF_KINDS and not value.startswith(node)
     return False
 
 
 @lru_cache(maxsize=512)
-def _may_have(kind: int | None, owner: bytes) -> bool:
+def _may_have(kind: int, owner: bytes) -> bool:
     """Whether a node of this kind may have attributes that begin so and are plain. When it was changed
     matters to no rule, so few different ones are in a tree."""
     try:
@@ -339,7 +336,7 @@ def breach(update: SignedUpdate) -> str | None:
         return None
     key, value = update.writes[broken[0]]
     other = "half of what belongs together"
-    if key[0] in _TREE and not can_be(key[NODE], update.header.volume):
+    if _is_alien(key, update.header.volume):
         other = "a node that cannot be in this volume"
     return fault(update.header.writer, key, value) or f"{described(key)}: {other}"
 
