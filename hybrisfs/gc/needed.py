@@ -101,7 +101,7 @@ class NeededOrphans:
         with fs.lock:
             unlisted = [ino for (ino,) in fs.db.execute("SELECT ino FROM unlisted").fetchall()]
             for ino in unlisted:
-                fs.received.lacking(fs.inodes.get(ino))
+                fs.received.lacking_to_know(fs.inodes.get(ino))
 
     def _places(self, pack: bytes) -> Places:
         placement = self._shares.find_shares(pack, _MOST_TRIED)

@@ -41,7 +41,7 @@ class Pages:
             while True:
                 with fs.lock:
                     row = fs.db.execute("SELECT 1 FROM unlisted WHERE ino = ?", (ino,)).fetchone()
-                    lacking = fs.received.lacking(fs.inodes.get(ino)) if row is not None else None
+                    lacking = fs.received.lacking_to_know(fs.inodes.get(ino)) if row is not None else None
                 if lacking is None:
                     break
                 for ref in lacking.chunks:

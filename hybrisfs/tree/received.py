@@ -7,6 +7,7 @@ read or changed: until then the file is *unlisted*.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from hybrisfs.registers.tree import Content as Listed
@@ -17,12 +18,18 @@ from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database
 from hybrisfs.tree.content import Content, Missing
 from hybrisfs.tree.inodes import Inode, InodeTable
-from hybrisfs.tree.names import failure
 from sync.codec import DecodeError
 
-__all__ = ["ReceivedContent"]
+__all__ = ["NoListError", "ReceivedContent"]
 
 _INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
+
+
+class NoListError(OSError):
+    """What should be a list of chunks is none: no correct device wrote it."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EIO, os.strerror(errno.EIO))
 
 
 class ReceivedContent:
@@ -108,7 +115,7 @@ class ReceivedContent:
     def lacking(self, inode: Inode) -> Missing | None:
         """The chunks needed before the file can be read or changed; None when it can be now.
 
-        Raises OSError (EIO) when what they hold is no list of chunks.
+        Raises NoListError (EIO) when what they hold is no list of chunks, and OSError.
         """
         value = self.unlisted(inode)
         if value is None:
@@ -127,6 +134,14 @@ class ReceivedContent:
         self.forget(inode)
         self._list(inode, runs)
         return None
+
+    def lacking_to_know(self, inode: Inode) -> Missing | None:
+        """The chunks needed before it is known what the file needs; None when that is. What should be a list
+        of chunks and is none names nothing, for everybody. Raises OSError."""
+        try:
+            return self.lacking(inode)
+        except NoListError:
+            return None
 
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
         rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
@@ -159,7 +174,7 @@ def _page(data: bytes | None, length: int) -> list[Run]:
     try:
         runs = decode_runs(data or b"")
     except DecodeError:
-        raise failure(errno.EIO) from None
+        raise NoListError from None
     if sum(run.length for run in runs) != length:
-        raise failure(errno.EIO)
+        raise NoListError
     return runs
