@@ -35,8 +35,9 @@ from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from sync import OneKey
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -110,7 +111,11 @@ def _opened(folder: Path, cache_bytes: int) -> Iterator[KeyValueStore]:
         TableSealer(OneKey(bytes(32))),
     )
     values = KeyValueStore(
-        folder / "kv.db", engine.values, bytes(32), Redundancy(1, 1), cache_bytes=cache_bytes
+        folder / "kv.db",
+        engine.values,
+        bytes(32),
+        Redundancy(1, 1),
+        environment=Environment(limits=Limits(KeyValueLimits(cache_bytes))),
     )
     try:
         yield values

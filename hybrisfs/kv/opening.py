@@ -30,7 +30,6 @@ __all__ = ["KeyValues", "ValueFacts"]
 log = logging.getLogger(__name__)
 
 _FILE: Final = "kv.db"
-_CACHE_BYTES: Final = 32 << 20
 
 
 class ValueFacts(NamedTuple):
@@ -132,7 +131,6 @@ class KeyValues:
                     self._values,
                     self._key,
                     self._redundancy,
-                    cache_bytes=_CACHE_BYTES,
                     environment=self._environment,
                     permit=self._permit,
                 )

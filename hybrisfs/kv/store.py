@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,14 +32,26 @@ from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.upload import Upload, Uploader
 
-__all__ = ["Key", "KeyFacts", "KeyValueStore", "Suspects", "Versioned"]
+__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Suspects", "Versioned"]
 
 _TRANSACTION_TRIES: Final = 64
 _LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
 _LARGE_AT_ONCE: Final = 4
-_GET_SECONDS: Final = 60.0
-_COLLECT_DELAY: Final = 1.0
 _MOST_SUSPECTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    cache_bytes: int = 32 << 20
+    """Values that are kept in memory."""
+    cache_policy: CachePolicy = CachePolicy.BOTH
+    """What puts a value there."""
+    collect_seconds: float = 1.0
+    """Between the end of a value and its removal from the clouds."""
+    get_seconds: float = 60.0
+    """That a read may take."""
 
 
 class Key(NamedTuple):
@@ -104,24 +117,21 @@ class KeyValueStore:
         key: bytes,
         redundancy: Redundancy,
         *,
-        cache_bytes: int = 0,
-        cache_policy: CachePolicy = CachePolicy.BOTH,
-        collect_delay: float = _COLLECT_DELAY,
-        get_timeout: float = _GET_SECONDS,
         environment: Environment = SYSTEM,
         permit: Callable[[], None] = lambda: None,
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit* is
         asked before anything is written: it raises HybrisError when that may not be."""
+        limits = environment.limits.of(KeyValueLimits)
         self.metadata = MetadataStore(path)
         self.sealer = ValueSealer(key, self.metadata.store_id)
-        self._cache = ValueCache(cache_bytes, cache_policy, self._newest)
+        self._cache = ValueCache(limits.cache_bytes, limits.cache_policy, self._newest)
         self.uploader = Uploader(values, self.sealer, redundancy)
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
-        self.collector = Collector(self.metadata, values, self.uploader.names, collect_delay)
+        self.collector = Collector(self.metadata, values, self.uploader.names, limits.collect_seconds)
         self.suspects = Suspects()
         self._permit = permit
-        self._get_timeout = get_timeout
+        self._get_timeout = limits.get_seconds
         self._clock = environment.monotonic
         self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
         self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)

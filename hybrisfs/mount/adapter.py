@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,10 +35,11 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import NOTHING, STALE, Inode
 from hybrisfs.tree.residency import Residency
+from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.write.commit import Committer
 from sync.codec import Buffer
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "Served"]
 
 log = logging.getLogger(__name__)
 
@@ -48,32 +50,37 @@ _A_NODE: Final = 4096  # bytes of disk that a new node may take
 _REFUSALS: Final = 100  # by others who are quicker, or by the disk
 
 
+@dataclass(frozen=True)
+class Served:
+    """The parts of a volume that answer its mount."""
+
+    fs: FileSystem
+    committer: Committer
+    fetcher: Fetcher
+    room: Evictor
+    residency: Residency
+    freshness: Freshness
+    sparing: Sparing
+    no_fetch: NoFetchPrograms
+    past: PastBrowser
+
+
 class Adapter(fuse.Operations):
     """The handlers of one mounted volume.
 
     There is none for flush: everything written is staged already, and the kernel asks only once.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        committer: Committer,
-        fetcher: Fetcher,
-        room: Evictor,
-        residency: Residency,
-        no_fetch: NoFetchPrograms,
-        freshness: Freshness,
-        sparing: Sparing,
-    ) -> None:
-        self._fs = fs
+    def __init__(self, served: Served) -> None:
+        self._fs = fs = served.fs
         self._lock = fs.lock
-        self._committer = committer
-        self._fetcher = fetcher
-        self._room = room
-        self._xattrs = ExtendedAttributes(fs, residency)
-        self._no_fetch = no_fetch
-        self._freshness = freshness
-        self._sparing = sparing
+        self._committer = served.committer
+        self._fetcher = served.fetcher
+        self._room = served.room
+        self._xattrs = ExtendedAttributes(fs, served.residency)
+        self._no_fetch = served.no_fetch
+        self._freshness = served.freshness
+        self._sparing = served.sparing
         self.echoes = Echoes(ROOT_INO)
         self._listings = Listings()
         self._known = KnownDirectories()

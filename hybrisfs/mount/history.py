@@ -15,22 +15,14 @@ from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
-from hybrisfs.merge.sparing import Sparing
-from hybrisfs.mount.adapter import Adapter
+from hybrisfs.mount.adapter import Adapter, Served
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
-from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.freshness import Freshness
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import BLOCK
-from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.names import failure
-from hybrisfs.tree.residency import Residency
-from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past, PastBrowser
+from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past
 from hybrisfs.versions.contents import size_of
-from hybrisfs.write.commit import Committer
 
 __all__ = ["HistoryAdapter"]
 
@@ -41,20 +33,9 @@ _SECTOR: Final = 512
 class HistoryAdapter(Adapter):
     """The handlers of a mounted volume that has a past."""
 
-    def __init__(
-        self,
-        past: PastBrowser,
-        fs: FileSystem,
-        committer: Committer,
-        fetcher: Fetcher,
-        room: Evictor,
-        residency: Residency,
-        no_fetch: NoFetchPrograms,
-        freshness: Freshness,
-        sparing: Sparing,
-    ) -> None:
-        super().__init__(fs, committer, fetcher, room, residency, no_fetch, freshness, sparing)
-        self.past = past
+    def __init__(self, served: Served) -> None:
+        super().__init__(served)
+        self.past = served.past
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -12,18 +12,10 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
 from hybrisfs.merge.rows import Change
-from hybrisfs.merge.sparing import Sparing
+from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.notifier import Notifier
-from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.mount.unmounting import unmount
-from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.freshness import Freshness
-from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.residency import Residency
-from hybrisfs.versions.browser import PastBrowser
-from hybrisfs.write.commit import Committer
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
 
@@ -42,27 +34,11 @@ class MountPoint:
     """Mounts at construction and serves until `unmount`. Raises HybrisError."""
 
     def __init__(
-        self,
-        name: str,
-        directory: Path,
-        fs: FileSystem,
-        committer: Committer,
-        fetcher: Fetcher,
-        room: Evictor,
-        residency: Residency,
-        no_fetch: NoFetchPrograms,
-        freshness: Freshness,
-        sparing: Sparing,
-        past: PastBrowser,
-        *,
-        allow_other: bool,
-        again: bool,
+        self, name: str, directory: Path, served: Served, *, allow_other: bool = False, again: bool = False
     ) -> None:
         self.directory = directory
-        self._fs = fs
-        self._adapter = HistoryAdapter(
-            past, fs, committer, fetcher, room, residency, no_fetch, freshness, sparing
-        )
+        self._fs = fs = served.fs
+        self._adapter = HistoryAdapter(served)
         options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")

@@ -19,6 +19,7 @@ from hybrisfs.home import Home
 from hybrisfs.members.removal import Stance
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.signing import only_reads
+from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.settings.config import VolumeConfig
@@ -51,21 +52,18 @@ class Volume(Opened):
         past = PastBrowser(self.fs, self.fetcher, self.versions.rungs, lambda: self.versions.ladder)
 
         def begin() -> MountPoint:
-            return MountPoint(
-                self.name,
-                directory,
+            served = Served(
                 self.fs,
                 self.committer,
                 self.fetcher,
                 self.room,
                 self.residency,
-                NoFetchPrograms(self.config.no_fetch_programs),
                 self.sharing.freshness,
                 self.sharing.sparing,
+                NoFetchPrograms(self.config.no_fetch_programs),
                 past,
-                allow_other=allow_other,
-                again=again,
             )
+            return MountPoint(self.name, directory, served, allow_other=allow_other, again=again)
 
         self._mounting.mount(begin)
 

@@ -9,18 +9,19 @@ from types import TracebackType
 
 from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.environment import Environment
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import new_store_id
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
-__all__ = ["CONTAINER", "KEY", "LONG", "Rig", "new_database"]
+__all__ = ["CONTAINER", "KEY", "LONG", "UNHURRIED", "Rig", "new_database"]
 
 CONTAINER = "box"
 KEY = b"k" * 32
 LONG = 600.0  # seconds: nothing is collected unless a test does it
+UNHURRIED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0, collect_seconds=LONG)))
 
 
 def new_database(folder: Path) -> Path:
@@ -57,11 +58,10 @@ class Rig:
             self.cluster.engine.values,
             KEY,
             Redundancy(f, k),
-            cache_bytes=cache_bytes,
-            cache_policy=policy,
-            collect_delay=LONG,
-            get_timeout=get_timeout,
-            environment=Environment(monotonic=self.clock),
+            environment=Environment(
+                monotonic=self.clock,
+                limits=Limits(KeyValueLimits(cache_bytes, policy, LONG, get_timeout)),
+            ),
         )
         self.store = self._open()
         self.store.create_container(CONTAINER)

@@ -16,7 +16,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import SEALER, TABLES
-from tests.kv.rig import CONTAINER, KEY, LONG, new_database
+from tests.kv.rig import CONTAINER, KEY, UNHURRIED, new_database
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLOUDS = 3
@@ -52,9 +52,7 @@ for one in clients:
 def open_store(folder: Path) -> tuple[Engine, KeyValueStore]:
     stores = [FileStore((folder / f"cloud-{number}").as_uri()) for number in range(CLOUDS)]
     engine = Engine([Cloud(i, f"c{i}", store) for i, store in enumerate(stores)], 1, SEALER, TABLES)
-    store = KeyValueStore(
-        folder / "kv.db", engine.values, KEY, Redundancy(1, 1), collect_delay=LONG, cache_bytes=0
-    )
+    store = KeyValueStore(folder / "kv.db", engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED)
     return engine, store
 
 

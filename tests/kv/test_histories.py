@@ -26,11 +26,12 @@ from hybrisfs.dispersal import writer
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import Entry
-from hybrisfs.kv.store import Key, KeyValueStore
+from hybrisfs.kv.store import Key, KeyValueLimits, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
 from tests.kv.linearizability import Effect, Operation, is_linearizable, listed, read, wrote
@@ -144,14 +145,17 @@ def adversarial_store(
         engine = Engine(
             [Cloud(i, f"c{i}", one) for i, one in enumerate(clouds)], f, SEALER, TABLES, timing=TIMING
         )
+        limits = KeyValueLimits(
+            cache_bytes=random.choice([0, 2000, 1 << 20]) if cache_bytes is None else cache_bytes,
+            cache_policy=policy,
+            collect_seconds=random.choice([0.0, 0.005, LONG]),
+        )
         store = KeyValueStore(
             new_database(Path(folder)),
             engine.values,
             KEY,
             Redundancy(f, k),
-            cache_bytes=random.choice([0, 2000, 1 << 20]) if cache_bytes is None else cache_bytes,
-            cache_policy=policy,
-            collect_delay=random.choice([0.0, 0.005, LONG]),
+            environment=Environment(limits=Limits(limits)),
         )
         try:
             store.create_container(CONTAINER)

@@ -19,7 +19,7 @@ from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.upload import Uploader
 from tests.dispersal.fakes import Behaviour
-from tests.kv.rig import CONTAINER, KEY, LONG, Rig
+from tests.kv.rig import CONTAINER, KEY, LONG, UNHURRIED, Rig
 
 LARGE = os.urandom(9 << 17)  # above the threshold of erasure coding
 CODES = [(1, 1, 4, b"small"), (1, 2, 5, LARGE), (2, 2, 7, LARGE)]
@@ -308,7 +308,7 @@ def test_killed_at_each_step(
                 mending.leave(cloud)
         rig.store.close()
         rig.store = KeyValueStore(
-            rig.path, rig.cluster.engine.values, KEY, Redundancy(1, 1), collect_delay=LONG
+            rig.path, rig.cluster.engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED
         )
         again = Mending(rig)
         assert rig.get("a") == b"value"

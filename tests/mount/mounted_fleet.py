@@ -10,6 +10,7 @@ from typing import Final
 from unittest import mock
 
 from hybrisfs.merge.rows import Change
+from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.stage import Stage
@@ -35,21 +36,18 @@ class MountedFleet:
         committing = Stage("commit", rig.committer.step, rig.committer.wait)
         self._committing = threading.Thread(target=committing.run, args=(rig.signals, lambda error: False))
         self._committing.start()
-        self._mount = MountPoint(
-            "vol",
-            directory,
+        served = Served(
             rig.fs,
             rig.committer,
             rig.fetcher,
             rig.room,
             Residency(rig.fs, lambda: True),
-            NoFetchPrograms(()),
             rig.sharing.freshness,
             rig.sharing.sparing,
+            NoFetchPrograms(()),
             PastBrowser(rig.fs, rig.fetcher, lambda: (), lambda: DEFAULT_LADDER),
-            again=False,
-            allow_other=False,
         )
+        self._mount = MountPoint("vol", directory, served)
 
     def close(self) -> None:
         self._mount.unmount(lazy=True)
