@@ -33,9 +33,9 @@ from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.follow import STALE_SECONDS, Action, FetchGrant, FetchHead, Follow
 from sync.own_heads import Past
-from sync.trail import Holds, Piece, open_piece
+from sync.trail import Piece, open_piece
 
-__all__ = ["CloudReader", "DeviceSighting", "Memory", "Puller"]
+__all__ = ["CloudReader", "DeviceSighting", "FollowedLog", "GrantSource", "Memory", "PullLimits", "Puller"]
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +70,48 @@ class CloudReader(Protocol):
     ) -> None: ...
 
 
+class FollowedLog(Protocol):
+    """The log that is filled from the clouds."""
+
+    def followed(self) -> Members:
+        """The devices whose updates are looked for."""
+
+    def holds(self, device: bytes, start: bytes) -> bool:
+        """Whether the log has the update of the device whose hash begins so."""
+
+    def receive_pulled(self, updates: Sequence[bytes]) -> bool:
+        """Take in consecutive updates of one device; False when the causes of some are missing. Raises
+        OSError."""
+
+    def vector(self) -> VersionVector:
+        """Of the log."""
+
+
+class GrantSource(Protocol):
+    """Brings the keys of others to this device."""
+
+    def fetch(self, writer: bytes, epoch: bytes) -> bool:
+        """Get the key of an epoch that a device uses; whether that was of use."""
+
+    @property
+    def is_shut_out(self) -> bool:
+        """Whether members keep their keys from this device."""
+
+
 class Memory(Protocol):
     """Keeps what was seen of the devices until the next start."""
 
     def load(self) -> Mapping[bytes, Sighting]: ...
 
     def store(self, sightings: Mapping[bytes, Sighting]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    stale_seconds: float = STALE_SECONDS
+    """A device that is silent for longer is suspect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +131,8 @@ class DeviceSighting:
 
 
 class Puller:
-    """A stage that follows all *members*; the other methods may be called from any thread.
-
-    *known* says whether the log holds an update, *receive* offers updates to it and returns False when the
-    causes of some are missing, *vector* is the log's own version vector, *memory* keeps what was seen,
-    *fetch_grant* gets the key of an epoch that a device uses, *on_looked* is told that our own head has been
-    looked at on a further cloud. They are called by the thread.
+    """A stage that follows all members, this device, *own*, included; the other methods may be called from
+    any thread. The stage alone calls *log*, *memory* and *grants*.
     """
 
     def __init__(
@@ -110,31 +142,21 @@ class Puller:
         segment_keys: SealKeys,
         own: bytes,
         signals: Signals,
-        members: Callable[[], Members],
-        known: Holds,
-        receive: Callable[[Sequence[bytes]], bool],
-        vector: Callable[[], VersionVector],
+        log: FollowedLog,
         memory: Memory,
-        fetch_grant: Callable[[bytes, bytes], bool],
-        on_looked: Callable[[], None] = lambda: None,
-        *,
-        stale: float = STALE_SECONDS,
+        grants: GrantSource,
     ) -> None:
         self._engine = engine
-        self._on_looked = on_looked
         self._volume = volume
         self._keys = segment_keys
         self._own = own
         self._signals = signals
         self._monotonic = signals.environment.monotonic
         self._time_ns = signals.environment.time_ns
-        self._members = members
-        self._known = known
-        self._receive = receive
-        self._vector = vector
+        self._stale = signals.environment.limits.of(PullLimits).stale_seconds
+        self._log = log
         self._memory = memory
-        self._fetch_grant = fetch_grant
-        self._stale = stale
+        self._grants = grants
         self._looked = threading.Event()
         self._rounds = 0  # that have ended
         self._requests: SimpleQueue[Callable[[Follow], None]] = SimpleQueue()
@@ -220,12 +242,12 @@ class Puller:
             self._own,
             self._engine.in_use,
             self._engine.f,
-            self._known,
+            self._log.holds,
             self._monotonic(),
             stale=self._stale,
             remembered=self._memory.load(),
         )
-        follow.set_members(self._members(), self._monotonic())
+        follow.set_members(self._log.followed(), self._monotonic())
         self._remembered = follow.sightings()
         self._tags.clear()
         self._publish(follow)
@@ -251,8 +273,8 @@ class Puller:
         self._heads = {device: head for device, head in newest.items() if head is not None}
         before, self._past = self._past, follow.past
         if not self._past.clouds <= before.clouds:
-            self._on_looked()
-        ours = self._vector().highest
+            self._signals.announce()
+        ours = self._log.vector().highest
         sightings = []
         for one in follow.staleness(self._monotonic(), self._time_ns()):
             head = follow.newest(one.device)
@@ -280,7 +302,7 @@ class _Pull:
         puller, follow = self._puller, self._follow
         while not puller._signals.stopping:
             follow.set_clouds(self._engine.in_use, self._engine.f)
-            self._members = puller._members()
+            self._members = puller._log.followed()
             follow.set_members(self._members, self._monotonic())
             follow.active(puller._signals.last_change)
             self._take_requests()
@@ -304,7 +326,7 @@ class _Pull:
             case FetchHead():
                 self._look(action)
             case FetchGrant(device, epoch):
-                if self._puller._fetch_grant(device, epoch):
+                if self._puller._grants.fetch(device, epoch):
                     self._follow.grant_arrived()
             case FetchSegment():
                 self._fetch(action)
@@ -368,7 +390,7 @@ class _Pull:
 
     def _deliver(self, action: Deliver) -> None:
         try:
-            complete = self._puller._receive(action.updates)
+            complete = self._puller._log.receive_pulled(action.updates)
         except OSError as error:
             # The log lacks the updates, so that they are fetched again later.
             log.warning("updates of device %s were not received: %s", action.device.hex(), error)

@@ -26,7 +26,7 @@ from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.read.freshness import Freshness
-from hybrisfs.receive.pull import CloudReader, Puller
+from hybrisfs.receive.pull import CloudReader, GrantSource, Puller
 from hybrisfs.receive.take import Receiver, Upcoming, unprepared
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
@@ -46,7 +46,6 @@ from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
-from sync.follow import STALE_SECONDS
 
 __all__ = ["Sharing", "default_device_name"]
 
@@ -162,33 +161,21 @@ class Sharing:
         self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
-        self._shut_out: Callable[[], bool] = lambda: False
+        self._grants: GrantSource | None = None
         self._head_before: Head | None = None  # our own, as the last start left it
 
-    def follow(
-        self,
-        engine: CloudReader,
-        fetch_grant: Callable[[bytes, bytes], bool],
-        on_looked: Callable[[], None],
-        shut_out: Callable[[], bool] = lambda: False,
-    ) -> Puller:
-        """The puller that follows the other devices through these clouds. *fetch_grant*, *on_looked*: see
-        `Puller`. *shut_out* tells whether members keep their keys from this device."""
-        self._shut_out = shut_out
+    def follow(self, engine: CloudReader, grants: GrantSource) -> Puller:
+        """The puller that follows the other devices through these clouds."""
+        self._grants = grants
         self._puller = Puller(
             engine,
             self.updates.volume,
             self._ring.segments,
             self.updates.device,
             self._signals,
-            self._followed,
-            self._holds,
-            self._receive_pulled,
-            self._vector,
+            self,
             SightingTable(self._fs.db, self._fs.lock),
-            fetch_grant,
-            on_looked,
-            stale=STALE_SECONDS,
+            grants,
         )
         return self._puller
 
@@ -219,7 +206,7 @@ class Sharing:
         if not self._regaining.under_way:
             return True
         own = self.updates.device
-        if not self._regaining.look(puller.heads().get(own), lambda identity: self._holds(own, identity)):
+        if not self._regaining.look(puller.heads().get(own), lambda identity: self.holds(own, identity)):
             return False
         log.info("the log of the rebuilt volume is back")
         self._signals.changes_made()
@@ -371,23 +358,23 @@ class Sharing:
         with self._fs.lock:
             return self.members.keys()
 
-    def _followed(self) -> Members:
+    def followed(self) -> Members:
         """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
         of."""
         with self._fs.lock:
             return self.members.followed(self.updates.device)
 
-    def _holds(self, device: bytes, prefix: bytes) -> bool:
+    def holds(self, device: bytes, start: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
-        rest = HASH_SIZE - len(prefix)
+        rest = HASH_SIZE - len(start)
         with self._fs.lock:
             row = self._fs.db.execute(
                 "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
-                (prefix + bytes(rest), prefix + b"\xff" * rest, device),
+                (start + bytes(rest), start + b"\xff" * rest, device),
             ).fetchone()
         return row is not None
 
-    def _vector(self) -> VersionVector:
+    def vector(self) -> VersionVector:
         with self._fs.lock:
             return self.updates.state.vector
 
@@ -440,7 +427,7 @@ class Sharing:
         self._show(self.arrivals.unveil())
         self._grown()
 
-    def _receive_pulled(self, updates: Sequence[bytes]) -> bool:
+    def receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
         this one was let in only what others depend on: the rest it may have written afterwards."""
         with self._fs.lock:
@@ -463,7 +450,9 @@ class Sharing:
     def was_removed(self) -> bool:
         """Whether this device belongs to the volume no longer, by its own log, or by what the clouds show: a
         member seals with keys that it gives to its fellow members, and not to this device."""
-        return self.updates.device not in self.current_members() or self._shut_out()
+        return self.updates.device not in self.current_members() or (
+            self._grants is not None and self._grants.is_shut_out
+        )
 
     def look_at_members(self, timeout: float) -> None:
         """Have the heads of all members looked at, to learn of a removal; wait at most *timeout* seconds."""

@@ -257,12 +257,7 @@ class Opened:
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
     def _open_receiving(self) -> None:
-        self._puller: Puller = self.sharing.follow(
-            FollowedClouds(self.engine),
-            self.grants.fetch,
-            self.signals.announce,
-            lambda: self.grants.is_shut_out,
-        )
+        self._puller: Puller = self.sharing.follow(FollowedClouds(self.engine), self.grants)
         self.checkpoints = Checkpoints(
             self.ground, self.sharing, self._clouds, self.peering, self._puller.heads
         )

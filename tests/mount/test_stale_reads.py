@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.members.members import Member
+from hybrisfs.receive.pull import PullLimits
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
@@ -25,8 +26,7 @@ HOUR = 3600 * 10**9
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Device]:
     """A device with a file, mounted; the laptop is suspect as soon as it is a member."""
-    with mock.patch("hybrisfs.sharing.sharing.STALE_SECONDS", 0.0):
-        one = Device(tmp_path)
+    one = Device(tmp_path, limits=[PullLimits(stale_seconds=0.0)])
     try:
         (tmp_path / "mnt").mkdir()
         one.volume.mount(tmp_path / "mnt")

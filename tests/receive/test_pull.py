@@ -20,7 +20,7 @@ from hybrisfs.signals import Signals, Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.database import Database
 from hybrisfs.state.sightings import SightingTable
-from sync import DeviceKey, Members
+from sync import DeviceKey, Members, VersionVector
 from sync.follow import Follow
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
@@ -60,25 +60,32 @@ class Here:
             BOX_KEY,
             OWN.device_id,
             self.signals,
-            lambda: self.members,
-            self.known,
-            self.receive,
-            lambda: self.device.state.vector,
+            self,
             memory,
-            self.fetch_grant,
+            self,
         )
         stage = Stage("pull", self.puller.step, self.signals.waiting(Wake.LOOK))
         self.thread = threading.Thread(target=stage.run, args=(self.signals, lambda error: False))
 
-    def fetch_grant(self, device: bytes, epoch: bytes) -> bool:
+    # -- as `FollowedLog` and `GrantSource` --------------------------------------------------------
+
+    is_shut_out = False
+
+    def fetch(self, writer: bytes, epoch: bytes) -> bool:
         return False
 
-    def known(self, device: bytes, start: bytes) -> bool:
+    def followed(self) -> Members:
+        return self.members
+
+    def vector(self) -> VersionVector:
+        return self.device.state.vector
+
+    def holds(self, device: bytes, start: bytes) -> bool:
         return any(
             update.header.writer == device and update.hash.startswith(start) for update in self.device.order
         )
 
-    def receive(self, updates: Sequence[bytes]) -> bool:
+    def receive_pulled(self, updates: Sequence[bytes]) -> bool:
         with self.changed:
             self.changed.notify_all()
             self.attempts += 1
@@ -101,7 +108,7 @@ class Here:
         raise AssertionError("it does not happen")
 
     def has(self, updates: Sequence[SignedUpdate]) -> Callable[[], bool]:
-        return lambda: all(self.known(u.header.writer, u.hash) for u in updates)
+        return lambda: all(self.holds(u.header.writer, u.hash) for u in updates)
 
     def publish(self, device: Publisher, count: int = 1, *, time_ns: int = NOON) -> None:
         device.write_more(count)
@@ -186,7 +193,7 @@ def test_heads_that_are_wrong_load_no_members(here: Here) -> None:
     for key in many:
         here.publish(Publisher(key, here.members))
     here.stores[2].faults = [Fault("corrupt", prefix="heads/")]
-    here.puller._members = members
+    here.followed = members  # type: ignore[method-assign]
     with mock.patch.object(Follow, "due", autospec=True, side_effect=Follow.due) as due:
         here.puller.step()
         assert loaded == 1 + due.call_count  # once to begin with

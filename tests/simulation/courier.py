@@ -34,7 +34,7 @@ class Courier:
         self.rig = rig
         self._clouds = clouds
         self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
-        self.puller = rig.sharing.follow(cast("Any", clouds), self._fetch_grant, lambda: None)
+        self.puller = rig.sharing.follow(cast("Any", clouds), self)
         heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
@@ -76,7 +76,12 @@ class Courier:
             past=self.puller.past,
         )
 
-    def _fetch_grant(self, writer: bytes, epoch: bytes) -> bool:
+    @property
+    def is_shut_out(self) -> bool:
+        return self.grants.is_shut_out
+
+    def fetch(self, writer: bytes, epoch: bytes) -> bool:
+        """Ask for a grant as the engine does, which finds it wherever it is; look first, which is quicker."""
         name = grant_name(epoch, writer)
         return any(cloud.first(name) for cloud in self._clouds.all) and self.grants.fetch(writer, epoch)
 

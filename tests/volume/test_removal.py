@@ -126,14 +126,14 @@ def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_
     with dan.rig.fs.lock:
         newcomer.members.introduce([Member(cyd.key.public, "cyd", removed=True)])
         newcomer.updates.set_members(newcomer.members.writers())
-    assert cyd.key.device_id in newcomer._followed()
+    assert cyd.key.device_id in newcomer.followed()
     for _ in range(2):  # what the clouds hold of each device, in the least helpful order
-        newcomer._receive_pulled(written_by(cyd))
-        newcomer._receive_pulled(written_by(bob))
-        newcomer._receive_pulled(written_by(ada))
+        newcomer.receive_pulled(written_by(cyd))
+        newcomer.receive_pulled(written_by(bob))
+        newcomer.receive_pulled(written_by(ada))
     assert dan.tree() == ada.tree()
     assert "seen 2" in dan.tree() and "not seen" not in dan.tree()
-    assert cyd.key.device_id not in newcomer._followed(), "its removal has been accepted"
+    assert cyd.key.device_id not in newcomer.followed(), "its removal has been accepted"
 
 
 def written_by(device: Device) -> list[bytes]:
@@ -266,11 +266,11 @@ def test_a_suspended_device_looks_at_its_own_head_until_it_is_removed_for_good(f
     ada.rig.sharing.membership.remove("bob")
     exchange(*fleet.devices)
     this = bob.key.device_id
-    assert this in bob.rig.sharing._followed(), "it may put no head where it has not looked"
-    assert this not in cyd.rig.sharing._followed()
+    assert this in bob.rig.sharing.followed(), "it may put no head where it has not looked"
+    assert this not in cyd.rig.sharing.followed()
     assert dan.rig.sharing.membership.remove("bob").final
     exchange(*fleet.devices)
-    assert this not in bob.rig.sharing._followed()
+    assert this not in bob.rig.sharing.followed()
 
 
 def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_after_a_veto(

@@ -140,7 +140,7 @@ class Post:
 
     def pull(self, reader: Device) -> None:
         """Follow everything on the cloud from the heads that are there."""
-        holds = reader.rig.sharing._holds
+        holds = reader.rig.sharing.holds
         follow = Follow(VOLUME, KEY, reader.key.device_id, [0], 0, holds, 0.0)
         follow.set_members(self.members, 0.0)
         while actions := follow.due(0.0, time.time_ns()):
