@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from msgspec import UNSET
-
-from hybrisfs.api.devices import Proposal
 from hybrisfs.api.removal import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.members.admission import came_by, let_in
@@ -23,7 +20,9 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.sharing.epochs import Epochs
+from hybrisfs.signals import Signals
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Known, Write
 
@@ -54,15 +53,8 @@ class Membership:
         signer: Signer,
         epochs: Epochs,
         hearing: Hearing,
-        public: bytes,
-        signed: Callable[[], None],
-        changed: Callable[[], None],
-        renamed: Callable[[], None],
+        signals: Signals,
     ) -> None:
-        """*public* is this device's key. Without any lock, *signed* is told that an update was signed here,
-        and *changed* that others are members now. *renamed* is told that a device has another name, with the
-        locks held that `Receiver` holds."""
-        self._renamed = renamed
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
         self._members = members
@@ -71,11 +63,11 @@ class Membership:
         self._signer = signer
         self._epochs = epochs
         self._hearing = hearing
-        self._public = public
-        self._signed = signed
-        self._changed = changed
-        self.paths_of: Callable[[Iterable[Area]], list[str]] = lambda areas: []
-        """Where the folders of areas are now."""
+        self._signals = signals
+        self.changed = Topic[[]]()
+        """Others are members now, or may do other things; told without any lock."""
+        self.renamed = Topic[[]]()
+        """A device has another name; told with the locks held that `Receiver` holds."""
 
     @property
     def own_name(self) -> str:
@@ -95,8 +87,8 @@ class Membership:
             renamed = replace(member, name=name)
             self._signer.sign([(member_key(member.device), renamed.encode())], 0)
             self._members.admit([renamed])
-            self._renamed()
-        self._signed()
+            self.renamed()
+        self._signals.chunks_made()
 
     def find(self, which: str) -> Member:
         """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
@@ -126,29 +118,14 @@ class Membership:
             self._members.admit([member], self._updates.device, stamp.clock)
             self._updates.set_members(self._members.writers())
             self._epochs.learn()
-        self._signed()
-        self._changed()
+        self._signals.chunks_made()
+        self.changed()
 
     def rights_of(self, which: str) -> tuple[Member, Rights]:
         """A device and what it may do. Raises UsageError."""
         with self._fs.lock:
             member = _choose(self._members.all(), which)
             return member, self._signer.rights_of(member.device)
-
-    def proposed(self, device: bytes) -> list[Proposal]:
-        """What members want the device to be, which is less than it is, and has no effect yet."""
-        with self._fs.lock:
-            proposals = self._registers.roles.proposals(device, self._updates.vector_of)
-            present = self._members.keys()
-            return [
-                Proposal(
-                    by=self._members.shown_name(author),
-                    role=rights.role.name.lower(),
-                    folders=list(self.paths_of(rights.areas)) if rights.areas else UNSET,
-                )
-                for author, rights in proposals
-                if author in present
-            ]
 
     def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
         """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
@@ -176,14 +153,15 @@ class Membership:
             self._signer.sign([(new_role_key(member.device, self._random_bytes), record.encode())], 0)
             self._updates.set_members(self._members.writers())  # a reader has no vote
             self._epochs.learn()
-        self._signed()
-        self._changed()
+        self._signals.chunks_made()
+        self.changed()
         return member
 
     def _own_register(self) -> Write:
         """The register that says that this device belongs to the volume."""
-        own = Member(self._public, self._members.name_of(self._updates.device))
-        return member_key(self._updates.device), own.encode()
+        this = self._updates.device
+        own = next(one for one in self._members.all() if one.device == this)
+        return member_key(this), own.encode()
 
     def _own_word(self) -> list[Write]:
         """By whom this device came, unless it has said so."""
@@ -198,7 +176,7 @@ class Membership:
                 self._signer.sign(word, 0)
                 self._members.words_changed()
         if word:
-            self._signed()
+            self._signals.chunks_made()
 
     def described(self, which: str) -> tuple[Member, list[NamedDevice]]:
         """A device, and what `remove` can remove with it. Raises UsageError."""
@@ -228,8 +206,8 @@ class Membership:
             member, admitted = self._chosen(self._removable(), which)
             self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
             facts = self._outcome(member, admitted)
-        self._signed()
-        self._changed()
+        self._signals.chunks_made()
+        self.changed()
         return facts
 
     def remove_by(
@@ -276,8 +254,8 @@ class Membership:
             member = self.find_accused(which)
             self._vote([member], Stance.KEEP)
             kept = member.device not in self._members.gone()
-        self._signed()
-        self._changed()
+        self._signals.chunks_made()
+        self.changed()
         self.heed_removals()
         return member, kept
 
@@ -300,8 +278,8 @@ class Membership:
             self._signer.require_writer()
             member = _choose(self._members.reserves(), which, "recovery kit")
             self._vote([member], Stance.REMOVE, also)
-        self._signed()
-        self._changed()
+        self._signals.chunks_made()
+        self.changed()
         return member
 
     def vote(self, members: Iterable[Member], stance: Stance) -> None:
@@ -357,7 +335,7 @@ class Membership:
                 self._signer.plead()
             elif not self._sign_what_follows():
                 return
-        self._signed()
+        self._signals.chunks_made()
 
     def _sign_what_follows(self) -> bool:
         """From removals and vetoes; False when nothing was signed."""

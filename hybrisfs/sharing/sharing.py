@@ -10,12 +10,12 @@ from typing import Final
 
 from msgspec import UNSET
 
-from hybrisfs.api.devices import Device, DeviceRole
+from hybrisfs.api.devices import Device
 from hybrisfs.keyring import KeyRing
 from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member
-from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
+from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
@@ -34,6 +34,7 @@ from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
 from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.clocks import clock_doubts
 from hybrisfs.sharing.deletions import Deletions
+from hybrisfs.sharing.device_roles import DeviceRoles
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct, described
@@ -45,7 +46,7 @@ from hybrisfs.state.sightings import SightingTable
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from sync import HASH_SIZE, Head, Members, VersionVector, Write, decode_signed_header
+from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
 
 __all__ = ["Sharing", "default_device_name"]
 
@@ -108,14 +109,15 @@ class Sharing:
             self.signer,
             epochs,
             self.hearing,
-            ring.keys.device.public,
-            signals.chunks_made,
-            self._members_changed,
-            lambda: self._show(self.arrivals.device_renamed()),
+            signals,
         )
+        self.membership.changed.listen(self._members_changed)
+        self.membership.renamed.listen(lambda: self._show(self.arrivals.device_renamed()))
         self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
+        self.roles = DeviceRoles(
+            fs, self.membership, self.members, self.updates, self.registers, self.signer, self.shared_folders
+        )
         self._rights = Rights(Role.FULL)
-        self.membership.paths_of = self.shared_folders.paths
         self.registers.roles.changed.listen(self._roles_changed)
         self.updates.use_bounds(self.registers.roles.binds)
         self._roles_changed(self.registers.roles.devices())
@@ -315,41 +317,6 @@ class Sharing:
         self.membership.admit(member, role=rights.role, areas=areas)
         self.shared_folders.assign(areas)
 
-    def role_of(self, which: str, volume: str) -> DeviceRole:
-        """What a device of the volume of that name may do. Raises UsageError."""
-        member, rights = self.membership.rights_of(which)
-        proposed, limited = self.membership.proposed(member.device), rights.role is Role.CONTRIBUTOR
-        with self._fs.lock:
-            folders = self.shared_folders.paths(rights.areas) if limited else None
-        return DeviceRole(
-            name=volume,
-            id=member.device.hex(),
-            device=member.name,
-            reader=rights.role is Role.READER,
-            folders=None if folders is None else list(folders),
-            proposed=proposed or UNSET,
-        )
-
-    def set_role(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
-        """Say that a device has these rights from now on, and, also when it has them, let all that is in the
-        folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
-        it, who is handed what is to be written."""
-        areas = sorted(rights.areas)
-        if say is None:
-            member = self.membership.set_role(which, rights.role, areas)
-        else:
-            member, _ = self.membership.rights_of(which)
-            say(
-                (
-                    new_role_key(member.device, self._random_bytes),
-                    RoleRecord(rights.role, areas=tuple(areas)).encode(),
-                )
-            )
-        with self._fs.lock:
-            holds = self.signer.rights_of(member.device) == rights
-        if holds:
-            self.shared_folders.assign(areas)
-
     def _is_suspended(self) -> bool:
         return self.updates.device in self.members.suspended
 
@@ -499,7 +466,7 @@ class Sharing:
                 if one.role is Role.CONTRIBUTOR
             }
             overstepped = self.registers.roles.overstepped
-            proposed = {member.device: self.membership.proposed(member.device) for member in members}
+            proposed = {member.device: self.roles.proposed(member.device) for member in members}
             inviters = {member.device: self.members.inviter_of(member.device) for member in members}
             let_in_by = {
                 device: self.members.shown_name(inviter)

@@ -153,7 +153,7 @@ class Volume(Opened):
 
     def role_of(self, device: str) -> DeviceRole:
         """What a device may do. Raises UsageError."""
-        return self.sharing.role_of(device, self.name)
+        return self.sharing.roles.shown(device, self.name)
 
     def set_role(
         self,
@@ -170,10 +170,10 @@ class Volume(Opened):
         member, _ = self.sharing.membership.rights_of(device)
         rights = self.sharing.shared_folders.rights(folders, reader=reader, device=member.device)
         if passphrase is None:
-            self.sharing.set_role(device, rights)
+            self.sharing.roles.set(device, rights)
         else:
             kit = partial(self.recovery.sign, passphrase)
-            self.sharing.set_role(device, rights, lambda write: kit(lambda _: [write]))
+            self.sharing.roles.set(device, rights, lambda write: kit(lambda _: [write]))
         self.committer.commit_now()
         return self.role_of(device)
 

@@ -76,7 +76,7 @@ def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, shelf: Shelf)
     fleet.send(CYD, BOB)
     adopt(dan, shelf, snapshot_of(bob, shelf))
     assert dan.rig.sharing.signer.role_of(ada_id) is Role.FULL
-    assert [one.by for one in dan.rig.sharing.membership.proposed(ada_id)] == ["cyd"]
+    assert [one.by for one in dan.rig.sharing.roles.proposed(ada_id)] == ["cyd"]
     ada.rig.updates.sign([emptied(ada)], NOW, 0)
     early = ada.log()
     say(bob, ADA, Role.READER)

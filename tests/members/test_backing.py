@@ -52,7 +52,7 @@ def role_of(device: Device, of: int) -> Role:
 
 
 def proposed(device: Device, of: int) -> list[str]:
-    return [one.by for one in device.rig.sharing.membership.proposed(IDS[of])]
+    return [one.by for one in device.rig.sharing.roles.proposed(IDS[of])]
 
 
 def roles(device: Device, count: int = 4) -> list[Role]:

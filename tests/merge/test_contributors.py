@@ -491,14 +491,14 @@ def test_two_that_limit_a_device_to_the_same_folder_agree() -> None:
     fleet.meet()
     set_role(bob, CYD, "in")
     fleet.meet()
-    assert bob.rig.sharing.membership.proposed(CYD_ID) == [Proposal("bob", "contributor", ["in"])]
+    assert bob.rig.sharing.roles.proposed(CYD_ID) == [Proposal("bob", "contributor", ["in"])]
     assert not cyd.rig.fs.borders.folders
     ada.move("in/file", "moved")  # it has no effect yet
     fleet.meet()
     set_role(dan, CYD, "in")
     fleet.meet()
     assert cyd.rig.sharing.signer.role is Role.CONTRIBUTOR
-    assert not bob.rig.sharing.membership.proposed(CYD_ID)
+    assert not bob.rig.sharing.roles.proposed(CYD_ID)
     with refused(errno.EACCES):
         cyd.write("moved", b"mine")
     cyd.write("in/new", b"contributed")
@@ -512,7 +512,7 @@ def set_role(device: Device, of: int, folder: str) -> None:
     """What `device role` does."""
     sharing = device.rig.sharing
     rights = sharing.shared_folders.rights([folder], reader=False, device=member_of(of).device)
-    sharing.set_role(NAMES[of], rights)
+    sharing.roles.set(NAMES[of], rights)
 
 
 def test_work_from_before_a_contributor_heard_is_kept(fleet: Fleet) -> None:

@@ -95,7 +95,7 @@ def test_mv_copies_across_the_border_on_a_full_member(tmp_path: Path) -> None:
         (root / "shared" / "file").write_bytes(b"content")
         both.fleet.meet()
         sharing = both.here.rig.sharing
-        sharing.set_role(NAMES[1], sharing.shared_folders.rights(["shared"], reader=False))
+        sharing.roles.set(NAMES[1], sharing.shared_folders.rights(["shared"], reader=False))
         with pytest.raises(OSError) as refused:
             (root / "shared" / "file").rename(root / "mine")
         assert refused.value.errno == errno.EXDEV

@@ -159,7 +159,7 @@ class Badness:
         sharing = simulation.world.fleet[number].rig.sharing
         rights = sharing.shared_folders.rights([folder], reader=False)
         (self._limits[bad],) = rights.areas
-        sharing.set_role(self._members[bad].id.hex(), rights)
+        sharing.roles.set(self._members[bad].id.hex(), rights)
         simulation.world.received(number)
         simulation.world.commit(number)
 
