@@ -1,5 +1,5 @@
 """Which package may import which, which may read environment variables or ask the system for the time, where
-the letters of registers and SQL on chunks stand (docs/internals), checked in the source itself."""
+the letters of registers and SQL stand (docs/internals), checked in the source itself."""
 
 from __future__ import annotations
 
@@ -331,3 +331,97 @@ def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
     assert names_chunks(source)
     assert not names_chunks('"""FROM chunk"""')
     assert not names_chunks("QUERY = 'SELECT chunk FROM file_chunk'")
+
+
+# -- SQL with the owner of the state -----------------------------------------------------------------------
+
+# Packages that keep databases of their own.
+OTHER_DATABASES = ("hybrisfs.kv", "hybrisfs.mirror")
+# Those that hold SQL on the volume's database and have yet to hand it to its owner, one in a line. Add none.
+STILL_WITH_SQL = (
+    "hybrisfs.admit",
+    "hybrisfs.checkpoint.adoption",
+    "hybrisfs.checkpoint.compaction",
+    "hybrisfs.checkpoint.retrospect",
+    "hybrisfs.checkpoint.snapshot",
+    "hybrisfs.checkpoint.table",
+    "hybrisfs.clouds",
+    "hybrisfs.doctor",
+    "hybrisfs.gc",
+    "hybrisfs.merge.arrange",
+    "hybrisfs.merge.arrivals",
+    "hybrisfs.merge.beginning",
+    "hybrisfs.merge.first_nodes",
+    "hybrisfs.merge.foresight",
+    "hybrisfs.merge.history",
+    "hybrisfs.merge.losses",
+    "hybrisfs.merge.new_nodes",
+    "hybrisfs.merge.newcomers",
+    "hybrisfs.merge.nodes",
+    "hybrisfs.merge.packs",
+    "hybrisfs.merge.refresh",
+    "hybrisfs.merge.rows",
+    "hybrisfs.merge.settlement",
+    "hybrisfs.merge.sparing",
+    "hybrisfs.merge.state_hash",
+    "hybrisfs.merge.unsigned",
+    "hybrisfs.mount",
+    "hybrisfs.read",
+    "hybrisfs.tree",
+    "hybrisfs.verify.cloud_check",
+    "hybrisfs.verify.content_check",
+    "hybrisfs.verify.database_check",
+    "hybrisfs.verify.fsck",
+    "hybrisfs.verify.log_check",
+    "hybrisfs.verify.pack_check",
+    "hybrisfs.verify.register_check",
+    "hybrisfs.verify.version_check",
+    "hybrisfs.verify.view_check",
+    "hybrisfs.versions",
+    "hybrisfs.volume",
+    "hybrisfs.write",
+)
+IS_SQL = re.compile(
+    r"\b(?:SELECT\s.*\bFROM|INSERT\s(?:OR\s\w+\s)?INTO|REPLACE\sINTO|UPDATE\s.*\bSET|DELETE\sFROM|VALUES\s*\("
+    r"|CREATE\s(?:TEMP\s)?(?:TABLE|INDEX|VIEW)|SAVEPOINT|ROLLBACK|RELEASE|PRAGMA|WITH\sRECURSIVE)\b",
+    re.DOTALL,
+)
+RUNS_SQL = ("execute", "executemany", "executescript", "sql_key", "sql_node", "sql_prefix", "sql_rows")
+
+
+def holds_sql(source: str) -> bool:
+    """Whether a module writes SQL, or runs some."""
+    tree = ast.parse(source)
+    return any(IS_SQL.search(text) for text in texts(tree)) or any(
+        (isinstance(node, ast.Attribute) and node.attr in RUNS_SQL)
+        or (isinstance(node, ast.Name) and node.id in RUNS_SQL)
+        for node in ast.walk(tree)
+    )
+
+
+def test_sql_stands_with_the_owner_of_the_state() -> None:
+    found = {
+        name_of(module)
+        for module in modules("hybrisfs")
+        if holds_sql(module.read_text())
+        and not within(name_of(module), ("hybrisfs.kinds", "hybrisfs.state", *OTHER_DATABASES))
+    }
+    assert sorted(name for name in found if not within(name, STILL_WITH_SQL)) == []
+    assert [one for one in STILL_WITH_SQL if not any(within(name, (one,)) for name in found)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "db.execute(query)",
+        "QUERY = f'SELECT {x} ' 'FROM log'",
+        "QUERY = 'INSERT OR IGNORE INTO epoch VALUES (?)'",
+        "QUERY = 'UPDATE said ' 'SET begins = 1'",
+        "f'WHERE {PLACE.sql_rows()}'",
+        "run = db.executemany",
+    ],
+)
+def test_no_way_to_write_sql_escapes(source: str) -> None:
+    assert holds_sql(source)
+    assert not holds_sql('"""SELECT 1 FROM log"""')
+    assert not holds_sql("log.info('rows were updated')")

@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from hybrisfs.kinds import CONTENT
-from hybrisfs.members.member_table import Membership
 from hybrisfs.members.members import Member
 from hybrisfs.state.chunk_checks import FILES_HELD_WHOLE, FILES_PENDING, PARTS_OF_FILE
+from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.extents import ZEROS
 from sync import DEVICE_ID_SIZE, device_id_of

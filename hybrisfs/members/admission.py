@@ -19,13 +19,15 @@ two came first the log does not tell. So each device believes those by which it 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION
 from hybrisfs.members.roster import Admission
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Reader as StateReader
+from hybrisfs.state.members import admission_values, devices_from_the_beginning, inviter_of_this_device
+from hybrisfs.state.said import all_values
+from hybrisfs.state.stored_log import first_signer
 from sync import DEVICE_ID_SIZE, DecodeError, Reader, Write, Writer
 
 __all__ = [
@@ -43,9 +45,6 @@ _VERSION: Final = 1
 _NOBODY: Final = bytes(DEVICE_ID_SIZE)
 _DEVICE: Final = ADMISSION.parts[0]
 _AUTHOR: Final = slice(_DEVICE.stop, None)  # longer in what an earlier version kept unread
-_FROM_THE_BEGINNING: Final = "SELECT device FROM member WHERE inviter IS NULL AND clock = 0"
-_SIGNED_HERE: Final = "SELECT device FROM log WHERE chunk_high IS NOT NULL ORDER BY clock LIMIT 1"
-_LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
 
 
 class Word(NamedTuple):
@@ -81,14 +80,10 @@ def parse_admission(key: bytes, value: bytes, clock: int) -> tuple[bytes, Word]:
     return key[_DEVICE], Word(key[_AUTHOR], clock, check_admission(key, value))
 
 
-def words(database: Database) -> dict[bytes, list[Word]]:
+def words(database: StateReader) -> dict[bytes, list[Word]]:
     """What is said of the devices in the `member` table, by device."""
     found: dict[bytes, list[Word]] = {}
-    for device, key, clock, value in database.execute(
-        "SELECT m.device, r.key, r.clock, r.value FROM member m JOIN register r "
-        f"ON r.key > {ADMISSION.sql_key('m.device')} AND r.key < {ADMISSION.sql_key('m.device || ?')}",
-        (_LAST,),
-    ):
+    for device, key, clock, value in admission_values(database):
         try:
             found.setdefault(device, []).append(Word(key[_AUTHOR], clock, check_admission(key, value or b"")))
         except DecodeError:
@@ -96,15 +91,13 @@ def words(database: Database) -> dict[bytes, list[Word]]:
     return found
 
 
-def founders(database: Database | sqlite3.Connection) -> frozenset[bytes]:
+def founders(database: StateReader) -> frozenset[bytes]:
     """The devices that nobody let in, whoever says that it did: those that are here from the beginning, and
     the one that the own words lead to of the device which let this one in, of that one's inviter, and so on.
     """
-    rows = database.execute(_FROM_THE_BEGINNING).fetchall()
-    found = {device for (device,) in rows if _own_word(database, device) in (b"", _NOBODY)}
-    (at,) = database.execute("SELECT value FROM meta WHERE key = 'inviter'").fetchone()
-    if not at:
-        (at,) = database.execute(_SIGNED_HERE).fetchone() or (b"",)
+    first = devices_from_the_beginning(database)
+    found = {device for device in first if _own_word(database, device) in (b"", _NOBODY)}
+    at = inviter_of_this_device(database) or first_signer(database) or b""
     passed = set[bytes]()
     while at and at not in passed:
         passed.add(at)
@@ -115,12 +108,9 @@ def founders(database: Database | sqlite3.Connection) -> frozenset[bytes]:
     return frozenset(found)
 
 
-def _own_word(database: Database | sqlite3.Connection, device: bytes) -> bytes:
+def _own_word(database: StateReader, device: bytes) -> bytes:
     """The inviter that the device first named, empty if it has named none."""
-    rows = database.execute(
-        "SELECT value FROM said WHERE key = ? ORDER BY clock, branch", (ADMISSION.key(device, device),)
-    )
-    for (value,) in rows:
+    for value in all_values(database, ADMISSION.key(device, device)):
         try:
             return check_admission(ADMISSION.key(device, device), value) or b""
         except DecodeError:

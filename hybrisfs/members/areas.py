@@ -31,14 +31,14 @@ a write to one that its writer knows does not count.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.registers.node_id import born_in
 from hybrisfs.registers.tree import assignment_key
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Reader as StateReader
+from hybrisfs.state.registers import stamps_of_keys
 from sync import DecodeError, Reader, VersionVector, Writer
 
 __all__ = [
@@ -73,17 +73,11 @@ def check_assignment(value: bytes) -> None:
     reader.end()
 
 
-def known_assignments(
-    db: Database | sqlite3.Connection, keys: Collection[bytes], seen: VersionVector | None
-) -> set[bytes]:
+def known_assignments(db: StateReader, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
     """Those of a few assignments, by their keys, that somebody knew who had seen so much; None: that are
     known here."""
-    rows = db.execute(
-        "SELECT r.key, w.branch, r.clock FROM register r JOIN writer w ON w.number = r.writer "
-        f"WHERE r.key IN ({', '.join('?' * len(keys))})",
-        tuple(keys),
-    ).fetchall()
-    return {key for key, branch, clock in rows if seen is None or seen[branch] >= clock}
+    found = stamps_of_keys(db, keys)
+    return {key for key, stamp in found if seen is None or seen[stamp.writer] >= stamp.clock}
 
 
 class Grounds:

@@ -20,26 +20,23 @@ word loses its weight when its author is removed, or a later joiner would decide
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION, MEMBER
 from hybrisfs.members.admission import founders
 from hybrisfs.members.lineage import Lineage, VectorOf, trace
 from hybrisfs.members.roles import RoleRecord
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Reader
+from hybrisfs.state.said import Said, said_of_kin
+from hybrisfs.state.stored_log import devices_of_branches
 from sync import VersionVector
 
 __all__ = ["Backing", "Word"]
 
-_SAID: Final = (
-    f"SELECT key, branch, clock, value FROM said WHERE {ADMISSION.sql_rows()} OR {MEMBER.sql_rows()} "
-    "ORDER BY clock"
-)
 _MOST_KEPT: Final = 64
 
 
@@ -54,12 +51,12 @@ class Word(NamedTuple):
 
 
 class Backing:
-    """Judges words by the table `said` of a database; used with the volume's lock held, or of a snapshot."""
+    """Judges words by what was said; used with the volume's lock held, or of a snapshot."""
 
-    def __init__(self, database: Database | sqlite3.Connection) -> None:
+    def __init__(self, database: Reader) -> None:
         self._db = database
         self._devices: dict[bytes, bytes] = {}  # by branch
-        self._rows: dict[bytes, list[tuple[Any, ...]]] | None = None  # by branch, in the order of clocks
+        self._rows: dict[bytes, list[Said]] | None = None  # by branch, in the order of clocks
         self._lineages: dict[tuple[int, ...], Lineage] = {}
 
     def forget(self) -> None:
@@ -70,7 +67,7 @@ class Backing:
     def author(self, branch: bytes) -> bytes:
         """The device that has written a branch; the branch itself while nobody knows."""
         if branch not in self._devices:
-            self._devices.update(self._db.execute("SELECT id, device FROM log_branch").fetchall())
+            self._devices.update(devices_of_branches(self._db))
         return self._devices.get(branch, branch)
 
     @staticmethod
@@ -94,8 +91,8 @@ class Backing:
         rows = self._rows
         if rows is None:
             rows = self._rows = {}
-            for row in self._db.execute(_SAID).fetchall():
-                rows.setdefault(row[1], []).append(row)
+            for one in said_of_kin(self._db):
+                rows.setdefault(one.branch, []).append(one)
         counts = tuple(
             len(said) if seen is None else _heard(said, seen[branch]) for branch, said in rows.items()
         )
@@ -104,21 +101,21 @@ class Backing:
             if len(self._lineages) >= _MOST_KEPT:
                 self._lineages.clear()
             heard = [
-                row for (_, said), count in zip(rows.items(), counts, strict=True) for row in said[:count]
+                one for (_, said), count in zip(rows.items(), counts, strict=True) for one in said[:count]
             ]
             found = self._lineages[counts] = trace(
-                [row for row in heard if row[0][0] == MEMBER],
-                [row for row in heard if row[0][0] == ADMISSION],
-                {row[1]: self.author(row[1]) for row in heard},
+                [one for one in heard if one.key[0] == MEMBER],
+                [one for one in heard if one.key[0] == ADMISSION],
+                {one.branch: self.author(one.branch) for one in heard},
                 vector_of,
                 founders(self._db),
             )
         return found
 
 
-def _heard(rows: list[tuple[Any, ...]], clock: int) -> int:
+def _heard(said: list[Said], clock: int) -> int:
     """How many of these were written up to this clock."""
-    return len(rows) if rows[-1][2] <= clock else bisect_right(rows, clock, key=lambda row: int(row[2]))
+    return len(said) if said[-1].clock <= clock else bisect_right(said, clock, key=lambda one: one.clock)
 
 
 def _first_kits(device: bytes, lineage: Lineage) -> list[bytes]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from hybrisfs.kinds import PROPOSAL
 from hybrisfs.registers.ballots import Proposal, Stray
 from hybrisfs.state.database import Database
+from hybrisfs.state.registers import values_of_kind
 from sync.codec import DecodeError
 
 __all__ = ["bans_orphan", "bans_place", "bans_strays_of"]
@@ -33,7 +34,7 @@ def bans_place(db: Database, pack: bytes, placement: Sequence[int]) -> bool:
 
 def _standing(db: Database) -> Iterator[Proposal]:
     """Of all that was ever a member: a forbidden name too many does no harm."""
-    for (value,) in db.execute(f"SELECT value FROM register WHERE {PROPOSAL.sql_rows()}"):
+    for value in values_of_kind(db, PROPOSAL):
         try:
             yield Proposal.decode(value or b"")
         except DecodeError:

@@ -8,11 +8,12 @@ an update is decided by what that update had seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE, Kind
+from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE
 from hybrisfs.members.admission import founders
 from hybrisfs.members.evidence import Misdeed, evidence_key
-from hybrisfs.members.lineage import Rows, VectorOf, trace
+from hybrisfs.members.lineage import VectorOf, trace
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import (
     NO_VOTES,
@@ -27,6 +28,9 @@ from hybrisfs.members.removal import (
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
 from hybrisfs.state.database import Database
+from hybrisfs.state.members import Membership, devices_from_the_beginning
+from hybrisfs.state.said import Said, all_values, said_of_kind
+from hybrisfs.state.stored_log import devices_of_branches, vector_of
 from sync import VersionVector
 
 __all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
@@ -50,20 +54,15 @@ class Hearing:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.vector_of: VectorOf = self._stored_vector
+        self.vector_of: VectorOf = partial(vector_of, database)
         self.roles: Roles | None = None
         self._basis: object = None
         self._outcome = NO_VOTES
 
-    def _stored_vector(self, branch: bytes, clock: int) -> VersionVector | None:
-        row = self._db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock))
-        found = row.fetchone()
-        return None if found is None else VersionVector.decode(found[0])
-
     @property
     def outcome(self) -> Outcome:
         """What follows from all that is known."""
-        votes = self._rows(VOTE)
+        votes = said_of_kind(self._db, VOTE)
         if not votes:
             return NO_VOTES
         first = founders(self._db)
@@ -84,9 +83,9 @@ class Hearing:
     def knows(self, device: bytes) -> bool:
         """Whether the log says how a device came into the volume, or that it signed anything; or it is here
         from the beginning."""
-        said = self._db.execute("SELECT value FROM said WHERE key = ?", (member_key(device),)).fetchall()
+        said = all_values(self._db, member_key(device))
         return (
-            any(value and not Member.decode(value).removed for (value,) in said)
+            any(value and not Member.decode(value).removed for value in said)
             or device in self._everybody().values()
         )
 
@@ -95,7 +94,7 @@ class Hearing:
         readers = self._readers(None, self.vector_of)
         first = founders(self._db)
         facts = self._facts(
-            self._rows(VOTE), *self._others(), self._everybody(), first, readers, self.vector_of
+            said_of_kind(self._db, VOTE), *self._others(), self._everybody(), first, readers, self.vector_of
         )
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
@@ -103,13 +102,15 @@ class Hearing:
     def verdict_for(self, seen: VersionVector, vector_of: VectorOf) -> Verdict:
         """What followed for somebody who had seen so much."""
 
-        def known(rows: Rows) -> Rows:
-            return [row for row in rows if row[2] <= seen[row[1]]]
+        def known(rows: list[Said]) -> list[Said]:
+            return [one for one in rows if one.clock <= seen[one.branch]]
 
-        votes = known(self._rows(VOTE))
+        votes = known(said_of_kind(self._db, VOTE))
         if not votes:
             return Verdict(frozenset(), {})
-        branches = {branch: device for branch, device in self._branches().items() if seen[branch]}
+        branches = {
+            branch: device for branch, device in devices_of_branches(self._db).items() if seen[branch]
+        }
         members, admissions, evidence = map(known, self._others())
         readers = self._readers(seen, vector_of)
         first = founders(self._db)
@@ -117,16 +118,15 @@ class Hearing:
 
     def stances(self) -> dict[tuple[bytes, bytes], Cast]:
         """What each voter wants to become of each accused."""
-        return _cast(self._rows(VOTE))
+        return _cast(said_of_kind(self._db, VOTE))
 
-    def _rows(self, kind: Kind) -> Rows:
-        return self._db.execute(
-            f"SELECT key, branch, clock, value FROM said WHERE {kind.sql_rows()} ORDER BY key, branch, clock"
-        ).fetchall()
-
-    def _others(self) -> tuple[Rows, Rows, Rows]:
+    def _others(self) -> tuple[list[Said], list[Said], list[Said]]:
         """Beside votes: what is said of members, of who let them in, and what is proven against them."""
-        return self._rows(MEMBER), self._rows(ADMISSION), self._rows(EVIDENCE)
+        return (
+            said_of_kind(self._db, MEMBER),
+            said_of_kind(self._db, ADMISSION),
+            said_of_kind(self._db, EVIDENCE),
+        )
 
     def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
         """The devices that only read, for somebody who has seen so much; None: all that is known."""
@@ -138,18 +138,15 @@ class Hearing:
     def _everybody(self) -> dict[bytes, bytes]:
         """The branches, and the devices that are here from the beginning, of which the log may say nothing
         yet."""
-        rows = self._db.execute("SELECT device FROM member WHERE inviter IS NULL AND clock = 0 AND state = 0")
-        return {**{device: device for (device,) in rows}, **self._branches()}
-
-    def _branches(self) -> dict[bytes, bytes]:
-        return dict(self._db.execute("SELECT id, device FROM log_branch"))
+        first = devices_from_the_beginning(self._db, Membership.MEMBER)
+        return {**{device: device for device in first}, **devices_of_branches(self._db)}
 
     @staticmethod
     def _facts(
-        votes: Rows,
-        members: Rows,
-        admissions: Rows,
-        evidence: Rows,
+        votes: list[Said],
+        members: list[Said],
+        admissions: list[Said],
+        evidence: list[Said],
         branches: dict[bytes, bytes],
         first: frozenset[bytes],
         readers: frozenset[bytes],
@@ -166,7 +163,7 @@ class Hearing:
         return Facts(lineage.roster, lineage.kits, _cast(votes), proven, lineage.saw, knew, readers)
 
 
-def _cast(rows: Rows) -> dict[tuple[bytes, bytes], Cast]:
+def _cast(rows: list[Said]) -> dict[tuple[bytes, bytes], Cast]:
     """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
     of branches that the voter made with the same clock the hardest."""
     found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from hybrisfs.kinds import ID
 from hybrisfs.members.admission import Word, parse_admission, settled
@@ -11,12 +11,11 @@ from hybrisfs.members.kinship import Kinship
 from hybrisfs.members.members import Member
 from hybrisfs.members.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.registers.values import Stamp
+from hybrisfs.state.said import Said
 from sync import VersionVector
 
-__all__ = ["Lineage", "Rows", "VectorOf", "trace"]
+__all__ = ["Lineage", "VectorOf", "trace"]
 
-Rows: TypeAlias = Sequence[tuple[Any, ...]]
-"""Of that table: key, branch, clock and value."""
 VectorOf = Callable[[bytes, int], VersionVector | None]
 """The dependency vector of the update with this branch and clock."""
 
@@ -35,8 +34,8 @@ class Lineage(NamedTuple):
 
 
 def trace(
-    members: Iterable[tuple[Any, ...]],
-    admissions: Iterable[tuple[Any, ...]],
+    members: Iterable[Said],
+    admissions: Iterable[Said],
     branches: Mapping[bytes, bytes],
     vector_of: VectorOf,
     first: Collection[bytes],
@@ -46,7 +45,7 @@ def trace(
     stamps: dict[tuple[bytes, bytes], Stamp] = {}  # of the first word of an author about a device
     heard: dict[bytes, Admission] = {}
     said: dict[bytes, set[bool]] = {}  # whether it is a reserve
-    for key, branch, clock, value in sorted(members, key=lambda row: (row[2], row[1])):
+    for key, branch, clock, value in sorted(members, key=lambda one: (one.clock, one.branch)):
         device, author, member = key[ID], branches.get(branch), Member.decode(value) if value else None
         if member is None or member.removed:
             continue

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from hybrisfs.kinds import KIT, SIGNED_KIT
 from hybrisfs.members.admission import Word, founders, settled, words
 from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.members import Member, is_device_key, member_key
@@ -14,18 +12,18 @@ from hybrisfs.members.removal import NO_VOTES
 from hybrisfs.members.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Database
+from hybrisfs.state.members import (
+    MemberRow,
+    Membership,
+    member_rows,
+    name_of_member,
+    put_members,
+    rename_members,
+    reserves_with_kits,
+)
 from sync import DecodeError, Members
 
-__all__ = ["MemberTable", "Membership"]
-
-
-class Membership(IntEnum):
-    """What the column `state` of the `member` table says of a device."""
-
-    MEMBER = 0
-    TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
-    REMOVED = 2  # by votes that are accepted here; in the table only when nobody knows that it ever belonged
-    RESERVE = 3  # the key of a recovery kit; less than removed, more than an ordinary member
+__all__ = ["MemberTable"]
 
 
 _GONE: Final = frozenset((Membership.TOLD_REMOVED, Membership.REMOVED))
@@ -46,14 +44,14 @@ class _Known(NamedTuple):
 
 
 class MemberTable:
-    """The `member` table, under the volume's lock."""
+    """The members of one volume, under the volume's lock."""
 
     def __init__(self, database: Database, hearing: Hearing | None = None) -> None:
         """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
         self._db = database
         self._hearing = hearing
         self._outcome = NO_VOTES
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[MemberRow] = []
         self._kits: set[bytes] = set()
         self._known: dict[bytes, _Known] = {}
         self._as_of: object = None  # until when nothing that `_known` follows from has changed
@@ -105,23 +103,17 @@ class MemberTable:
         as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
         if as_of == self._as_of and self._words is not None:
             return self._known
-        rows = self._db.execute(
-            "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
-        ).fetchall()
-        kits = self._with_kits() if any(row[3] == Membership.RESERVE for row in rows) else set()
+        rows = member_rows(self._db)
+        has_reserves = any(row.state is Membership.RESERVE for row in rows)
+        kits = reserves_with_kits(self._db) if has_reserves else set()
         outcome = NO_VOTES if self._hearing is None else self._hearing.outcome
         known = rows, kits, outcome
         if known != (self._rows, self._kits, self._outcome) or self._words is None:
             (self._rows, self._kits, self._outcome), self._words = known, words(self._db)
-            rows = [(*row[:3], self._standing(row[0], row[3]), *row[4:]) for row in rows]
             self._known = {
-                device: _Known(
-                    Member(public, name, state in _GONE, state == Membership.RESERVE),
-                    Membership(state),
-                    Admission(inviter, clock),
-                )
-                for device, public, name, state, inviter, clock in rows
-                if is_device_key(public)  # earlier versions let in whatever a member said
+                row.device: self._understood(row)
+                for row in rows
+                if is_device_key(row.public)  # earlier versions let in whatever a member said
             }
             first = founders(self._db)
             self._roster = Roster(
@@ -140,14 +132,19 @@ class MemberTable:
         self._as_of = as_of
         return self._known
 
-    def _standing(self, device: bytes, state: int) -> Membership:
-        """What it is, of which the table says *state*."""
+    def _understood(self, row: MemberRow) -> _Known:
+        state = self._standing(row.device, row.state)
+        member = Member(row.public, row.name, state in _GONE, state is Membership.RESERVE)
+        return _Known(member, state, Admission(row.inviter, row.clock))
+
+    def _standing(self, device: bytes, state: Membership) -> Membership:
+        """What it is, of which its row says *state*."""
         verdict, left, in_reserve = self._outcome
         if device in verdict.suspended or device in verdict.ended:
             return Membership.REMOVED
         if state in _GONE and device in left:
             return Membership.RESERVE if device in in_reserve else Membership.MEMBER
-        return Membership(state)
+        return state
 
     @property
     def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
@@ -160,14 +157,6 @@ class MemberTable:
         present, outcome = self.all(), self._outcome
         suspended = outcome.verdict.suspended.keys() - outcome.kits
         return [*present, *(one for one in self.removed() if one.device in suspended)]
-
-    def _with_kits(self) -> set[bytes]:
-        """The reserves of which there is the record of a kit."""
-        rows = self._db.execute(
-            "SELECT device FROM member WHERE state = 3 AND EXISTS (SELECT 1 FROM register WHERE key IN "
-            f"({KIT.sql_key('device')}, {SIGNED_KIT.sql_key('device')}) AND value IS NOT NULL)"
-        )
-        return {device for (device,) in rows}
 
     def devices(self) -> Members:
         """Which devices belong to the volume, and which did."""
@@ -211,8 +200,7 @@ class MemberTable:
         )
 
     def name_of(self, device: bytes) -> str:
-        row = self._db.execute("SELECT name FROM member WHERE device = ?", (device,)).fetchone()
-        return row[0] if row and row[0] else device.hex()[:8]
+        return name_of_member(self._db, device) or device.hex()[:8]
 
     def shown_name(self, device: bytes) -> str:
         """What it is called, and the beginning of its id if another one that belongs to the volume is called
@@ -244,9 +232,7 @@ class MemberTable:
         members = list(members)
         if self._hearing is not None and by is not None:
             voted = [one for one in members if one.removed and self._hearing.knows(one.device)]
-            self._db.executemany(
-                "UPDATE member SET name = ? WHERE device = ?", [(one.name, one.device) for one in voted]
-            )
+            rename_members(self._db, [(one.device, one.name) for one in voted])
             members = [one for one in members if one not in voted]
         self._put(members, Membership.REMOVED, by, clock)
 
@@ -264,22 +250,12 @@ class MemberTable:
     def _put(
         self, members: Iterable[Member], when_removed: Membership, by: bytes | None, clock: int | None
     ) -> None:
-        self._db.executemany(
-            "INSERT INTO member (device, public, name, state, inviter, clock) VALUES (?, ?, ?, ?, ?, ?) "
-            # A removed device stays one, and what is known to be a device, or in reserve, stays that.
-            "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
-            "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
-            "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
-            # One that is known was not let in by whoever removes it, and one that is here from the beginning
-            # not by whoever gives it another name.
-            "inviter = CASE WHEN excluded.state IN (1, 2) OR inviter IS NULL AND clock = 0 THEN inviter "
-            "ELSE ifnull(inviter, excluded.inviter) END, "
-            "clock = CASE WHEN inviter IS NULL AND clock = 0 THEN 0 "
-            "WHEN excluded.state IN (1, 2) THEN ifnull(clock, excluded.clock) "
-            "WHEN inviter IS NULL AND excluded.inviter IS NOT NULL THEN excluded.clock "
-            "WHEN clock > 0 THEN clock ELSE ifnull(nullif(excluded.clock, 0), clock) END",
+        put_members(
+            self._db,
             [
-                (one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock)
+                MemberRow(
+                    one.device, one.public, one.name, _state_of(one, when_removed), _other(by, one), clock
+                )
                 for one in members
             ],
         )

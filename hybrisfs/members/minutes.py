@@ -28,7 +28,7 @@ all answers to what still stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -42,6 +42,18 @@ from hybrisfs.registers.ballots import Ballot, Proposal, ballot_key, proposal_ke
 from hybrisfs.registers.consent import Book
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Database
+from hybrisfs.state.said import (
+    Said,
+    beginnings,
+    forget_older,
+    note_said,
+    rename_said,
+    said_of_kind,
+    stamps_of_key,
+    value_at,
+    values_on_branch,
+)
+from hybrisfs.state.stored_log import device_of_branch, devices_of_branches
 from sync import DecodeError, Rename, VersionVector
 
 __all__ = ["End", "Minutes"]
@@ -62,7 +74,7 @@ class End(Enum):
 
 
 class Minutes:
-    """The table `said`, under the volume's lock."""
+    """What was said, under the volume's lock."""
 
     def __init__(self, database: Database, roles: Roles | None = None) -> None:
         self._db = database
@@ -79,48 +91,24 @@ class Minutes:
         said = _meaning(key[0], value or b"")
         self._say(stamp, key, said, begins=begins)
         if key[0] == MEMBER and said and Member.decode(said).removed:
-            row = self._db.execute("SELECT device FROM log_branch WHERE id = ?", (stamp.writer,)).fetchone()
-            if row is not None:
-                vote = by_member_register(key[ID], row[0])
+            voter = device_of_branch(self._db, stamp.writer)
+            if voter is not None:
+                vote = by_member_register(key[ID], voter)
                 self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
 
     def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
         once = key[0] in _ONCE or is_by_member_register(key)
-        if once and said in self._all_said(key, stamp.writer):
+        if once and said in values_on_branch(self._db, key, stamp.writer):
             return
-        self._db.execute(
-            "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
-            (key, stamp.writer, stamp.clock, said, begins),
-        )
+        note_said(self._db, Said(key, stamp.writer, stamp.clock, said), begins=begins)
         if not once:
-            self._forget_old(key, stamp.writer)
+            forget_older(self._db, key, stamp.writer, _KEPT)
         if self._roles is not None and key[0] in _KIN:
             self._roles.forget()
 
-    def _all_said(self, key: bytes, branch: bytes) -> set[bytes]:
-        rows = self._db.execute("SELECT value FROM said WHERE key = ? AND branch = ?", (key, branch))
-        return {value for (value,) in rows}
-
-    def _forget_old(self, key: bytes, branch: bytes) -> None:
-        oldest = self._db.execute(
-            "SELECT clock FROM said WHERE key = ? AND branch = ? ORDER BY clock DESC LIMIT 2 OFFSET ?",
-            (key, branch, _KEPT - 1),
-        ).fetchall()
-        if len(oldest) < 2:
-            return
-        self._db.execute(
-            "DELETE FROM said WHERE key = ? AND branch = ? AND clock < ?", (key, branch, *oldest[0])
-        )
-        self._db.execute(
-            "UPDATE said SET begins = 1 WHERE key = ? AND branch = ? AND clock = ?", (key, branch, *oldest[0])
-        )
-
     def rename(self, rename: Rename) -> None:
         """A branch of the log has another name now, above a clock."""
-        self._db.execute(
-            "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?",
-            (rename.new, rename.old, rename.above),
-        )
+        rename_said(self._db, rename)
         if self._roles is not None:
             self._roles.forget()
 
@@ -145,39 +133,29 @@ class Minutes:
 
     def _knows(self, seen: VersionVector) -> bool:
         """Whether an update that had seen so much can be judged."""
-        rows = self._db.execute("SELECT branch, clock FROM said WHERE begins")
-        return all(seen[branch] >= clock for branch, clock in rows)
+        return all(seen[branch] >= clock for branch, clock in beginnings(self._db))
 
     def _standing(self, key: bytes, seen: VersionVector, vector_of: VectorOf) -> list[bytes]:
         """The values that a register had for somebody who had seen so much."""
         newest: dict[bytes, int] = {}
-        for branch, clock in self._db.execute("SELECT branch, clock FROM said WHERE key = ?", (key,)):
+        for branch, clock in stamps_of_key(self._db, key):
             if clock <= seen[branch]:
                 newest[branch] = max(clock, newest.get(branch, 0))
         stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
         vectors = [vector_of(*one[::-1]) for one in stamps if len(stamps) > 1]
         return [
-            self._value(key, one)
+            value_at(self._db, key, one.writer, one.clock)
             for one in stamps
             if not any(vector is not None and vector[one.writer] >= one.clock for vector in vectors)
         ]
 
-    def _value(self, key: bytes, stamp: Stamp) -> bytes:
-        (value,) = self._db.execute(
-            "SELECT value FROM said WHERE key = ? AND branch = ? AND clock = ?",
-            (key, stamp.writer, stamp.clock),
-        ).fetchone()
-        return bytes(value)
-
     def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
         """Who was to be asked by somebody who had seen so much."""
         said: dict[bytes, list[Member]] = {}
-        for key, branch, clock, value in self._db.execute(
-            f"SELECT key, branch, clock, value FROM said WHERE {MEMBER.sql_rows()}"
-        ):
+        for key, branch, clock, value in said_of_kind(self._db, MEMBER):
             if clock <= seen[branch] and value:
                 said.setdefault(key[ID], []).append(Member.decode(value))
-        devices: Mapping[bytes, bytes] = dict(self._db.execute("SELECT id, device FROM log_branch"))
+        devices = devices_of_branches(self._db)
         heard = {author, *(devices[branch] for branch, clock in seen.items() if clock), *said}
         ended = self._hearing.verdict_for(seen, vector_of).ended
         return {one for one in heard - ended if _is_asked(said.get(one, ()))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right, insort
 from collections.abc import Collection
 from typing import Final, NamedTuple
@@ -13,7 +12,10 @@ from hybrisfs.members.backing import Backing, Word
 from hybrisfs.members.lineage import VectorOf
 from hybrisfs.members.roles import Rights, Role, RoleRecord, whose_role
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Reader
+from hybrisfs.state.members import is_reserve, is_told_of_limits
+from hybrisfs.state.registers import stamped_of_kind
+from hybrisfs.state.stored_log import newest_by_branch, vector_of
 from hybrisfs.topic import Topic
 from sync import Bound, DecodeError, SignedUpdate, VersionVector
 
@@ -22,7 +24,6 @@ __all__ = ["MOST_WORDS", "Roles"]
 MOST_WORDS: Final = 8
 """Of one author about one device, on a branch: older ones have no effect, or they would take time."""
 _MOST_KEPT: Final = 256
-_RESERVE: Final = "SELECT 1 FROM member WHERE device = ? AND state = 3"
 _ALL: Final = Rights(Role.FULL)
 
 
@@ -37,7 +38,7 @@ class _Said(NamedTuple):
 class Roles:
     """What has been said in registers of roles; used with the volume's lock held, or of a snapshot."""
 
-    def __init__(self, database: Database | sqlite3.Connection) -> None:
+    def __init__(self, database: Reader) -> None:
         self._db = database
         self._backing = Backing(database)
         self._judged: dict[tuple[object, ...], list[Word]] = {}
@@ -54,15 +55,12 @@ class Roles:
 
     def load(self) -> None:
         """The registers hold other values, or go by other names."""
-        self._is_told = self._db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
+        self._is_told = is_told_of_limits(self._db)
         self._said.clear()
         self._stamps.clear()
         self.forget()
-        for key, branch, clock, value in self._db.execute(
-            "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
-            f"WHERE {ROLE.sql_rows('r.key')}"
-        ).fetchall():
-            self._put(Stamp(clock, branch), key, value)
+        for key, stamp, value in stamped_of_kind(self._db, ROLE):
+            self._put(stamp, key, value)
         self.changed(self.devices())
 
     def __bool__(self) -> bool:
@@ -162,11 +160,7 @@ class Roles:
         """What the device may do, for all that is stored."""
         if device not in self._said:
             return Role.FULL
-        newest = self._db.execute(
-            "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
-            "WHERE newest IS NOT NULL"
-        )
-        return self.role(device, VersionVector(dict(newest.fetchall())), self.vector_of)
+        return self.role(device, newest_by_branch(self._db), self.vector_of)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
         """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
@@ -198,14 +192,12 @@ class Roles:
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The dependency vector of an update that is stored."""
-        query = "SELECT vector FROM log WHERE branch = ? AND clock = ?"
-        row = self._db.execute(query, (branch, clock)).fetchone()
-        return None if row is None else VersionVector.decode(row[0])
+        return vector_of(self._db, branch, clock)
 
     def _judge(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> list[Word]:
         """Of what is said of the device that which holds."""
         counts = self._counts(device, seen)
-        if not any(counts) or self._db.execute(_RESERVE, (device,)).fetchone():
+        if not any(counts) or is_reserve(self._db, device):
             return []
         lineage = self._backing.lineage(seen, vector_of)
         basis = device, lineage, *counts

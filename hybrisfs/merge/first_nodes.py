@@ -22,11 +22,12 @@ from hybrisfs.kinds import ATTRIBUTES, CONTENT, KINDS, NODE, PLACE, Trait, sql_n
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import PLACES, Registers
+from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, beginning_of, removed_place
 from hybrisfs.registers.values import Stamp
+from hybrisfs.state.registers import PLACES
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
 from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
-from hybrisfs.merge.registers import PLACES, Registers, after
+from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
 from hybrisfs.registers.node_id import made_at
@@ -53,6 +53,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Value
+from hybrisfs.state.registers import PLACES, after
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode

@@ -1,8 +1,8 @@
 """The epochs of an open volume: learning of their keys, and beginning one when a device is removed.
 
 A register of an epoch grants the keys of the epoch of its key. The first `MAX_BEGUN` epochs of a device
-count. It is noted who granted which (table `epoch`), so that those of a device that is removed are known for
-what they are.
+count. It is noted who granted which (`hybrisfs.state.members`), so that those of a device that is removed are
+known for what they are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.values import Value
 from hybrisfs.state.database import Database
+from hybrisfs.state.members import Granted, begun_epochs, grants, is_granted, note_grant
 from hybrisfs.state.updates import UpdateLog
 from sync import FIRST_EPOCH, DecodeError, Members, Write
 
@@ -74,32 +75,16 @@ class Epochs:
         signed = self._updates.signed_by(value.stamp.writer, value.stamp.clock)
         if value.value is None or signed is None or epoch == FIRST_EPOCH:
             return False
-        if self._begun(signed[0]) >= MAX_BEGUN and not self._is_noted(epoch):
+        if begun_epochs(self._db, signed[0]) >= MAX_BEGUN and not is_granted(self._db, epoch):
             return False
-        self._db.execute(
-            "INSERT OR IGNORE INTO epoch VALUES (?, ?, ?)", (epoch, signed[0], value.stamp.clock)
-        )
+        note_grant(self._db, Granted(epoch, signed[0], value.stamp.clock))
         return True
-
-    def _is_noted(self, epoch: bytes) -> bool:
-        return self._db.execute("SELECT 1 FROM epoch WHERE id = ? LIMIT 1", (epoch,)).fetchone() is not None
-
-    def _begun(self, device: bytes) -> int:
-        """How many epochs the device has begun: it was the first to grant them."""
-        (count,) = self._db.execute(
-            "SELECT count(*) FROM epoch e WHERE device = ? AND NOT EXISTS (SELECT 1 FROM epoch o "
-            "WHERE o.id = e.id AND (o.clock < e.clock OR (o.clock = e.clock AND o.device < e.device)))",
-            (device,),
-        ).fetchone()
-        return int(count)
 
     def _standing(self, leaving: Collection[bytes] = ()) -> Standing:
         """What the log says of epochs, and will when those are removed that are *leaving*."""
         members, granted = set(self._members.keys()).difference(leaving), dict[bytes, int]()
         others: dict[bytes, list[bytes]] = defaultdict(list)
-        for epoch, device, clock in self._db.execute(
-            "SELECT id, device, clock FROM epoch ORDER BY clock, id"
-        ):
+        for epoch, device, clock in grants(self._db):
             if device in members:
                 granted.setdefault(epoch, clock)
             else:
@@ -149,7 +134,7 @@ class Epochs:
 
     def _require_room(self, share: int) -> None:
         """Raise HybrisError unless this device may begin an epoch, and that part of the room is free."""
-        begun, granted = self._begun(self._updates.device), len(self._standing().granted)
+        begun, granted = begun_epochs(self._db, self._updates.device), len(self._standing().granted)
         if begun >= MAX_BEGUN // share or (share > 1 and granted >= MAX_EPOCHS // share):
             raise _no_room()
 

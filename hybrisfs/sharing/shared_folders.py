@@ -18,18 +18,13 @@ from hybrisfs.registers.node_id import born_in
 from hybrisfs.registers.tree import assignment_key
 from hybrisfs.shown import shown
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import ino_of, ino_shown_for, nodes_below, path_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
 __all__ = ["SharedFolders"]
 
 _AT_ONCE: Final = 2000  # in one update; programs wait while it is signed
-_BELOW: Final = (
-    "WITH RECURSIVE below (ino) AS (SELECT ino FROM place WHERE parent = ? "
-    "UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino) "
-    "SELECT id FROM node WHERE ino IN below UNION SELECT id FROM joined WHERE ino IN below"
-)
-"""The nodes below a directory."""
 
 
 class SharedFolders:
@@ -94,13 +89,13 @@ class SharedFolders:
         """Raise UsageError when one of these folders, which others are limited to, is inside of *folder*, or
         the other way round: what is made there can belong to one of them alone."""
         for node in others - {folder.id}:
-            other = self._fs.db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
+            other = ino_of(self._db, node)
             if other is None:
                 continue
-            if other[0] in self._above(folder.ino) or folder.ino in self._above(other[0]):
+            if other in self._above(folder.ino) or folder.ino in self._above(other):
                 raise UsageError(
                     f"nobody can be limited to {shown(path)}",
-                    f"{shown(self._path(other[0]))} is a contributor's, and one is inside the other",
+                    f"{shown(path_of(self._db, other))} is a contributor's, and one is inside the other",
                     "Choose folders that are apart.",
                 )
 
@@ -130,8 +125,8 @@ class SharedFolders:
 
     def _lacking(self, area: Area) -> list[bytes]:
         self._fs.flush()
-        row = self._db.execute("SELECT ino FROM node WHERE id = ?", (area.folder,)).fetchone()
-        nodes = [node for (node,) in self._db.execute(_BELOW, row).fetchall()] if row else []
+        ino = ino_of(self._db, area.folder)
+        nodes = [] if ino is None else nodes_below(self._db, ino)
         roles = self._registers.roles
         return [
             node
@@ -141,18 +136,5 @@ class SharedFolders:
 
     def paths(self, areas: Iterable[Area]) -> list[str]:
         """Where the folders are now, but for those that are gone; called with the volume's lock held."""
-        query = "SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1"
-        rows = [self._db.execute(query, (area.folder,)).fetchone() for area in areas]
-        return sorted(self._path(row[0]) for row in rows if row is not None)
-
-    def _path(self, ino: int) -> str:
-        names: list[bytes] = []
-        while ino != ROOT_INO:
-            row = self._db.execute(
-                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
-            ).fetchone()
-            if row is None:
-                break
-            ino, name = row
-            names.append(name)
-        return os.fsdecode(b"/".join(reversed(names)))
+        shown_for = [ino_shown_for(self._db, area.folder) for area in areas]
+        return sorted(path_of(self._db, ino) for ino in shown_for if ino is not None)

@@ -43,10 +43,11 @@ from hybrisfs.sharing.shared_folders import SharedFolders
 from hybrisfs.sharing.trials import Trials
 from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.state.sightings import SightingTable
+from hybrisfs.state.stored_log import has_update
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from sync import HASH_SIZE, Head, Members, VersionVector, decode_signed_header
+from sync import Head, Members, VersionVector, decode_signed_header
 
 __all__ = ["Sharing", "default_device_name"]
 
@@ -333,13 +334,8 @@ class Sharing:
 
     def holds(self, device: bytes, start: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
-        rest = HASH_SIZE - len(start)
         with self._fs.lock:
-            row = self._fs.db.execute(
-                "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
-                (start + bytes(rest), start + b"\xff" * rest, device),
-            ).fetchone()
-        return row is not None
+            return has_update(self._fs.db, device, start)
 
     def vector(self) -> VersionVector:
         with self._fs.lock:

@@ -1,7 +1,7 @@
 """Accusations in an open volume: shown, seconded when nobody has vetoed them for long, and made by proofs.
 
 Time is this device's own clock, for there is none in the log that anybody could trust: since when an
-accusation is known here is remembered in the table `charge`.
+accusation is known here is remembered (`hybrisfs.state.members`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hybrisfs.members.removal import Cast, Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.settings.config import DEFAULT_VETO_HOURS
 from hybrisfs.sharing.misconduct import Misconduct
+from hybrisfs.state.members import NOBODY, Charge, charges, forget_charges, note_charges
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 
 _HOUR_NS: Final = 3600 * 10**9
 _REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
-_NOBODY: Final = b""  # as the accuser of a fork
 
 
 class Trials:
@@ -80,31 +80,27 @@ class Trials:
     def _overdue(self, now_ns: int) -> list[Member]:
         """Whom to second the removal of."""
         suspended, stances = self._members.suspended, self._hearing.stances()
-        charges = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
-        since = self._known_since(charges, now_ns)
+        accusations = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
+        since = self._known_since(accusations, now_ns)
         until = now_ns - self.veto_hours * _HOUR_NS
         due = {
             accused
-            for accused, accuser in charges
+            for accused, accuser in accusations
             if since[accused, accuser] <= until
             and stances[accused, accuser].stance is Stance.REMOVE
             and (accused, self._updates.device) not in stances
         }
         return [one for one in self._members.removed() if one.device in due]
 
-    def _known_since(self, charges: set[tuple[bytes, bytes]], now_ns: int) -> dict[tuple[bytes, bytes], int]:
+    def _known_since(
+        self, accusations: set[tuple[bytes, bytes]], now_ns: int
+    ) -> dict[tuple[bytes, bytes], int]:
         """Since when these are known; what no longer holds is forgotten."""
-        forks = {(device, _NOBODY) for device in self._updates.forks()}
-        rows = self._fs.db.execute("SELECT accused, accuser, since FROM charge").fetchall()
-        known = {(accused, accuser): since for accused, accuser, since in rows}
-        current = charges | forks
-        self._fs.db.executemany(
-            "DELETE FROM charge WHERE accused = ? AND accuser = ?", sorted(known.keys() - current)
-        )
-        new = sorted(current - known.keys())
-        self._fs.db.executemany(
-            "INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", [(*one, now_ns) for one in new]
-        )
+        forks = {(device, NOBODY) for device in self._updates.forks()}
+        known = {(one.accused, one.accuser): one.since for one in charges(self._fs.db)}
+        current = accusations | forks
+        forget_charges(self._fs.db, sorted(known.keys() - current))
+        note_charges(self._fs.db, [Charge(*one, now_ns) for one in sorted(current - known.keys())])
         return {one: min(known.get(one, now_ns), now_ns) for one in current}
 
     def _proven(self, now_ns: int) -> list[Member]:
@@ -112,8 +108,7 @@ class Trials:
         if not self.evicts:
             return []
         stances, this = self._hearing.stances(), self._updates.device
-        rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser = ?", (_NOBODY,))
-        forked = dict(rows.fetchall())
+        forked = {one.accused: one.since for one in charges(self._fs.db) if one.accuser == NOBODY}
         found = []
         for member in self._members.all():
             device = member.device
@@ -131,10 +126,10 @@ class Trials:
         """The devices and recovery kits that are accused or were removed by votes."""
         with self._fs.lock:
             verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
-            rows = self._fs.db.execute("SELECT accused, since FROM charge WHERE accuser <> ?", (_NOBODY,))
             since: dict[bytes, int] = {}
-            for accused, known in rows:
-                since[accused] = min(known, since.get(accused, known))
+            for accused, accuser, known in charges(self._fs.db):
+                if accuser != NOBODY:
+                    since[accused] = min(known, since.get(accused, known))
             found = []
             for accused in sorted({accused for accused, _ in stances}):
                 final, by = accused in verdict.ended, verdict.suspended.get(accused, ())

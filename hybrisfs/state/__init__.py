@@ -1,6 +1,11 @@
 """What a volume holds: the one home of SQL on its tables, and of the states of what is in them.
 
-So far it owns chunks (tables `chunk`, `spare` and `condemned`); `tests/test_architecture.py` keeps it so.
+Packages and modules that have yet to hand over theirs are listed in `tests/test_architecture.py`.
+
+updates          `UpdateLog`: the log of signed updates; it alone writes it
+registers        `RegisterTable`: the latest values of registers
+members          which devices there are, who granted which epoch, what time makes this device act on
+said             all that members have said of members and of packs that may end
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
@@ -13,6 +18,8 @@ file_chunks      which chunks do the contents of files name, and where are these
 journal_chunks   which chunks lie in the journal, what keeps a segment there, what waits to be packed?
 unplaced_chunks  what do files show that is on no cloud, and is for others to bring there?
 pack_chunks      what do packs hold, are they needed, are they to be on the clouds, are they lost?
+stored_log       what does the log say of an update, or of a branch?
+shown_nodes      where does the view show a node, and what is below it?
 subtree          what do some folders hold, and how much of it is here?
 chunk_checks     what is wrong with the rows, and what can be read of a damaged database?
 """

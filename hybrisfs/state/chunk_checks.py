@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hybrisfs.state.chunk_states import ELSEWHERE, Reader
+from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.database import Reader
 
 __all__ = [
     "CHUNKS_NOWHERE",

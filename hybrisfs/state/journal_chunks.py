@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from hybrisfs.state.bulk import select_many
-from hybrisfs.state.chunk_states import ONLY_HERE, Reader
-from hybrisfs.state.database import Database
+from hybrisfs.state.chunk_states import ONLY_HERE
+from hybrisfs.state.database import Database, Reader
 from hybrisfs.state.journal import Journal
 
 __all__ = [

@@ -234,7 +234,7 @@ CREATE TABLE member (
     device BLOB PRIMARY KEY,               -- 16 bytes, follows from `public`
     public BLOB NOT NULL,                  -- Ed25519
     name   TEXT NOT NULL,                  -- for people
-    state  INTEGER NOT NULL,               -- members.member_table.Membership; 0: belongs to the volume
+    state  INTEGER NOT NULL,               -- members.Membership; 0: belongs to the volume
     inviter BLOB,                          -- the device that let it in, NULL when that is not known
     clock  INTEGER                         -- of the update that did; 0 for none, NULL when only told of it
 ) WITHOUT ROWID;

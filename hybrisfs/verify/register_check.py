@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from hybrisfs.kinds import ATTRIBUTES, ID, KINDS, VOTE, Trait
-from hybrisfs.members.member_table import Membership
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge.authority import described, fault
-from hybrisfs.merge.registers import after, is_kept
+from hybrisfs.merge.registers import is_kept
 from hybrisfs.registers.node_id import kind_of
+from hybrisfs.state.members import Membership
+from hybrisfs.state.registers import after
 from hybrisfs.verify.log_check import Entry, Vectors
 from sync import DecodeError
 

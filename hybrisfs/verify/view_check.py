@@ -24,11 +24,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import Author
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import (
     Located,
     Name,
@@ -51,7 +50,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.database import Database
+from hybrisfs.state.registers import RegisterTable
 from hybrisfs.verify.content_check import ContentCheck
 from hybrisfs.verify.log_check import Vectors
 from sync import DecodeError, decode_signed
@@ -129,7 +128,7 @@ class ViewCheck:
         self._db = db
         self._contents = ContentCheck(db, chunk_id)
         self._vectors = vectors
-        self._registers = Registers(cast("Database", db))  # which is only read from
+        self._registers = RegisterTable(db)
         self._unsigned = {key for (key,) in db.execute("SELECT key FROM pending WHERE clock IS NULL")}
         self._copies: dict[int, bytes] = dict(db.execute("SELECT ino, id FROM copy"))
         self._orphans = {ino for (ino,) in db.execute("SELECT ino FROM orphan")}

@@ -19,11 +19,11 @@ from typing import Final, TypeAlias
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.names import is_conflict_name
-from hybrisfs.merge.registers import PLACES
 from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.registers import PLACES
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.merge.names import Author
-from hybrisfs.merge.registers import PLACES
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.registers import PLACES
 from sync import VersionVector
 
 __all__ = ["FOREVER", "Interval", "NothingUnsigned", "PastRegisters", "intervals", "prefix_end"]

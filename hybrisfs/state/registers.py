@@ -1,0 +1,243 @@
+"""The latest values of registers as they are stored: the tables `register` and `writer`.
+
+A row of `register` is one of the values that nothing supersedes, with the stamp of the update that wrote it:
+its clock, and the number that `writer` gives its branch. Which values supersede which, `Registers` knows
+(`hybrisfs.merge.registers`), which alone writes them. Of all else here only the stored rows are told.
+
+`RegisterTable` remembers which number is which branch's. The functions read a snapshot as well as the open
+transaction. Rows that a function gives by the hundred thousand are plain tuples, read as the caller goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hybrisfs.kinds import NODE, PLACE, Kind, sql_node
+from hybrisfs.registers.tree import place_key, removed_place, slot_of
+from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.bulk import insert_many, select_many, select_with
+from hybrisfs.state.database import Reader
+
+__all__ = [
+    "PLACES",
+    "RegisterTable",
+    "Stamped",
+    "after",
+    "branches_by_number",
+    "rows_of_kind",
+    "stamped_of_kind",
+    "stamps_of_keys",
+    "values_of_kind",
+]
+
+PLACES: Final = PLACE.sql_rows()  # as the index `register_place` has it
+_COLUMNS: Final = "clock, writer, value"
+_HIGHEST: Final = 0xFF
+_ABOVE_SLOTS: Final = b"\xff" * 10  # no slot in a key is encoded so
+
+
+class Stamped(NamedTuple):
+    """A value of a register, with its key."""
+
+    key: bytes
+    stamp: Stamp
+    value: bytes | None
+
+
+class RegisterTable:
+    """The registers of one volume, under its lock or of a snapshot."""
+
+    def __init__(self, database: Reader) -> None:
+        self._db = database
+        self._branches = branches_by_number(database)
+        self._numbers: dict[bytes, int] = {branch: number for number, branch in self._branches.items()}
+
+    # -- looking up ------------------------------------------------------------------------------
+
+    def values(self, key: bytes) -> list[Value]:
+        """The latest values of one register, in no order."""
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM register WHERE key = ?", (key,))
+        return [self._value(*row) for row in rows]
+
+    def with_prefix(self, prefix: bytes) -> dict[bytes, list[Value]]:
+        """The registers whose keys begin with *prefix*, which does not end in 0xff."""
+        return self._grouped("key >= ? AND key < ?", prefix, after(prefix))
+
+    def places_beginning(self, value: bytes) -> dict[bytes, list[Value]]:
+        """Values of place registers that begin with *value* (of each register, only these values)."""
+        end = after(value)
+        if end is None:
+            return self._grouped(f"{PLACES} AND value >= ?", value)
+        return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
+
+    def some_places(self, first: bytes, last: bytes, most: int) -> list[bytes]:
+        """Keys of up to so many values of place registers from *first* on and below *last*."""
+        rows = self._db.execute(
+            f"SELECT key FROM register WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?",
+            (first, last, most),
+        )
+        return [key for (key,) in rows.fetchall()]
+
+    def shown_beginning(self, value: bytes) -> set[bytes]:
+        """The nodes that the view shows, among those of which place registers begin with *value*."""
+        end = after(value)
+        below = "" if end is None else "AND value < ? "
+        rows = self._db.execute(
+            f"WITH named (id) AS (SELECT {sql_node()} FROM register WHERE {PLACES} AND value >= ? "
+            f"{below}) SELECT id FROM named WHERE EXISTS (SELECT 1 FROM node n WHERE n.id = named.id) "
+            "OR EXISTS (SELECT 1 FROM joined j WHERE j.id = named.id)",
+            (value,) if end is None else (value, end),
+        )
+        return {node for (node,) in rows}
+
+    def all_values(self, keys: Iterable[bytes]) -> dict[bytes, list[Value]]:
+        """The latest values of many registers, those without any left out. *keys*: each once."""
+        return self._collected(select_with(self._db, f"key, {_COLUMNS}", "register", "key", keys))
+
+    def between(self, first: bytes, last: bytes) -> dict[bytes, list[Value]]:
+        """The latest values of the registers with keys from *first* to *last*."""
+        return self._grouped("key >= ? AND key <= ?", first, last)
+
+    def linked(self, nodes: Iterable[bytes]) -> set[bytes]:
+        """Those of *nodes* that have place registers besides that of slot 0."""
+        query = (
+            "WITH wanted (first, last) AS (VALUES {}) SELECT first FROM wanted WHERE EXISTS "
+            "(SELECT 1 FROM register WHERE key > first AND key < last)"
+        )
+        ranges = [(place_key(node, 0), PLACE.key(node, _ABOVE_SLOTS)) for node in nodes]
+        return {first[NODE] for (first,) in select_many(self._db, query, ranges)}
+
+    def removed_slots(self, node: bytes) -> set[int]:
+        """The slots of a node whose place somebody has removed, others perhaps not."""
+        prefix = PLACE.key(node)
+        rows = self._db.execute(
+            "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, after(prefix))
+        )
+        return {slot_of(key) for key, value in rows if removed_place(value) is not None}
+
+    def contested(self, places: Mapping[bytes, bytes]) -> set[bytes]:
+        """Those of *places*, given by the key of a register and how its value begins, with which values of
+        other registers begin, too."""
+        query = (
+            "WITH wanted (own, low, high) AS (VALUES {}) SELECT own FROM wanted WHERE EXISTS "
+            f"(SELECT 1 FROM register WHERE {PLACES} AND value >= low AND value < high AND key <> own)"
+        )
+        rows = [(key, value, after(value)) for key, value in places.items()]
+        return {own for (own,) in select_many(self._db, query, rows)}
+
+    def count_beginning(self, values: Iterable[bytes]) -> dict[bytes, int]:
+        """How many place registers have a value that begins with each of *values*, if any has."""
+        query = (
+            "WITH wanted (low, high) AS (VALUES {}) SELECT low, count(DISTINCT key) "
+            f"FROM wanted CROSS JOIN register WHERE {PLACES} AND value >= low AND value < high GROUP BY low"
+        )
+        return dict(select_many(self._db, query, [(value, after(value)) for value in values]))
+
+    def everything(self) -> Iterator[tuple[bytes, Value]]:
+        """All values, in ascending order of keys and stamps."""
+        for key, *row in self._db.execute(f"SELECT key, {_COLUMNS} FROM register ORDER BY key, clock"):
+            yield key, self._value(*row)
+
+    def _collected(self, rows: Iterable[tuple[Any, ...]]) -> dict[bytes, list[Value]]:
+        found: dict[bytes, list[Value]] = {}
+        for key, *row in rows:
+            found.setdefault(key, []).append(self._value(*row))
+        return found
+
+    def _grouped(self, condition: str, *arguments: bytes | None) -> dict[bytes, list[Value]]:
+        query = f"SELECT key, {_COLUMNS} FROM register WHERE {condition}"
+        return self._collected(self._db.execute(query, arguments).fetchall())
+
+    def _value(self, clock: int, writer: int, value: bytes | None) -> Value:
+        return Value(Stamp(clock, self._branches[writer]), value)
+
+    # -- stamps ----------------------------------------------------------------------------------
+
+    def stamp(self, clock: int, writer: int) -> Stamp:
+        """The stamp of a value whose row has these columns."""
+        return Stamp(clock, self._branches[writer])
+
+    def number_of(self, stamp: Stamp) -> int:
+        """The stamp as one number, as the view stores it: never 0."""
+        return stamp.clock << 16 | self._number(stamp.writer)
+
+    def _number(self, branch: bytes) -> int:
+        number = self._numbers.get(branch)
+        if number is None:
+            cursor = self._db.execute("INSERT INTO writer (branch) VALUES (?)", (branch,))
+            number = self._numbers[branch] = int(cursor.lastrowid or 0)
+            self._branches[number] = branch
+        return number
+
+    def _rows(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+        """Key, clock and writer of the latest values of registers, each of which is given once."""
+        yield from select_with(self._db, "key, clock, writer", "register", "key", keys)
+
+    def _highest(self, kind: Kind) -> bytes:
+        """The highest key of a kind; empty when there is none."""
+        (key,) = self._db.execute(f"SELECT max(key) FROM register WHERE {kind.sql_rows()}").fetchone()
+        return key or b""
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def _take_out(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
+        """Remove the values with these keys, clocks and writers."""
+        self._db.executemany("DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?", rows)
+
+    def _put_in(self, rows: Sequence[tuple[bytes, int, int, bytes | None]]) -> None:
+        """Store values: keys, clocks, writers, and what was written."""
+        insert_many(self._db, "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES {}", rows)
+
+    def _rename(self, old: int, above: int, new: int) -> list[tuple[bytes, int]]:
+        """Let the values of branch number *old* with a clock above *above* be those of branch number *new*:
+        their keys and clocks."""
+        rows: list[tuple[bytes, int]] = self._db.execute(
+            "SELECT key, clock FROM register WHERE writer = ? AND clock > ?", (old, above)
+        ).fetchall()
+        self._db.execute("UPDATE register SET writer = ? WHERE writer = ? AND clock > ?", (new, old, above))
+        return rows
+
+
+def branches_by_number(db: Reader) -> dict[int, bytes]:
+    """The branches by the numbers that rows of `register` and `past` name them with."""
+    return dict(db.execute("SELECT number, branch FROM writer").fetchall())
+
+
+def values_of_kind(db: Reader, kind: Kind) -> Iterator[bytes | None]:
+    """The latest values of all registers of a kind."""
+    for (value,) in db.execute(f"SELECT value FROM register WHERE {kind.sql_rows()}"):
+        yield value
+
+
+def stamped_of_kind(db: Reader, kind: Kind) -> list[Stamped]:
+    """The latest values of all registers of a kind, with their keys and stamps."""
+    rows = db.execute(
+        "SELECT r.key, w.branch, r.clock, r.value FROM register r JOIN writer w ON w.number = r.writer "
+        f"WHERE {kind.sql_rows('r.key')}"
+    )
+    return [Stamped(key, Stamp(clock, branch), value) for key, branch, clock, value in rows.fetchall()]
+
+
+def stamps_of_keys(db: Reader, keys: Collection[bytes]) -> list[tuple[bytes, Stamp]]:
+    """The stamps of the latest values of a few registers, with their keys."""
+    rows = db.execute(
+        "SELECT r.key, w.branch, r.clock FROM register r JOIN writer w ON w.number = r.writer "
+        f"WHERE r.key IN ({', '.join('?' * len(keys))})",
+        tuple(keys),
+    )
+    return [(key, Stamp(clock, branch)) for key, branch, clock in rows.fetchall()]
+
+
+def rows_of_kind(db: Reader, kind: Kind | None) -> Iterator[tuple[bytes, int, int, bytes | None]]:
+    """Key, clock, number of the branch, and value of all registers of a kind, or of all kinds, by key."""
+    condition = "" if kind is None else f"WHERE {kind.sql_rows()} "
+    return db.execute(f"SELECT key, clock, writer, value FROM register {condition}ORDER BY key")
+
+
+def after(prefix: bytes) -> bytes | None:
+    """The least bytes that are above all that begin with *prefix*; None when there are none."""
+    if prefix and prefix[-1] != _HIGHEST:
+        return prefix[:-1] + bytes((prefix[-1] + 1,))
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

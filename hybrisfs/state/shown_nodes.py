@@ -1,0 +1,120 @@
+"""What the view shows of nodes and names, for those who know a node by its id or have to say where it is.
+
+Filesystem calls of programs go another way: `hybrisfs.tree` keeps inodes in memory, and writes their rows in
+batches. So whoever asks here in the open transaction has these written before (`FileSystem.flush`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from hybrisfs.state.database import Reader
+from hybrisfs.state.schema import ROOT_INO
+
+__all__ = [
+    "Name",
+    "count_below",
+    "count_names",
+    "ino_of",
+    "ino_shown_for",
+    "name_of_slot",
+    "newest_name",
+    "nodes_below",
+    "number_of_name",
+    "path_of",
+    "unjoined_ino",
+]
+
+
+class Name(NamedTuple):
+    """A name in a *folder*, which is given by the id of its node: the one that the register says, which may
+    be shown otherwise."""
+
+    folder: bytes
+    name: bytes
+
+
+def ino_of(db: Reader, node: bytes) -> int | None:
+    """The inode of a node; None of one that is not shown, or only joined with another."""
+    row = db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def ino_shown_for(db: Reader, node: bytes) -> int | None:
+    """The inode of a node, or of the one with which it is joined."""
+    query = "SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1"
+    row = db.execute(query, (node,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def unjoined_ino(db: Reader, node: bytes) -> int | None:
+    """The inode of a node that is not joined with another."""
+    row = db.execute(
+        "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def nodes_below(db: Reader, ino: int) -> list[bytes]:
+    """The nodes below a directory, with those that are joined with them."""
+    rows = db.execute(
+        "WITH RECURSIVE below (ino) AS (SELECT ino FROM place WHERE parent = ? "
+        "UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino) "
+        "SELECT id FROM node WHERE ino IN below UNION SELECT id FROM joined WHERE ino IN below",
+        (ino,),
+    )
+    return [node for (node,) in rows.fetchall()]
+
+
+def count_below(db: Reader, ino: int) -> int:
+    """How many inodes there are at and below a directory."""
+    (count,) = db.execute(
+        "WITH RECURSIVE below (ino) AS (VALUES (?) UNION SELECT p.ino FROM place p "
+        "JOIN below b ON p.parent = b.ino) SELECT count(*) FROM below",
+        (ino,),
+    ).fetchone()
+    return int(count)
+
+
+def count_names(db: Reader) -> int:
+    """How many names the view has."""
+    return int(db.execute("SELECT count(*) FROM place").fetchone()[0])
+
+
+def newest_name(db: Reader) -> int:
+    """The number of the newest name of the view, 0 when there is none."""
+    return db.execute("SELECT max(number) FROM place").fetchone()[0] or 0
+
+
+def number_of_name(db: Reader, ino: int, slot: int | None) -> int | None:
+    """The number of the name that an inode has in a slot; of any of its names when *slot* is None."""
+    if slot is None:
+        row = db.execute("SELECT number FROM place WHERE ino = ? LIMIT 1", (ino,)).fetchone()
+    else:
+        row = db.execute("SELECT number FROM place WHERE ino = ? AND slot = ?", (ino, slot)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def name_of_slot(db: Reader, ino: int, slot: int) -> Name | None:
+    """The name that an inode has in a slot."""
+    row = db.execute(
+        "SELECT d.id, ifnull(p.wanted, p.name) FROM place p JOIN node d ON d.ino = p.parent "
+        "WHERE p.ino = ? AND p.slot = ?",
+        (ino, slot),
+    ).fetchone()
+    return None if row is None else Name(*row)
+
+
+def path_of(db: Reader, ino: int) -> str:
+    """The path of an inode from the root on, by the oldest of its names."""
+    names: list[bytes] = []
+    while ino != ROOT_INO:
+        row = db.execute(
+            "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
+        ).fetchone()
+        if row is None:
+            break
+        ino, name = row
+        names.append(name)
+    return os.fsdecode(b"/".join(reversed(names)))

@@ -1,0 +1,148 @@
+"""What the tables `log` and `log_branch` hold, asked of the open transaction or of a snapshot.
+
+A row of `log` is an accepted update, see the schema. `UpdateLog` alone writes rows; those that it has yet to
+store, these functions do not see. Rows that a function gives by the hundred thousand are plain tuples, read
+as the caller goes on: its docstring says what is in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hybrisfs.state.database import Reader
+from sync import HASH_SIZE, Branch, VersionVector
+
+__all__ = [
+    "Body",
+    "StoredUpdate",
+    "body_of",
+    "branches",
+    "count_by_branch",
+    "device_of_branch",
+    "devices_of_branches",
+    "first_signer",
+    "hash_of",
+    "has_update",
+    "names_of_updates",
+    "newest_by_branch",
+    "update_beginning",
+    "updates_by_clock",
+    "updates_in_order",
+    "vector_of",
+]
+
+_UPDATE: Final = "number, branch, clock, device, hash, chunk_high, vector, bytes"
+
+
+class StoredUpdate(NamedTuple):
+    """A row of `log`. *number*: its place in the order in which updates were accepted; *chunk_high*: None
+    unless this device signed it; *vector*: encoded; *data*: None of a bare one."""
+
+    number: int
+    branch: bytes
+    clock: int
+    device: bytes
+    hash: bytes
+    chunk_high: int | None
+    vector: bytes
+    data: bytes | None
+
+
+class Body(NamedTuple):
+    """An update as it travels, None of a bare one, and the encoded vector of all that it depends on."""
+
+    data: bytes | None
+    vector: bytes
+
+
+def branches(db: Reader) -> list[Branch]:
+    """The branches of all devices, in no order."""
+    return [Branch(*row) for row in db.execute("SELECT id, device, parent, above FROM log_branch")]
+
+
+def devices_of_branches(db: Reader) -> dict[bytes, bytes]:
+    """The device that has written each branch."""
+    return dict(db.execute("SELECT id, device FROM log_branch").fetchall())
+
+
+def device_of_branch(db: Reader, branch: bytes) -> bytes | None:
+    """The device that has written a branch; None of an unknown one."""
+    row = db.execute("SELECT device FROM log_branch WHERE id = ?", (branch,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def newest_by_branch(db: Reader) -> VersionVector:
+    """The clock of the newest update of each branch."""
+    rows = db.execute(
+        "SELECT id, (SELECT max(clock) FROM log WHERE branch = b.id) AS newest FROM log_branch b "
+        "WHERE newest IS NOT NULL"
+    )
+    return VersionVector(dict(rows.fetchall()))
+
+
+def count_by_branch(db: Reader) -> list[tuple[bytes, int, int]]:
+    """Each branch with the clock of its newest update and the number of its updates."""
+    return db.execute("SELECT branch, max(clock), count(*) FROM log GROUP BY branch").fetchall()
+
+
+def first_signer(db: Reader) -> bytes | None:
+    """The device that signed the first update that was signed here; None while there is none."""
+    row = db.execute("SELECT device FROM log WHERE chunk_high IS NOT NULL ORDER BY clock LIMIT 1").fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def vector_of(db: Reader, branch: bytes, clock: int) -> VersionVector | None:
+    """The vector of all that an update depends on; None of one that is not stored. Raises DecodeError."""
+    row = db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+    return None if row is None else VersionVector.decode(row[0])
+
+
+def hash_of(db: Reader, branch: bytes, clock: int) -> bytes | None:
+    """The hash of an update; None of one that is not stored."""
+    row = db.execute("SELECT hash FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def body_of(db: Reader, branch: bytes | None, clock: int) -> Body | None:
+    """What an update says; None of one that is not stored."""
+    row = db.execute(
+        "SELECT bytes, vector FROM log WHERE branch = ? AND clock = ?", (branch, clock)
+    ).fetchone()
+    return None if row is None else Body(*row)
+
+
+def has_update(db: Reader, device: bytes, beginning: bytes) -> bool:
+    """Whether an update of the device is stored whose hash begins so."""
+    row = db.execute(
+        "SELECT 1 FROM log WHERE hash BETWEEN ? AND ? AND device = ?", (*_hashes(beginning), device)
+    ).fetchone()
+    return row is not None
+
+
+def update_beginning(db: Reader, beginning: bytes) -> StoredUpdate | None:
+    """The update whose hash begins so."""
+    row = db.execute(f"SELECT {_UPDATE} FROM log WHERE hash BETWEEN ? AND ?", _hashes(beginning)).fetchone()
+    return None if row is None else StoredUpdate(*row)
+
+
+def _hashes(beginning: bytes) -> tuple[bytes, bytes]:
+    """The first and the last hash that begins so."""
+    rest = HASH_SIZE - len(beginning)
+    return beginning + bytes(rest), beginning + b"\xff" * rest
+
+
+def updates_in_order(db: Reader) -> Iterator[StoredUpdate]:
+    """All updates in the order in which they were accepted: after all that they depend on."""
+    return map(StoredUpdate._make, db.execute(f"SELECT {_UPDATE} FROM log ORDER BY number"))
+
+
+def updates_by_clock(db: Reader) -> Iterator[tuple[bytes, int, bytes, bytes, int, bytes]]:
+    """Branch, clock, device, hash, time (ns since the epoch) and encoded vector of all updates, by clock and
+    hash: an order that is the same on all devices, and in which they come after what they depend on."""
+    return db.execute("SELECT branch, clock, device, hash, time, vector FROM log ORDER BY clock, hash")
+
+
+def names_of_updates(db: Reader) -> Iterator[tuple[bytes, int, bytes]]:
+    """Hash, clock and branch of all updates, in no order."""
+    return db.execute("SELECT hash, clock, branch FROM log")
