@@ -17,10 +17,11 @@ from statistics import median
 
 from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.state.checkpoints import Shelved
 from sync.checkpoint import Root
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import SEALER, VOLUME

@@ -340,11 +340,6 @@ OTHER_DATABASES = ("hybrisfs.kv", "hybrisfs.mirror")
 # Those that hold SQL on the volume's database and have yet to hand it to its owner, one in a line. Add none.
 STILL_WITH_SQL = (
     "hybrisfs.admit",
-    "hybrisfs.checkpoint.adoption",
-    "hybrisfs.checkpoint.compaction",
-    "hybrisfs.checkpoint.retrospect",
-    "hybrisfs.checkpoint.snapshot",
-    "hybrisfs.checkpoint.table",
     "hybrisfs.clouds",
     "hybrisfs.doctor",
     "hybrisfs.gc",

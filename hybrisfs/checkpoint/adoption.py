@@ -14,16 +14,19 @@ from operator import itemgetter
 from typing import Final, cast
 
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.stored_log import names_of_updates
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.versions import know_no_versions_before_bare
 from hybrisfs.tree.filesystem import FileSystem
-from sync import ZERO_HASH, DecodeError, LimitError, Rename, VersionVector
+from sync import ZERO_HASH, DecodeError, Rename, VersionVector
 from sync.checkpoint import Root
 from sync.log_tree import Placed
 from sync.skeleton import Bone
@@ -88,10 +91,7 @@ class Adoption:
                     [self._placement(one, primary=primary) for one in some if primary or one.spare]
                 )
         # What was superseded before, and when, a checkpoint does not tell.
-        self._db.execute(
-            "UPDATE meta SET value = max(value, "
-            "(SELECT ifnull(max(moment), 0) FROM log WHERE bytes IS NULL)) WHERE key = 'history'"
-        )
+        know_no_versions_before_bare(self._db)
 
     def _adopt_log(self, records: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
         """Take in the bones; what comes after them."""
@@ -99,19 +99,11 @@ class Adoption:
         hashes: list[bytes] = []
         renames: list[Rename] = []
         rest: list[Latest] = []
-        self._db.execute("SAVEPOINT adoption")
-        try:
-            with self._updates.deferred():
-                while bones := list(_bones(records, rest)):
-                    for placed in self._adopt_some(bones, hashes):
-                        renames += placed.renames
-                        before = before.renamed(placed.renames)
-        except LimitError:
-            self._db.execute("ROLLBACK TO adoption")
-            self._updates.reload()
-            raise
-        finally:
-            self._db.execute("RELEASE adoption")
+        with self._updates.adopting():
+            while bones := list(_bones(records, rest)):
+                for placed in self._adopt_some(bones, hashes):
+                    renames += placed.renames
+                    before = before.renamed(placed.renames)
         self._arrivals.renamed(renames)
         self._ours = before
         self._find_stamps(hashes)
@@ -133,7 +125,7 @@ class Adoption:
         wanted = set(hashes)
         found = {
             identity: Stamp(clock, branch)
-            for identity, clock, branch in self._db.execute("SELECT hash, clock, branch FROM log")
+            for identity, clock, branch in names_of_updates(self._db)
             if identity in wanted
         }
         self._stamps = [found[identity] for identity in hashes]

@@ -46,7 +46,13 @@ from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.bodies import BodyStore
-from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.segment_ends import (
+    end_of_segment,
+    first_recorded_clock,
+    forget_covered_segments,
+    is_covered,
+    recorded_segments,
+)
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, VersionVector, parse_segment_name, segment_name
 
@@ -92,7 +98,7 @@ class Compactor:
     def run(self, covered: VersionVector) -> bool:
         """Let go of what *covered* covers; False when something is left to be done later. Raises OSError."""
         with self._fs.lock:
-            self._forget_segments(covered)
+            forget_covered_segments(self._fs.db, covered)
         self._drop_bodies(covered)
         self._commit()
         done = self._go_on() and self._delete_segments(covered)
@@ -105,14 +111,6 @@ class Compactor:
         return LogStatus(dropped.updates, dropped.bytes, self._bodies.left())
 
     # -- here ------------------------------------------------------------------------------------
-
-    def _forget_segments(self, covered: VersionVector) -> None:
-        db = self._fs.db
-        own = db.execute("SELECT name FROM log_segment ORDER BY first DESC LIMIT -1 OFFSET 1").fetchall()
-        relayed = db.execute("SELECT name FROM relayed_segment").fetchall()
-        for table, names in (("log_segment", own), ("relayed_segment", relayed)):
-            gone = [(name,) for (name,) in names if self._covers(covered, name)]
-            db.executemany(f"DELETE FROM {table} WHERE name = ?", gone)
 
     def _drop_bodies(self, covered: VersionVector) -> None:
         dropped = 0
@@ -130,9 +128,8 @@ class Compactor:
     def _first_kept(self) -> int:
         """The clock of the first own update that a segment on record may have to be made of again, or that is
         not on the clouds yet."""
-        db = self._fs.db
-        (first,) = db.execute("SELECT min(first) FROM log_segment").fetchone()
-        unpublished: int = db.meta("published") + 1
+        first = first_recorded_clock(self._fs.db)
+        unpublished: int = self._fs.db.meta("published") + 1
         return unpublished if first is None else min(first, unpublished)
 
     def _shrink(self) -> None:
@@ -196,9 +193,8 @@ class Compactor:
     def _gone(self, names: Iterable[str], covered: VersionVector) -> set[str]:
         """Those of *names* that are covered and that no record of this device holds."""
         with self._fs.lock:
-            kept = {name for (name,) in self._fs.db.execute("SELECT name FROM log_segment")}
-            kept.update(name for (name,) in self._fs.db.execute("SELECT name FROM relayed_segment"))
-            return {name for name in names if name not in kept and self._covers(covered, name)}
+            kept = recorded_segments(self._fs.db)
+            return {name for name in names if name not in kept and is_covered(self._fs.db, name, covered)}
 
     def _delete(self, cloud: int, gone: Sequence[str]) -> bool:
         for start in range(0, len(gone), _DELETED_AT_ONCE):
@@ -207,8 +203,3 @@ class Compactor:
                 log.info("%d old log segments stay on cloud %d for now: %s", len(gone), cloud, failure)
                 return False
         return True
-
-    def _covers(self, covered: VersionVector, name: str) -> bool:
-        """Whether all updates in a segment are covered, which is so when its last one is."""
-        end = end_of_segment(self._fs.db, name)
-        return end is not None and covered[end.branch] >= end.clock

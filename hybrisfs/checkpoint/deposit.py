@@ -11,9 +11,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.table import Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
 from hybrisfs.dispersal.finding import Finding
+from hybrisfs.state.checkpoints import Recorded
 from sync import NONCE_SIZE, Buffer, NewerFormatError, SealKeys, UnknownEpochError
 from sync.checkpoint import (
     CHECKPOINTS,

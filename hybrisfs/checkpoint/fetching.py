@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from hybrisfs.checkpoint.deposit import MAX_OBJECT
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
+from hybrisfs.state.checkpoints import Shelved
 from sync import (
     Buffer,
     CheckpointId,

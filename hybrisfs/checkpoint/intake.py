@@ -18,10 +18,10 @@ from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, Head, LimitError, Members

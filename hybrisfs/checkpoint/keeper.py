@@ -18,10 +18,10 @@ from hybrisfs.checkpoint.retrospect import Base, look_back
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.succession import Succession
-from hybrisfs.checkpoint.table import CheckpointTable, Recorded
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (

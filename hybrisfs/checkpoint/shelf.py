@@ -11,28 +11,19 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import sync_directory
+from hybrisfs.state.checkpoints import Shelved
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
 
-__all__ = ["Shelf", "Shelved"]
+__all__ = ["Shelf"]
 
 _SNAPSHOT: Final = ".snapshot"
 _HINTS: Final = ".hints"
-
-
-@dataclass(frozen=True, slots=True)
-class Shelved:
-    """A snapshot on the shelf: its hash, and the slices that it and its hints consist of."""
-
-    snapshot: bytes
-    slices: tuple[Slice, ...]
-    hints: tuple[Slice, ...]
 
 
 class Shelf:

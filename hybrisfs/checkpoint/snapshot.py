@@ -35,7 +35,10 @@ from typing import Final
 
 from blake3 import blake3
 
+from hybrisfs.state.checkpoints import packs_to_hint
 from hybrisfs.state.pack_chunks import places_in_pack
+from hybrisfs.state.registers import branches_by_number, rows_of_kind
+from hybrisfs.state.stored_log import branches, count_by_branch, updates_by_clock
 from sync import DecodeError, Reader, VersionVector, Writer
 from sync.skeleton import MAX_SKELETON, Bone, SkeletonWriter
 from sync.update import VOLUME_ID_SIZE
@@ -110,7 +113,7 @@ class Snapshotter:
 
     def slices(self) -> Iterator[bytes]:
         """The slices of the snapshot, in order."""
-        rows = self._db.execute("SELECT branch, max(clock), count(*) FROM log GROUP BY branch").fetchall()
+        rows = count_by_branch(self._db)
         vector = VersionVector({branch: clock for branch, clock, _ in rows})
         yield Header(self._volume, vector, sum(row[2] for row in rows)).encode()
         yield from _cut(SKELETON, self._bones(), self._slice_bytes)
@@ -121,13 +124,11 @@ class Snapshotter:
         yield from _cut(PACKS, self._packs(), self._slice_bytes)
 
     def _bones(self) -> Iterator[bytes]:
-        parents: dict[bytes, tuple[bytes | None, int]] = {
-            row[0]: row[1:] for row in self._db.execute("SELECT id, parent, above FROM log_branch")
-        }
+        parents = {one.id: (one.parent, one.above) for one in branches(self._db)}
         skeleton = SkeletonWriter()
         tips: dict[bytes, tuple[int, VersionVector]] = {}  # of each branch, with all that it implies
         for number, (branch, clock, device, identity, time_ns, encoded) in enumerate(
-            self._db.execute("SELECT branch, clock, device, hash, time, vector FROM log ORDER BY clock, hash")
+            updates_by_clock(self._db)
         ):
             parent, above = parents[branch]
             prev, known = tips.get(branch) or (
@@ -141,20 +142,15 @@ class Snapshotter:
             yield skeleton.encode(bone)
 
     def _values(self) -> Iterator[bytes]:
-        writers: dict[int, bytes] = dict(self._db.execute("SELECT number, branch FROM writer"))
-        rows = self._db.execute("SELECT key, clock, writer, value FROM register ORDER BY key")
-        for key, group in groupby(rows, key=lambda row: row[0]):
+        writers = branches_by_number(self._db)
+        for key, group in groupby(rows_of_kind(self._db, None), key=lambda row: row[0]):
             values = sorted((self._numbers[writers[row[2]], row[1]], row[3]) for row in group)
             for number, value in values:
                 yield _value(key, number, value)
 
     def _packs(self) -> Iterator[bytes]:
-        for row in self._db.execute(
-            "SELECT number, id, k, n, placement, branch, clock FROM pack "
-            "WHERE clock > 0 AND (n > 0 OR NOT doubted) ORDER BY id"
-        ):
-            number, identity, k, n, placement, *stamp = row
-            update = self._numbers.get((stamp[0], stamp[1]), 0)
+        for number, identity, k, n, placement, branch, clock in packs_to_hint(self._db):
+            update = self._numbers.get((branch, clock), 0)
             chunks = places_in_pack(self._db, number) if n else []
             yield _pack((identity, k, n, placement, update), chunks)
 

@@ -9,7 +9,7 @@ from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor, parts_of
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.table import CheckpointTable, Recorded
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Buffer
 from sync.checkpoint import Root

@@ -5,6 +5,9 @@ Packages and modules that have yet to hand over theirs are listed in `tests/test
 updates          `UpdateLog`: the log of signed updates; it alone writes it
 registers        `RegisterTable`: the latest values of registers
 members          which devices there are, who granted which epoch, what time makes this device act on
+checkpoints      `CheckpointTable`: what this device states, and the agreed checkpoints
+earlier_state    a snapshot that shows log and registers as they were at an earlier vector
+versions         what registers held once
 said             all that members have said of members and of packs that may end
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk

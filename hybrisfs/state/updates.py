@@ -30,6 +30,7 @@ from sync import (
     DecodeError,
     DeviceKey,
     Known,
+    LimitError,
     LogRow,
     LogState,
     Members,
@@ -264,9 +265,24 @@ class UpdateLog:
             for one in tips
         )
 
+    @contextmanager
+    def adopting(self) -> Iterator[None]:
+        """Like `deferred`, for what a checkpoint names: when that raises LimitError, nothing has changed."""
+        self._db.execute("SAVEPOINT adoption")
+        try:
+            with self.deferred():
+                yield
+        except LimitError:
+            self._db.execute("ROLLBACK TO adoption")
+            self._unstored.clear()
+            self.state = self._load()
+            raise
+        finally:
+            self._db.execute("RELEASE adoption")
+
     def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those
-        with these hashes. Raises what `LogTree.adopt` raises: then restore a savepoint and `reload`."""
+        with these hashes; within `adopting`. Raises what `LogTree.adopt` raises."""
         placed = self.state.adopt(bone.device, bone.clock, bone.hash, prev, causes)
         if bone.prev is None or placed.siblings:
             self._store_rows()
@@ -278,11 +294,6 @@ class UpdateLog:
         if not self._deferring:
             self._store_rows()
         return placed
-
-    def reload(self) -> None:
-        """What is stored has been taken back: load it anew."""
-        self._unstored.clear()
-        self.state = self._load()
 
     def _store_branches(self, renames: Iterable[Rename]) -> None:
         for rename in renames:

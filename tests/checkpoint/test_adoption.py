@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.adoption import Adoption
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.state.checkpoints import Shelved
 from tests.merge.fleet import Device, Entry, NotHereError
 from tests.merge.world import World
 from tests.tree.rig import SEALER, VOLUME, Rig, small_chunks

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.members.members import Member
+from hybrisfs.state.checkpoints import CheckpointTable
 from sync import Head, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
 from tests.merge.fleet import Device, Fleet

@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 
 from hybrisfs.checkpoint.fetching import Fetching
-from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment
+from hybrisfs.state.checkpoints import CheckpointTable
 from sync import Head, Statement
 from sync.checkpoint import CHECKPOINTS, Root, checkpoint_name, open_object
 from tests.merge.fleet import Device, Fleet

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.adoption import check_snapshot
 from hybrisfs.checkpoint.reading import Latest, read_hints, read_snapshot
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import HEADER, PACKS, REGISTERS, SKELETON, Header
 from hybrisfs.environment import Environment
+from hybrisfs.state.checkpoints import Shelved
 from sync import DecodeError, VersionVector, Writer
 from sync.checkpoint import Root
 from tests.checkpoint.test_adoption import snapshot_of

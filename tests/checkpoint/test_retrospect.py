@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.retrospect import MOST_BYTES, Base, look_back
-from hybrisfs.checkpoint.shelf import Shelf, Shelved
+from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.state.checkpoints import Shelved
 from sync import DecodeError, VersionVector
 from tests.checkpoint.test_adoption import live, snapshot_of
 from tests.merge.fleet import Device, Fleet

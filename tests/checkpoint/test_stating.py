@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.state.checkpoints import CheckpointTable
 from tests.merge.fleet import Fleet
 from tests.simulation.cloud import Clouds
 from tests.simulation.courier import Courier

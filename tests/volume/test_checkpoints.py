@@ -14,11 +14,11 @@ import pytest
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.checkpoint.table import CheckpointTable
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.pairing import Joined, Peer
+from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey, VersionVector

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybrisfs.checkpoint.shelf import Shelved
-from hybrisfs.checkpoint.table import CheckpointTable, Recorded
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded, Shelved
 from sync import VersionVector
 from tests.tree.rig import Rig
 

@@ -1,24 +1,35 @@
-"""The `checkpoint` table: what this device states, and which checkpoint is the newest agreed one."""
+"""The `checkpoint` table: what this device states, and which checkpoint is the newest agreed one.
+
+A row is a `Recorded`. The slices of its snapshot are files, see `hybrisfs.checkpoint.shelf`.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from hybrisfs.checkpoint.shelf import Shelved
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Database, Reader
 from sync import VersionVector
 from sync.checkpoint import Slice
 
-__all__ = ["CheckpointTable", "Recorded"]
+__all__ = ["CheckpointTable", "HintedRow", "Recorded", "Shelved", "packs_to_hint"]
 
 _SLICE: Final = struct.Struct(">32sI")
 _COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, former"
 # What is looked back at goes through the same update as what is stated next, if nothing comes between. Then a
 # mere statement is newer than what is agreed, and that is newer than what was agreed on and is on the clouds.
 _NEWEST: Final = "ORDER BY through DESC, root IS NOT NULL, deposited IS NOT NULL LIMIT 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """A snapshot on the shelf: its hash, and the slices that it and its hints consist of."""
+
+    snapshot: bytes
+    slices: tuple[Slice, ...]
+    hints: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,27 @@ class CheckpointTable:
         return sum(
             int(self._db.execute(query, (branch, covered[branch])).fetchone()[0]) for (branch,) in branches
         )
+
+
+class HintedRow(NamedTuple):
+    """A pack of which a checkpoint hints where it is. *branch* and *clock*: of the update that says so."""
+
+    number: int
+    id: bytes
+    k: int
+    n: int
+    placement: bytes
+    branch: bytes
+    clock: int
+
+
+def packs_to_hint(db: Reader) -> Iterator[HintedRow]:
+    """The packs that an update has told of, by their ids, but for those that may have ended or not."""
+    rows = db.execute(
+        "SELECT number, id, k, n, placement, branch, clock FROM pack "
+        "WHERE clock > 0 AND (n > 0 OR NOT doubted) ORDER BY id"
+    )
+    return map(HintedRow._make, rows)
 
 
 def _packed(slices: Sequence[Slice]) -> bytes:
