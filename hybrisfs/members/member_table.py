@@ -104,7 +104,7 @@ class MemberTable:
         if as_of == self._as_of and self._words is not None:
             return self._known
         rows = member_rows(self._db)
-        has_reserves = any(row.state is Membership.RESERVE for row in rows)
+        has_reserves = any(row.state == Membership.RESERVE for row in rows)
         kits = reserves_with_kits(self._db) if has_reserves else set()
         outcome = NO_VOTES if self._hearing is None else self._hearing.outcome
         known = rows, kits, outcome
@@ -137,14 +137,14 @@ class MemberTable:
         member = Member(row.public, row.name, state in _GONE, state is Membership.RESERVE)
         return _Known(member, state, Admission(row.inviter, row.clock))
 
-    def _standing(self, device: bytes, state: Membership) -> Membership:
+    def _standing(self, device: bytes, state: int) -> Membership:
         """What it is, of which its row says *state*."""
         verdict, left, in_reserve = self._outcome
         if device in verdict.suspended or device in verdict.ended:
             return Membership.REMOVED
         if state in _GONE and device in left:
             return Membership.RESERVE if device in in_reserve else Membership.MEMBER
-        return state
+        return Membership(state)
 
     @property
     def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:

@@ -60,6 +60,7 @@ from hybrisfs.registers.tree import (
 )
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import newest_name
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -373,7 +374,7 @@ class Arrivals:
         self._losses.look(self._resolver, self._only)
         waiting, self._waiting = self._waiting, {}
         called_anew, self._called_anew = self._called_anew, set()
-        before = self._losses.highest()
+        before = newest_name(self._fs.db)
         slots = {node: slots for node, slots in waiting.items() if slots is not None}
         changes = self._refresh(set(waiting), called_anew, slots)
         self._losses.came_above(before)

@@ -6,7 +6,7 @@ ones note the same, in whatever order and batches these came. What is overwritte
 version: nobody else ever hears of it.
 
 A removal supersedes a place only. What the removed file held is still the latest value of its content, so
-the table `removal` tells that it is wanted.
+it is noted as removed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from typing import Final, NamedTuple
 from hybrisfs.kinds import PLACE, Trait, having
 from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.bulk import insert_many
 from hybrisfs.state.database import Database
+from hybrisfs.state.versions import (
+    end_stored_values,
+    end_unstored_values,
+    end_versions_sooner,
+    note_removals,
+    rename_versions,
+    versions_ending_after,
+)
 from sync import Rename
 
 __all__ = ["Ended", "History", "is_removal"]
 
 _VERSIONED: Final = having(Trait.VERSIONED)
-_END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until, excluded.until)"
 
 
 def is_removal(key: bytes, value: bytes | None) -> bool:
@@ -42,7 +48,7 @@ class Ended(NamedTuple):
 
 
 class History:
-    """The tables `past` and `removal` of one volume, under the volume's lock."""
+    """The versions of one volume, under the volume's lock."""
 
     keeps = True
     """Whether anything is to be noted."""
@@ -67,8 +73,8 @@ class History:
         those of the branches."""
         if not self.keeps:
             return
-        stored: list[tuple[object, ...]] = []
-        skipped: list[tuple[object, ...]] = []
+        stored: list[tuple[int, int, bytes, int, int]] = []
+        unstored: list[tuple[bytes, int, int, bytes, int, int]] = []
         for key, stamp, until, value in ended:
             if key[0] not in _VERSIONED:
                 continue
@@ -77,44 +83,24 @@ class History:
             if value is None:
                 stored.append((since, until, *row))
             else:
-                skipped.append((*row, value, since, until))
-        self._db.executemany(
-            "INSERT INTO past (key, clock, writer, value, since, until) "
-            "SELECT key, clock, writer, value, ?, ? FROM register "
-            f"WHERE key = ? AND clock = ? AND writer = ? AND value IS NOT NULL {_END}",
-            stored,
-        )
-        insert_many(
-            self._db,
-            "INSERT INTO past (key, clock, writer, value, since, until) VALUES {} " + _END,
-            skipped,
-        )
+                unstored.append((*row, value, since, until))
+        end_stored_values(self._db, stored)
+        end_unstored_values(self._db, unstored)
 
     def end_sooner(self, key: bytes, until: int, covers: Callable[[int, int], bool]) -> None:
         """An update has come that supersedes values, too, which another one had superseded already.
 
         *covers* tells by clock and number of the branch whether it depends on the update that wrote a value.
         """
-        rows = self._db.execute(
-            "SELECT number, clock, writer FROM past WHERE key = ? AND until > ?", (key, until)
-        ).fetchall()
-        self._db.executemany(
-            "UPDATE past SET until = ? WHERE number = ?",
-            [(until, number) for number, clock, writer in rows if covers(clock, writer)],
-        )
+        rows = versions_ending_after(self._db, key, until)
+        sooner = [number for number, clock, writer in rows if covers(clock, writer)]
+        end_versions_sooner(self._db, sooner, until)
 
     def removed(self, removals: Iterable[tuple[bytes, int]]) -> None:
         """Names of these nodes were removed at these moments."""
-        if not self.keeps:
-            return
-        self._db.executemany(
-            "INSERT INTO removal (node, moment) VALUES (?, ?) "
-            "ON CONFLICT (node) DO UPDATE SET moment = max(moment, excluded.moment)",
-            list(removals),
-        )
+        if self.keeps:
+            note_removals(self._db, removals)
 
     def rename_branch(self, old: int, above: int, new: int) -> None:
         """Updates of the branch with number *old* with a clock above *above* are those of branch *new*."""
-        self._db.execute(
-            "UPDATE OR REPLACE past SET writer = ? WHERE writer = ? AND clock > ?", (new, old, above)
-        )
+        rename_versions(self._db, old, above, new)

@@ -32,10 +32,10 @@ import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final, NamedTuple
 
-from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE, sql_node
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
@@ -53,13 +53,23 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Value
-from hybrisfs.state.registers import PLACES, after
+from hybrisfs.state.held import Deletion, HeldDeletions
+from hybrisfs.state.registers import after
+from hybrisfs.state.shown_nodes import (
+    count_below,
+    count_names,
+    name_of_slot,
+    newest_name,
+    number_of_name,
+    unjoined_ino,
+)
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from sync import DecodeError, Rename, SignedHeader, Write
 
-__all__ = ["OLD_NS", "YOUNG_NS", "Deletion", "LossLimits", "Losses"]
+__all__ = ["OLD_NS", "YOUNG_NS", "LossLimits", "Losses"]
 
 _SECOND: Final = 1_000_000_000
 YOUNG_NS: Final = 3600 * _SECOND
@@ -76,17 +86,6 @@ class LossLimits:
     window: float = WINDOW
     young_ns: int = YOUNG_NS
     old_ns: int = OLD_NS
-
-
-class Deletion(NamedTuple):
-    """What one device has taken away and waits for a person. *time_ns*: when it began, by its clock."""
-
-    number: int
-    id: bytes
-    device: bytes
-    time_ns: int
-    names: int
-    of: int
 
 
 class _Noted(NamedTuple):
@@ -125,6 +124,7 @@ class Losses:
     ) -> None:
         self._fs = fs
         self._db = fs.db
+        self._held = HeldDeletions(fs.db)
         self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
@@ -173,14 +173,9 @@ class Losses:
         moment = self._updates.moment_of(branch, header.clock)
         return _Author(header.writer, header.hash, header.time_ns, moment)
 
-    def highest(self) -> int:
-        """The number that the newest name of the view has."""
-        (number,) = self._db.execute("SELECT max(number) FROM place").fetchone()
-        return number or 0
-
     def came_above(self, low: int) -> None:
         """What other devices have made is shown by now: names with numbers above *low*."""
-        high, now = self.highest(), self._clock()
+        high, now = newest_name(self._db), self._clock()
         while self._arrivals and self._arrivals[0].at < now - self._limits.window:
             del self._arrivals[0]
         if high > low and (not self._arrivals or self._arrivals[-1].high <= low):
@@ -224,15 +219,12 @@ class Losses:
         self._fs.flush()
 
     def _count_shown(self) -> Shown:
-        (names,) = self._db.execute("SELECT count(*) FROM place").fetchone()
-        return Shown(names, self._fs.total_files)
+        return Shown(count_names(self._db), self._fs.total_files)
 
     def _inode(self, node: bytes) -> Inode | None:
         """The inode of a node that has a name and is not joined with another."""
-        row = self._db.execute(
-            "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
-        ).fetchone()
-        inode = self._fs.inodes.get(row[0]) if row else None
+        ino = unjoined_ino(self._db, node)
+        inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode
 
     def _loss(self, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
@@ -259,11 +251,7 @@ class Losses:
     def _stays_held(self, key: bytes, inode: Inode, author: _Author) -> bool:
         if key[0] == PLACE:
             return is_removed(self._registers.values(key))
-        row = self._db.execute(
-            "SELECT 1 FROM held h JOIN deletion d ON d.number = h.deletion WHERE h.key = ? AND d.device = ?",
-            (key, author.device),
-        ).fetchone()
-        if row is None:
+        if not self._held.is_held_from(author.device, key):
             return False  # another device has given it a value
         if key[0] == ATTRIBUTES:
             return self._loses_access(inode)
@@ -271,14 +259,9 @@ class Losses:
 
     def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
         """Whether the view has shown what is lost."""
-        if loss.key[0] == PLACE:
-            rows = self._db.execute(
-                "SELECT number FROM place WHERE ino = ? AND slot = ?", (inode.ino, slot_of(loss.key))
-            )
-        else:
-            rows = self._db.execute("SELECT number FROM place WHERE ino = ? LIMIT 1", (inode.ino,))
-        row = rows.fetchone()
-        return row is not None and self._was_seen(row[0], author.moment)
+        slot = slot_of(loss.key) if loss.key[0] == PLACE else None
+        number = number_of_name(self._db, inode.ino, slot)
+        return number is not None and self._was_seen(number, author.moment)
 
     def _is_young(self, node: bytes, author: _Author) -> bool:
         """Whether the device has made the node itself, not long before, and nothing else had a name that it
@@ -287,20 +270,14 @@ class Losses:
         if not self._is_made_by(node, author.device, since):
             return False
         key, others = place_key(node, 0), set[bytes]()
-        rows = self._db.execute(
-            "SELECT value FROM past WHERE key = ?1 UNION SELECT value FROM register WHERE key = ?1 LIMIT ?2",
-            (key, _FEW + 1),
-        ).fetchall()
-        for start in {beginning_of(value) for (value,) in rows if value is not None}:
-            for table in ("register", "past"):
-                found = self._db.execute(
-                    f"SELECT key FROM {table} WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?",
-                    (start, after(start), _FEW + 1),
-                ).fetchall()
-                if len(found) > _FEW:
+        values = some_values(self._db, key, _FEW + 1)
+        for start in {beginning_of(value) for value in values if value is not None}:
+            for found in (self._registers.some_places, partial(places_once, self._db)):
+                keys = found(start, after(start), _FEW + 1)
+                if len(keys) > _FEW:
                     return False
-                others.update(other[NODE] for (other,) in found)
-        return len(rows) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
+                others.update(other[NODE] for other in keys)
+        return len(values) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
 
     def _is_made_by(self, node: bytes, device: bytes, since: int) -> bool:
         """Whether the device has made the node, after the moment *since*."""
@@ -308,11 +285,9 @@ class Losses:
         if made is None or made < since:
             return False
         key = place_key(node, 0)
-        row = self._db.execute(
-            "SELECT clock, writer, since FROM past WHERE key = ? ORDER BY clock LIMIT 1", (key,)
-        ).fetchone()
-        if row is not None:
-            stamp, first = self._registers.stamp(*row[:2]), row[2]
+        version = first_version(self._db, key)
+        if version is not None:
+            stamp, first = version
         else:
             standing = standing_place(self._registers.values(key))
             if standing is None or standing[1].removed:
@@ -333,15 +308,11 @@ class Losses:
                 self._living[inode.id] = {one.slot for one in resolver.names(inode.id)}
             if slot in self._living[inode.id]:
                 return None  # others had not seen it go
-        row = self._db.execute(
-            "SELECT d.id, ifnull(p.wanted, p.name) FROM place p JOIN node d ON d.ino = p.parent "
-            "WHERE p.ino = ? AND p.slot = ?",
-            (inode.ino, slot),
-        ).fetchone()
-        if row is None:
+        name = name_of_slot(self._db, inode.ino, slot)
+        if name is None:
             return None
-        former = Place(*row).encode()
-        other = self._in_its_place(*row)
+        former = Place(*name).encode()
+        other = self._in_its_place(*name)
         if other is None:
             return Loss(key, former)
         before, now = (winner(self._registers.values(content_key(one))) for one in (inode.id, other))
@@ -351,12 +322,9 @@ class Losses:
         """A node that has the name in the folder by a register."""
         start = beginning(folder, name)
         for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
-            row = self._db.execute(
-                f"SELECT key FROM register WHERE {PLACES} AND value >= ? AND value < ? LIMIT 1",
-                (start + first, start + last),
-            ).fetchone()
-            if row is not None:
-                return bytes(row[0][NODE])
+            keys = self._registers.some_places(start + first, start + last, 1)
+            if keys:
+                return keys[0][NODE]
         return None
 
     # -- contents --------------------------------------------------------------------------------
@@ -368,12 +336,9 @@ class Losses:
             self._registers.number_of(one.stamp) == inode.content_stamp for one in values
         ):
             return None  # it is still shown, perhaps beside another
-        row = self._db.execute(
-            "SELECT clock, writer, value FROM past WHERE key = ? AND clock = ? AND writer = ?",
-            (key, inode.content_stamp >> 16, inode.content_stamp & 0xFFFF),
-        ).fetchone()
-        before = Value(self._registers.stamp(*row[:2]), row[2]) if row else None
-        return self._compared(key, row[2] if row else None, before, now, author, size=inode.size)
+        before = version_stamped(self._db, key, inode.content_stamp)
+        former = None if before is None else before.value
+        return self._compared(key, former, before, now, author, size=inode.size)
 
     def _compared(
         self,
@@ -414,61 +379,30 @@ class Losses:
             return None
         names = 1
         if inode.is_directory:
-            (below,) = self._db.execute(
-                "WITH RECURSIVE below (ino) AS (VALUES (?) UNION SELECT p.ino FROM place p "
-                "JOIN below b ON p.parent = b.ino) SELECT count(*) FROM below",
-                (inode.ino,),
-            ).fetchone()
-            names = max(names, below)
+            names = max(names, count_below(self._db, inode.ino))
         return Loss(key, self._fs.attributes.record(inode).encode(), names=names)
 
     # -- what is held ----------------------------------------------------------------------------
 
     def _hold(self, author: _Author, losses: Sequence[Loss], total: int, before: dict[bytes, bytes]) -> None:
-        row = self._db.execute("SELECT number FROM deletion WHERE device = ?", (author.device,)).fetchone()
-        if row is None:
-            row = self._db.execute(
-                "INSERT INTO deletion (id, device, time, total) VALUES (?, ?, ?, ?) RETURNING number",
-                (author.hash, author.device, author.time_ns, total),
-            ).fetchone()
-        (number,) = row
-        self._db.execute("UPDATE deletion SET total = max(total, ?) WHERE number = ?", (total, number))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO held VALUES (?, ?, ?, 1)",
-            [(key, number, former) for key, former in before.items() if key not in self._fs.changes.held],
-        )
+        number = self._held.begin(author.device, author.hash, author.time_ns, total)
+        held = self._fs.changes.held
+        self._held.keep_former(number, [one for one in before.items() if one[0] not in held])
         for loss in losses:
             inode = self._inode(loss.key[NODE])
             assert inode is not None
-            self._db.execute(
-                "INSERT OR REPLACE INTO held VALUES (?, ?, NULL, ?)", (loss.key, number, loss.names)
-            )
+            self._held.hold(number, loss.key, loss.names)
             self._fs.changes.hold(loss.key, inode.ino)
 
     def deletions(self) -> list[Deletion]:
         """What waits for a person, oldest first. What nothing is held of any more is over."""
         self._fs.flush()
-        self._db.execute(
-            "DELETE FROM deletion WHERE NOT EXISTS "
-            "(SELECT 1 FROM held h WHERE h.deletion = deletion.number AND h.former IS NULL)"
-        )
-        self._db.execute("DELETE FROM held WHERE deletion NOT IN (SELECT number FROM deletion)")
-        rows = self._db.execute(
-            "SELECT d.number, d.id, d.device, d.time, "
-            "(SELECT sum(most) FROM (SELECT max(names) AS most FROM held h WHERE h.deletion = d.number "
-            f"GROUP BY {sql_node('h.key')})), d.total FROM deletion d ORDER BY d.time, d.number"
-        )
-        return [
-            Deletion(number, identity, device, time_ns, min(names, total), total)
-            for number, identity, device, time_ns, names, total in rows
-        ]
+        return self._held.waiting()
 
     def release(self, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
         """A person has decided: what was held is signed with the next cut if it is *wanted*, else let go of.
         What is to be signed besides, and the nodes that the view has to show anew."""
-        rows = self._db.execute(
-            "SELECT key, former FROM held WHERE deletion = ?", (deletion.number,)
-        ).fetchall()
+        rows = self._held.registers(deletion.number)
         changes = self._fs.changes
         held = [key for key, former in rows if former is None and key in changes.held]
         back = [(key, former) for key, former in rows if former is not None]
@@ -477,13 +411,12 @@ class Losses:
                 changes.mark(key, changes.unsigned[key][0])
             else:
                 changes.drop(key)
-        self._db.execute("DELETE FROM held WHERE deletion = ?", (deletion.number,))
-        self._db.execute("DELETE FROM deletion WHERE number = ?", (deletion.number,))
+        self._held.forget(deletion.number)
         self._fs.flush()
         self._brake.forget(deletion.device)
         if not wanted:
             return [], {key[NODE] for key in held}
-        lost = [(key, former) for key, former in back if self._is_gone(key, deletion.device)]
+        lost: list[Write] = [(key, former) for key, former in back if self._is_gone(key, deletion.device)]
         return lost, {key[NODE] for key, _ in lost}
 
     def _is_gone(self, key: bytes, device: bytes) -> bool:

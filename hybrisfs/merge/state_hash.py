@@ -19,10 +19,9 @@ of the root its attributes. What has been removed does not count: nobody sees it
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, Final, Protocol
+from typing import Final
 
 from blake3 import blake3
 
@@ -30,9 +29,11 @@ from hybrisfs.kinds import ATTRIBUTES, KINDS, NODE, PLACE, Kind, Trait
 from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Reader
+from hybrisfs.state.registers import branches_by_number, rows_of_kind
 from sync.codec import Writer
 
-__all__ = ["Queryable", "state_hash"]
+__all__ = ["state_hash"]
 
 _CONTEXT: Final = "hybrisfs.merge 2026-11 state hash"
 _HASHED: Final = [kind for kind in KINDS if Trait.HASHED in kind.traits]
@@ -41,17 +42,10 @@ _OTHERS: Final = [kind for kind in _HASHED if Trait.TREE not in kind.traits]
 _Register = tuple[bytes, list[Value]]
 
 
-class Queryable(Protocol):
-    """A volume's database, or a snapshot of it."""
-
-    def execute(self, sql: str, parameters: Any = ..., /) -> sqlite3.Cursor:
-        """Run one statement."""
-
-
-def state_hash(database: Queryable) -> bytes:
+def state_hash(database: Reader) -> bytes:
     """The hash of all that counts, read in one pass and little memory; the registers must not change
     meanwhile."""
-    branches: dict[int, bytes] = dict(database.execute("SELECT number, branch FROM writer").fetchall())
+    branches = branches_by_number(database)
     hasher = blake3(derive_key_context=_CONTEXT)
     facets = {kind: _Follower(_registers(database, branches, kind)) for kind in _FACETS}
     root = facets[ATTRIBUTES].of(ROOT_ID)
@@ -88,11 +82,8 @@ def _stands(value: Value) -> bool:
     return place is not None and not place.removed
 
 
-def _registers(database: Queryable, branches: dict[int, bytes], kind: Kind) -> Iterator[_Register]:
-    rows: Iterable[tuple[bytes, int, int, bytes | None]] = database.execute(
-        f"SELECT key, clock, writer, value FROM register WHERE {kind.sql_rows()} ORDER BY key"
-    )
-    for key, group in groupby(rows, key=lambda row: row[0]):
+def _registers(database: Reader, branches: dict[int, bytes], kind: Kind) -> Iterator[_Register]:
+    for key, group in groupby(rows_of_kind(database, kind), key=lambda row: row[0]):
         values = [Value(Stamp(clock, branches[writer]), value) for _, clock, writer, value in group]
         yield key, sorted(values, key=lambda one: one.stamp)
 

@@ -9,9 +9,10 @@ from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.losses import Deletion, Losses
+from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import Signer
+from hybrisfs.state.held import Deletion
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Deletions"]

@@ -8,6 +8,7 @@ members          which devices there are, who granted which epoch, what time mak
 checkpoints      `CheckpointTable`: what this device states, and the agreed checkpoints
 earlier_state    a snapshot that shows log and registers as they were at an earlier vector
 versions         what registers held once
+held             `HeldDeletions`: deletions that wait for a person
 said             all that members have said of members and of packs that may end
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
@@ -24,5 +25,6 @@ pack_chunks      what do packs hold, are they needed, are they to be on the clou
 stored_log       what does the log say of an update, or of a branch?
 shown_nodes      where does the view show a node, and what is below it?
 subtree          what do some folders hold, and how much of it is here?
+register_checks  what is wrong with the values of registers?
 chunk_checks     what is wrong with the rows, and what can be read of a damaged database?
 """

@@ -59,13 +59,14 @@ class Membership(IntEnum):
 
 
 class MemberRow(NamedTuple):
-    """A device. *public*: its Ed25519 key; *inviter*: who let it in, None when that is not known; *clock*: of
-    the update that did, 0 for none, None when this device was only told of it."""
+    """A device. *public*: its Ed25519 key; *state*: a `Membership`, unless the row is damaged; *inviter*: who
+    let it in, None when that is not known; *clock*: of the update that did, 0 for none, None when this device
+    was only told of it."""
 
     device: bytes
     public: bytes
     name: str
-    state: Membership
+    state: int
     inviter: bytes | None
     clock: int | None
 
@@ -78,10 +79,7 @@ def member_rows(db: Reader) -> list[MemberRow]:
     rows = db.execute(
         "SELECT device, public, name, state, inviter, clock FROM member ORDER BY name, device"
     ).fetchall()
-    return [
-        MemberRow(device, public, name, Membership(state), inviter, clock)
-        for device, public, name, state, inviter, clock in rows
-    ]
+    return [MemberRow(*row) for row in rows]
 
 
 def name_of_member(db: Reader, device: bytes) -> str:

@@ -71,8 +71,8 @@ class RegisterTable:
             return self._grouped(f"{PLACES} AND value >= ?", value)
         return self._grouped(f"{PLACES} AND value >= ? AND value < ?", value, end)
 
-    def some_places(self, first: bytes, last: bytes, most: int) -> list[bytes]:
-        """Keys of up to so many values of place registers from *first* on and below *last*."""
+    def some_places(self, first: bytes, last: bytes | None, most: int) -> list[bytes]:
+        """Keys of up to so many values of place registers from *first* on and below *last*; None: of none."""
         rows = self._db.execute(
             f"SELECT key FROM register WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?",
             (first, last, most),

@@ -16,6 +16,7 @@ from sync import HASH_SIZE, Branch, VersionVector
 __all__ = [
     "Body",
     "StoredUpdate",
+    "UpdateName",
     "body_of",
     "branches",
     "count_by_branch",
@@ -47,6 +48,17 @@ class StoredUpdate(NamedTuple):
     chunk_high: int | None
     vector: bytes
     data: bytes | None
+
+
+class UpdateName(NamedTuple):
+    """The same without what it says."""
+
+    number: int
+    branch: bytes
+    clock: int
+    device: bytes
+    hash: bytes
+    vector: bytes
 
 
 class Body(NamedTuple):
@@ -120,10 +132,13 @@ def has_update(db: Reader, device: bytes, beginning: bytes) -> bool:
     return row is not None
 
 
-def update_beginning(db: Reader, beginning: bytes) -> StoredUpdate | None:
+def update_beginning(db: Reader, beginning: bytes) -> UpdateName | None:
     """The update whose hash begins so."""
-    row = db.execute(f"SELECT {_UPDATE} FROM log WHERE hash BETWEEN ? AND ?", _hashes(beginning)).fetchone()
-    return None if row is None else StoredUpdate(*row)
+    row = db.execute(
+        "SELECT number, branch, clock, device, hash, vector FROM log WHERE hash BETWEEN ? AND ?",
+        _hashes(beginning),
+    ).fetchone()
+    return None if row is None else UpdateName(*row)
 
 
 def _hashes(beginning: bytes) -> tuple[bytes, bytes]:

@@ -145,8 +145,8 @@ def some_values(db: Reader, key: bytes, most: int) -> list[bytes | None]:
     return [value for (value,) in rows.fetchall()]
 
 
-def places_once(db: Reader, first: bytes, last: bytes, most: int) -> list[bytes]:
-    """Keys of up to so many versions of place registers with values from *first* on and below *last*."""
+def places_once(db: Reader, first: bytes, last: bytes | None, most: int) -> list[bytes]:
+    """Keys of up to so many versions of place registers, with values as in `RegisterTable.some_places`."""
     rows = db.execute(
         f"SELECT key FROM past WHERE {PLACES} AND value >= ? AND value < ? LIMIT ?", (first, last, most)
     )

@@ -9,10 +9,17 @@ from typing import Final, NamedTuple
 
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting
+from hybrisfs.state.stored_log import (
+    StoredUpdate,
+    branches,
+    hash_of,
+    update_beginning,
+    updates_in_order,
+    vector_of,
+)
 from sync import (
     PREFIX_SIZE,
     ZERO_HASH,
-    Branch,
     Branches,
     DecodeError,
     SignedHeader,
@@ -26,7 +33,6 @@ from sync import (
 
 __all__ = ["Entry", "LogCheck", "Vectors"]
 
-_COLUMNS: Final = "number, branch, clock, device, hash, chunk_high, vector, bytes"
 _MOST_VECTORS: Final = 4096
 
 
@@ -36,19 +42,6 @@ class Entry(NamedTuple):
     branch: bytes
     clock: int
     update: SignedUpdate
-
-
-class _Row(NamedTuple):
-    """A row of `log`, columns as in `_COLUMNS`."""
-
-    number: int
-    branch: bytes
-    clock: int
-    device: bytes
-    hash: bytes
-    chunk_high: int | None
-    vector: bytes
-    data: bytes | None
 
 
 class _Cause(NamedTuple):
@@ -73,10 +66,8 @@ class Vectors:
         """The full dependency vector of an update; None when there is none that makes sense."""
         at = branch, clock
         if at not in self._recent:
-            query = "SELECT vector FROM log WHERE branch = ? AND clock = ?"
-            row = self._db.execute(query, at).fetchone()
             try:
-                self._recent[at] = VersionVector.decode(row[0]) if row else None
+                self._recent[at] = vector_of(self._db, branch, clock)
             except DecodeError:
                 self._recent[at] = None
             if len(self._recent) > _MOST_VECTORS:
@@ -107,7 +98,7 @@ class LogCheck:
 
     def branches(self) -> Iterator[str]:
         """What is wrong with the table of branches; call it before `updates`."""
-        rows = [Branch(*row) for row in self._db.execute("SELECT id, device, parent, above FROM log_branch")]
+        rows = branches(self._db)
         waiting = [row for row in rows if row.parent is None and row.id == row.device and row.above == 0]
         while waiting:
             branch = waiting.pop()
@@ -120,8 +111,7 @@ class LogCheck:
     def updates(self, wrong: Callable[[str], None]) -> Iterator[Entry | None]:
         """The updates in order, None for bare ones and what cannot be decoded; *wrong* hears what is wrong
         with each."""
-        for columns in self._db.execute(f"SELECT {_COLUMNS} FROM log ORDER BY number"):
-            row = _Row(*columns)
+        for row in updates_in_order(self._db):
             name = f"update {row.clock} of device {row.device.hex()}"
             if row.data is None:
                 self._newest[row.branch] = _cause(row[:5], row.vector)
@@ -142,7 +132,7 @@ class LogCheck:
                 wrong(f"{name}: {problem}")
             yield Entry(row.branch, row.clock, counting(update, row.vector, self._roles))
 
-    def _problem(self, row: _Row, header: SignedHeader) -> str | None:
+    def _problem(self, row: StoredUpdate, header: SignedHeader) -> str | None:
         if header.volume != self._volume:
             return f"it belongs to volume {header.volume.hex()}"
         public = self._public_key(header.writer)
@@ -173,14 +163,10 @@ class LogCheck:
         for cause in self._newest.values():
             if cause.hash.startswith(beginning):
                 return cause
-        rest = len(ZERO_HASH) - len(beginning)
-        row = self._db.execute(
-            "SELECT number, branch, clock, device, hash, vector FROM log WHERE hash BETWEEN ? AND ?",
-            (beginning + bytes(rest), beginning + b"\xff" * rest),
-        ).fetchone()
-        return _cause(row[:5], row[5]) if row else None
+        update = update_beginning(self._db, beginning)
+        return None if update is None else _cause(update[:5], update.vector)
 
-    def _is_next(self, row: _Row, prev: _Cause) -> bool:
+    def _is_next(self, row: StoredUpdate, prev: _Cause) -> bool:
         """Whether the update stands right above the one that it follows, or begins a branch there."""
         branch = self._branches[row.branch]
         newest = self._newest.get(row.branch)
@@ -191,7 +177,7 @@ class LogCheck:
         grows = (branch.parent, branch.above) == (prev.branch, prev.clock)
         return grows and row.branch == branch_id(prev.branch, row.hash)
 
-    def _wrong_causes(self, row: _Row, header: SignedHeader, prev: _Cause) -> str | None:
+    def _wrong_causes(self, row: StoredUpdate, header: SignedHeader, prev: _Cause) -> str | None:
         known = prev.vector.with_entry(prev.branch, prev.clock) if prev.clock else prev.vector
         entries: dict[bytes, int] = {}
         causes: list[_Cause] = []
@@ -226,12 +212,9 @@ class LogCheck:
         newest = self._newest.get(branch)
         if newest is not None and newest.clock == clock:
             return newest.hash
-        row = self._db.execute(
-            "SELECT hash FROM log WHERE branch = ? AND clock = ?", (branch, clock)
-        ).fetchone()
-        if row is None:
+        identity = hash_of(self._db, branch, clock)
+        if identity is None:
             raise LookupError(f"update {clock} of branch {branch.hex()} is not here")
-        identity: bytes = row[0]
         return identity
 
 

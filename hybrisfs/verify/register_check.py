@@ -15,8 +15,16 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge.authority import described, fault
 from hybrisfs.merge.registers import is_kept
 from hybrisfs.registers.node_id import kind_of
-from hybrisfs.state.members import Membership
-from hybrisfs.state.registers import after
+from hybrisfs.state.members import Membership, member_rows
+from hybrisfs.state.register_checks import (
+    count_values,
+    newest_value,
+    rows_of_key,
+    values_of_no_update,
+    values_with_signers,
+)
+from hybrisfs.state.registers import branches_by_number
+from hybrisfs.state.said import is_anything_said_of
 from hybrisfs.verify.log_check import Entry, Vectors
 from sync import DecodeError
 
@@ -31,7 +39,7 @@ class RegisterCheck:
     def __init__(self, db: sqlite3.Connection, vectors: Vectors) -> None:
         self._db = db
         self._vectors = vectors
-        self._branches: dict[int, bytes] = dict(db.execute("SELECT number, branch FROM writer"))
+        self._branches = branches_by_number(db)
         self._numbers = {branch: number for number, branch in self._branches.items()}
         self._found = 0
 
@@ -41,9 +49,7 @@ class RegisterCheck:
         for key, value in entry.update.writes:
             if not is_kept(key):
                 continue
-            rows = self._db.execute(
-                "SELECT clock, writer, value FROM register WHERE key = ?", (key,)
-            ).fetchall()
+            rows = rows_of_key(self._db, key)
             mine = next((row[2:] for row in rows if row[:2] == (entry.clock, number)), None)
             superseded = any(self._supersedes(row[0], row[1], entry) for row in rows)
             wrong = None
@@ -72,12 +78,8 @@ class RegisterCheck:
 
     def finish(self) -> Iterator[str]:
         """What the registers hold though no update says so."""
-        total, bare = self._db.execute(
-            "SELECT count(*), total(EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch "
-            "AND l.clock = r.clock AND l.bytes IS NULL)) "
-            "FROM register r LEFT JOIN writer w ON w.number = r.writer"
-        ).fetchone()
-        extra = total - int(bare) - self._found - self._count_void()
+        stored = count_values(self._db)
+        extra = stored.values - stored.bare - self._found - self._count_void()
         if extra:
             yield from self._strangers()
             yield f"{extra} values of registers are not as any update says"
@@ -89,48 +91,28 @@ class RegisterCheck:
             fault(device, key, value) is not None
             for kind in KINDS
             if Trait.TREE not in kind.traits
-            for key, value, device in self._db.execute(
-                "SELECT r.key, r.value, l.device FROM register r JOIN writer w ON w.number = r.writer "
-                "JOIN log l ON l.branch = w.branch AND l.clock = r.clock AND l.bytes IS NOT NULL "
-                f"WHERE {kind.sql_rows('r.key')}"
-            )
+            for key, value, device in values_with_signers(self._db, kind)
         )
 
     def _strangers(self) -> Iterator[str]:
         """Some values of updates that are not in the log."""
-        rows = self._db.execute(
-            "SELECT r.key, r.clock FROM register r LEFT JOIN writer w ON w.number = r.writer "
-            "WHERE NOT EXISTS (SELECT 1 FROM log l WHERE l.branch = w.branch AND l.clock = r.clock) LIMIT ?",
-            (_MOST_NAMED,),
-        )
-        for key, clock in rows:
+        for key, clock in values_of_no_update(self._db, _MOST_NAMED):
             yield f"{described(key)}: its value is of an update {clock} that is not in the log"
 
     def _members(self) -> Iterator[str]:
         """Members whose rows are not what they made of themselves, or what the registers say."""
-        for device, public, name, state in self._db.execute("SELECT device, public, name, state FROM member"):
+        for device, public, name, state, *_ in member_rows(self._db):
             if Member(public, name).device != device:
                 yield f"member {device.hex()}: the public key is not that of the device"
                 continue
-            row = self._db.execute(
-                "SELECT r.value FROM register r JOIN writer w ON w.number = r.writer WHERE r.key = ? "
-                "ORDER BY r.clock DESC, w.branch DESC LIMIT 1",
-                (member_key(device),),
-            ).fetchone()
-            signed = _member(row[0]) if row else None
+            signed = _member(newest_value(self._db, member_key(device)))
             if signed is None or signed.device != device:
                 continue
             if signed.name != name:
                 yield f"member {device.hex()}: called {name!r} here, but {signed.name!r} by its register"
             left = state in (Membership.MEMBER, Membership.RESERVE)
-            if signed.removed and left and not self._has_votes(device):
+            if signed.removed and left and not is_anything_said_of(self._db, VOTE, device):
                 yield f"member {device.hex()}: belongs to the volume here, but was removed by its register"
-
-    def _has_votes(self, device: bytes) -> bool:
-        """Whether anybody has voted about a device; what follows from that is not in its row."""
-        first = VOTE.key(device)
-        row = self._db.execute("SELECT 1 FROM said WHERE key >= ? AND key < ? LIMIT 1", (first, after(first)))
-        return row.fetchone() is not None
 
 
 def _may_be_twisted(key: bytes) -> bool:

@@ -9,16 +9,12 @@ from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting, described
 from hybrisfs.registers.tree import is_of_tree
 from hybrisfs.state.file_chunks import is_known
-from hybrisfs.versions.needs import KEPT_CONTENTS, named_chunks
+from hybrisfs.state.stored_log import body_of
+from hybrisfs.state.versions import all_versions, kept_contents
+from hybrisfs.versions.needs import named_chunks
 from sync import decode_signed
 
 __all__ = ["check_versions", "count_without_bytes"]
-
-_ROWS = (
-    "SELECT p.key, p.clock, w.branch, p.value, EXISTS (SELECT 1 FROM register r "
-    "WHERE r.key = p.key AND r.clock = p.clock AND r.writer = p.writer) "
-    "FROM past p LEFT JOIN writer w ON w.number = p.writer ORDER BY p.writer, p.clock"
-)
 
 
 def check_versions(db: sqlite3.Connection) -> Iterator[str]:
@@ -26,7 +22,7 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
     writes: dict[bytes, bytes | None] | None = None
     update: tuple[bytes | None, int] = (None, -1)
     roles = Roles(db)
-    for key, clock, branch, value, is_latest in db.execute(_ROWS):
+    for key, clock, branch, value, is_latest in all_versions(db):
         if not is_of_tree(key):
             yield f"{described(key)}: is noted as a version, and is nothing that has any"
             continue
@@ -42,17 +38,15 @@ def _writes(
     db: sqlite3.Connection, roles: Roles, branch: bytes | None, clock: int
 ) -> dict[bytes, bytes | None] | None:
     """What an update wrote; None when that is not known here."""
-    query = "SELECT bytes, vector FROM log WHERE branch = ? AND clock = ?"
-    row = db.execute(query, (branch, clock)).fetchone()
-    if row is None:
+    body = body_of(db, branch, clock)
+    if body is None:
         return {}
-    return None if row[0] is None else dict(counting(decode_signed(row[0]), row[1], roles).writes)
+    return None if body.data is None else dict(counting(decode_signed(body.data), body.vector, roles).writes)
 
 
 def count_without_bytes(db: sqlite3.Connection) -> int:
     """How many versions cannot be read any more. That is nothing wrong: they were overwritten before a cloud
     had got them, and given up to make room; or a log that was read anew names what was let go of long ago."""
     return sum(
-        not all(is_known(db, chunk) for chunk in named_chunks(value)[0])
-        for value, _ in db.execute(KEPT_CONTENTS)
+        not all(is_known(db, chunk) for chunk in named_chunks(value)[0]) for (value,) in kept_contents(db)
     )

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final
 
-from hybrisfs.kinds import CONTENT
 from hybrisfs.registers.tree import Content, decode_runs
+from hybrisfs.state.versions import kept_contents
 from sync.codec import DecodeError
 
-__all__ = ["KEPT_CONTENTS", "chunks_of_page", "gather_kept", "named_chunks"]
+__all__ = ["chunks_of_page", "gather_kept", "named_chunks"]
 
-KEPT_CONTENTS: Final = (
-    f"SELECT value, clock FROM past WHERE {CONTENT.sql_rows()} "
-    "UNION ALL SELECT r.value, r.clock FROM removal v "
-    f"JOIN register r ON r.key = {CONTENT.sql_key('v.node')} WHERE r.value IS NOT NULL"
-)
 _BATCH: Final = 1000
 
 
@@ -33,10 +29,10 @@ def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> 
     db.execute("CREATE TEMP TABLE IF NOT EXISTS kept_chunk (id BLOB PRIMARY KEY) WITHOUT ROWID")
     db.execute("DELETE FROM kept_chunk")
     pages: set[bytes] = set()
-    rows = db.execute(KEPT_CONTENTS)
-    while batch := rows.fetchmany(_BATCH):
+    rows = kept_contents(db)
+    while batch := list(islice(rows, _BATCH)):
         named: set[bytes] = set()
-        for value, _ in batch:
+        for (value,) in batch:
             chunks, lists = named_chunks(value)
             named |= chunks
             if lists:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.state.versions import kept_contents
 from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder
-from hybrisfs.versions.needs import KEPT_CONTENTS, chunks_of_page, named_chunks
+from hybrisfs.versions.needs import chunks_of_page, named_chunks
 from hybrisfs.versions.thinning import Thinner
 from tests.gc.support import Discarding, check_placed
 from tests.gc.test_machine import DiscardingOfMany, DiscardingWorld
@@ -24,7 +25,7 @@ _OFF: Final = Ladder(0, 0, 0, 0)
 def check_kept(device: Device) -> None:
     """The bytes of all versions that the device keeps are on the clouds, or here and on their way."""
     pages = Discarding(device).pages
-    for value, _ in device.rig.db.execute(KEPT_CONTENTS).fetchall():
+    for (value,) in list(kept_contents(device.rig.db)):
         chunks, are_lists = named_chunks(value)
         check_placed(device, chunks)
         if are_lists:
