@@ -366,7 +366,6 @@ STILL_WITH_SQL = (
     "hybrisfs.verify.fsck",
     "hybrisfs.verify.pack_check",
     "hybrisfs.verify.view_check",
-    "hybrisfs.versions",
     "hybrisfs.volume",
     "hybrisfs.write",
 )

@@ -8,6 +8,7 @@ members          which devices there are, who granted which epoch, what time mak
 checkpoints      `CheckpointTable`: what this device states, and the agreed checkpoints
 earlier_state    a snapshot that shows log and registers as they were at an earlier vector
 versions         what registers held once
+intervals        the same with what they have now, by moments
 held             `HeldDeletions`: deletions that wait for a person
 said             all that members have said of members and of packs that may end
 

@@ -26,6 +26,7 @@ __all__ = [
     "after",
     "branches_by_number",
     "rows_of_kind",
+    "some_latest_value",
     "stamped_of_kind",
     "stamps_of_keys",
     "values_of_kind",
@@ -208,6 +209,12 @@ def values_of_kind(db: Reader, kind: Kind) -> Iterator[bytes | None]:
     """The latest values of all registers of a kind."""
     for (value,) in db.execute(f"SELECT value FROM register WHERE {kind.sql_rows()}"):
         yield value
+
+
+def some_latest_value(db: Reader, key: bytes) -> bytes | None:
+    """One of the latest values of a register; None also when it has none."""
+    row = db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
 
 
 def stamped_of_kind(db: Reader, kind: Kind) -> list[Stamped]:

@@ -16,8 +16,10 @@ __all__ = [
     "Name",
     "count_below",
     "count_names",
+    "has_copies",
     "ino_of",
     "ino_shown_for",
+    "moved_nodes",
     "name_of_slot",
     "newest_name",
     "nodes_below",
@@ -104,6 +106,16 @@ def name_of_slot(db: Reader, ino: int, slot: int) -> Name | None:
         (ino, slot),
     ).fetchone()
     return None if row is None else Name(*row)
+
+
+def has_copies(db: Reader) -> bool:
+    """Whether any version of a file is shown beside another one, as a file of its own."""
+    return db.execute("SELECT 1 FROM copy LIMIT 1").fetchone() is not None
+
+
+def moved_nodes(db: Reader) -> set[bytes]:
+    """The nodes that stand elsewhere than their registers say, as they cannot stand there."""
+    return {node for (node,) in db.execute("SELECT id FROM moved")}
 
 
 def path_of(db: Reader, ino: int) -> str:

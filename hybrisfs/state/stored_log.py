@@ -15,6 +15,7 @@ from sync import HASH_SIZE, Branch, VersionVector
 
 __all__ = [
     "Body",
+    "Signer",
     "StoredUpdate",
     "UpdateName",
     "body_of",
@@ -22,11 +23,14 @@ __all__ = [
     "count_by_branch",
     "device_of_branch",
     "devices_of_branches",
+    "first_moment",
     "first_signer",
     "hash_of",
     "has_update",
+    "latest_moment",
     "names_of_updates",
     "newest_by_branch",
+    "signer_of",
     "update_beginning",
     "updates_by_clock",
     "updates_in_order",
@@ -66,6 +70,15 @@ class Body(NamedTuple):
 
     data: bytes | None
     vector: bytes
+
+
+class Signer(NamedTuple):
+    """A device that signed an update, what it is called (empty when that is not known), and when it did so by
+    its clock, ns since the epoch."""
+
+    device: bytes
+    name: str
+    time_ns: int
 
 
 def branches(db: Reader) -> list[Branch]:
@@ -108,6 +121,27 @@ def vector_of(db: Reader, branch: bytes, clock: int) -> VersionVector | None:
     """The vector of all that an update depends on; None of one that is not stored. Raises DecodeError."""
     row = db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
     return None if row is None else VersionVector.decode(row[0])
+
+
+def signer_of(db: Reader, branch: bytes, clock: int) -> Signer | None:
+    """Who signed an update; None of one that is not stored."""
+    row = db.execute(
+        "SELECT l.device, ifnull(m.name, ''), l.time FROM log l "
+        "LEFT JOIN member m ON m.device = l.device WHERE l.branch = ? AND l.clock = ?",
+        (branch, clock),
+    ).fetchone()
+    return None if row is None else Signer(*row)
+
+
+def first_moment(db: Reader) -> int | None:
+    """The moment of the first update, ns since the epoch; None while there is none."""
+    moment: int | None = db.execute("SELECT min(moment) FROM log WHERE moment > 0").fetchone()[0]
+    return moment
+
+
+def latest_moment(db: Reader) -> int:
+    """The latest moment of an update, ns since the epoch; 0 while there is none."""
+    return int(db.execute("SELECT ifnull(max(moment), 0) FROM log").fetchone()[0])
 
 
 def hash_of(db: Reader, branch: bytes, clock: int) -> bytes | None:

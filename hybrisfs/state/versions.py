@@ -8,8 +8,9 @@ removed, and at which moment last. What their contents hold is needed, too, alth
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from hybrisfs.kinds import CONTENT
 from hybrisfs.registers.values import Stamp, Value
@@ -18,18 +19,34 @@ from hybrisfs.state.database import Database, Reader
 from hybrisfs.state.registers import PLACES
 
 __all__ = [
+    "Outlived",
+    "OutlivedVersion",
+    "Removal",
     "Version",
+    "add_kept_chunks",
     "all_versions",
+    "begin_kept_chunks",
+    "contents_by_end",
+    "count_versions",
     "end_stored_values",
     "end_unstored_values",
     "end_versions_sooner",
     "first_version",
+    "forget_outlived",
+    "forget_removals",
+    "forget_versions",
     "kept_contents",
     "know_no_versions_before_bare",
+    "known_since",
     "note_removals",
     "places_once",
+    "removals",
+    "removed_at",
     "rename_versions",
     "some_values",
+    "spans_of_versions",
+    "unshipped_contents",
+    "unshipped_removed_contents",
     "version_stamped",
     "versions_ending_after",
 ]
@@ -91,6 +108,81 @@ def know_no_versions_before_bare(db: Database) -> None:
     )
 
 
+# -- letting go of them ----------------------------------------------------------------------------------
+
+
+class OutlivedVersion(NamedTuple):
+    """The version with this number, as long as it was true until that moment, and no shorter."""
+
+    number: int
+    until: int
+
+
+class Removal(NamedTuple):
+    """A node of which a name was removed, at that moment last."""
+
+    node: bytes
+    moment: int
+
+
+Outlived: TypeAlias = OutlivedVersion | Removal
+
+
+def forget_outlived(db: Database, outlived: Iterable[Outlived]) -> None:
+    """Forget versions, and that names were removed; not those that have another end by now."""
+    outlived = list(outlived)
+    versions = [one for one in outlived if isinstance(one, OutlivedVersion)]
+    removed = [one for one in outlived if isinstance(one, Removal)]
+    db.executemany("DELETE FROM past WHERE number = ? AND until = ?", versions)
+    db.executemany("DELETE FROM removal WHERE node = ? AND moment = ?", removed)
+
+
+def forget_versions(db: Database, numbers: Iterable[int]) -> None:
+    """Forget the versions with these numbers."""
+    db.executemany("DELETE FROM past WHERE number = ?", [(number,) for number in numbers])
+
+
+def forget_removals(db: Database, nodes: Iterable[bytes]) -> None:
+    """Forget that names of these nodes were removed."""
+    db.executemany("DELETE FROM removal WHERE node = ?", [(node,) for node in nodes])
+
+
+def spans_of_versions(db: Reader) -> Iterator[tuple[int, int, int]]:
+    """Number of each version, and the moments from which and until which it was true."""
+    return db.execute("SELECT number, since, until FROM past")
+
+
+def removals(db: Reader) -> Iterator[Removal]:
+    """The nodes of which names were removed."""
+    return map(Removal._make, db.execute("SELECT node, moment FROM removal"))
+
+
+def contents_by_end(db: Reader) -> Iterator[tuple[Outlived, bytes | None]]:
+    """The contents that are kept, with their values, and the nodes of which a name was removed, by the moment
+    of their end."""
+    for number, node, until, value in db.execute(
+        f"SELECT number, NULL, until, value FROM past WHERE {CONTENT.sql_rows()} "
+        "UNION ALL SELECT NULL, node, moment, NULL FROM removal ORDER BY 3"
+    ):
+        yield (OutlivedVersion(number, until) if node is None else Removal(node, until)), value
+
+
+def unshipped_contents(db: Reader) -> list[tuple[int, bytes]]:
+    """Number and value of the contents that are kept and of updates which the clouds may not have."""
+    return db.execute(
+        f"SELECT number, value FROM past WHERE {CONTENT.sql_rows()} "
+        "AND clock > (SELECT value FROM meta WHERE key = 'published')"
+    ).fetchall()
+
+
+def unshipped_removed_contents(db: Reader) -> list[tuple[bytes, bytes]]:
+    """The same of nodes of which a name was removed, with the nodes."""
+    return db.execute(
+        f"SELECT v.node, r.value FROM removal v JOIN register r ON r.key = {CONTENT.sql_key('v.node')} "
+        "WHERE r.value IS NOT NULL AND r.clock > (SELECT value FROM meta WHERE key = 'published')"
+    ).fetchall()
+
+
 # -- looking them up -------------------------------------------------------------------------------------
 
 
@@ -113,6 +205,22 @@ def all_versions(db: Reader) -> Iterator[Version]:
         "FROM past p LEFT JOIN writer w ON w.number = p.writer ORDER BY p.writer, p.clock"
     )
     return map(Version._make, rows)
+
+
+def count_versions(db: Reader) -> int:
+    """How many are kept."""
+    return int(db.execute("SELECT count(*) FROM past").fetchone()[0])
+
+
+def known_since(db: Reader) -> int:
+    """The moment before which versions are not known here, ns since the epoch; 0: all are."""
+    return int(db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()[0])
+
+
+def removed_at(db: Reader, node: bytes) -> int | None:
+    """When a name of a node was removed last, ns since the epoch; None when none was, or it is forgotten."""
+    row = db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def first_version(db: Reader, key: bytes) -> tuple[Stamp, int] | None:
@@ -160,3 +268,15 @@ def kept_contents(db: Reader) -> Iterator[tuple[bytes]]:
         f"SELECT value FROM past WHERE {CONTENT.sql_rows()} UNION ALL SELECT r.value FROM removal v "
         f"JOIN register r ON r.key = {CONTENT.sql_key('v.node')} WHERE r.value IS NOT NULL"
     )
+
+
+def begin_kept_chunks(db: sqlite3.Connection) -> None:
+    """Make the table `kept_chunk (id)` in a snapshot, without rows: queries that look through packs ask it
+    which chunks versions need."""
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS kept_chunk (id BLOB PRIMARY KEY) WITHOUT ROWID")
+    db.execute("DELETE FROM kept_chunk")
+
+
+def add_kept_chunks(db: sqlite3.Connection, chunks: Iterable[bytes]) -> None:
+    """Versions need the chunks with these ids."""
+    db.executemany("INSERT OR IGNORE INTO kept_chunk (id) VALUES (?)", [(one,) for one in chunks])

@@ -12,6 +12,7 @@ from typing import Final
 from hybrisfs.admit.damage import NONSENSE
 from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.versions import count_versions
 from hybrisfs.verify.log_check import LogCheck, Vectors
 from hybrisfs.verify.pack_check import PackCheck
 from hybrisfs.verify.register_check import RegisterCheck
@@ -189,7 +190,7 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
 
 
 def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
-    (total,) = db.execute("SELECT count(*) FROM past").fetchone()
+    total = count_versions(db)
     progress("versions", 0, total)
     for problem in check_versions(db):
         report.add("versions", problem)

@@ -17,9 +17,10 @@ from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.intervals import Interval, intervals_of, intervals_with_prefix
 from hybrisfs.versions.catalog import Catalog, Stay
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.past import Interval, PastRegisters, intervals, prefix_end
+from hybrisfs.versions.past import PastRegisters
 
 __all__ = ["Account", "Change"]
 
@@ -61,12 +62,11 @@ class Account:
         yield from self._places(stay.node)
         yield from self._attributes(stay.node)
         key = content_key(stay.node)
-        for one in _in_order(intervals(self._db, "key = ?", (key,)).get(key, [])):
+        for one in _in_order(intervals_of(self._db, key)):
             yield one.stamp, one.since, f"content: {size_of(one.value):,} bytes"
 
     def _places(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
-        prefix = PLACE.key(node)
-        slots = intervals(self._db, "key >= ? AND key < ?", (prefix, prefix_end(prefix)))
+        slots = intervals_with_prefix(self._db, PLACE.key(node))
         known = _in_order([one for values in slots.values() for one in values])
         for number, one in enumerate(known):
             place = decode_place(Value(one.stamp, one.value))
@@ -82,7 +82,7 @@ class Account:
     def _attributes(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
         key = attr_key(node)
         before: Attr | None = None
-        for one in _in_order(intervals(self._db, "key = ?", (key,)).get(key, [])):
+        for one in _in_order(intervals_of(self._db, key)):
             standing = standing_attr([Value(one.stamp, one.value)])
             if standing is None:
                 continue

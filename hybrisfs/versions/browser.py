@@ -26,6 +26,8 @@ from typing import Final
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.stored_log import first_moment
+from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.names import failure
 from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
@@ -182,9 +184,8 @@ class PastBrowser:
         if moment is None or moment > now:
             return None
         with self._fs.db.snapshot() as db:
-            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
-            (first,) = db.execute("SELECT min(moment) FROM log WHERE moment > 0").fetchone()
-            if first is None or moment < max(history, first):
+            first = first_moment(db)
+            if first is None or moment < max(known_since(db), first):
                 return None
             node = PastTree(db, moment).root()
         holds = _YOUNG_SECONDS if now - moment < _YOUNG_NS else _LISTED_SECONDS

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
@@ -23,10 +23,19 @@ from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.registers import PLACES
+from hybrisfs.state.intervals import (
+    FOREVER,
+    Interval,
+    intervals_of,
+    intervals_of_all,
+    intervals_with_prefix,
+    places_in_time,
+)
+from hybrisfs.state.shown_nodes import has_copies
+from hybrisfs.state.versions import removed_at
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import Ladder
-from hybrisfs.versions.past import FOREVER, Interval, PastRegisters, intervals, prefix_end
+from hybrisfs.versions.past import PastRegisters
 from hybrisfs.versions.thinning import removed_since
 from hybrisfs.versions.tree import PastNode, PastTree, as_one
 
@@ -155,7 +164,7 @@ class Catalog:
         return [one for one in found if one.until is not None or one.value == shown.content]
 
     def _contents(self, node: bytes) -> list[Interval]:
-        return intervals(self._db, "key = ?", (content_key(node),)).get(content_key(node), [])
+        return intervals_of(self._db, content_key(node))
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -195,7 +204,7 @@ class Catalog:
         return {one.node for one in self.removed(path[:-1]) if one.path == wanted}
 
     def _stays_of(self, node: bytes) -> list[Stay]:
-        return self._places("key >= ? AND key < ?", (PLACE.key(node), prefix_end(PLACE.key(node))))
+        return self._stays(intervals_with_prefix(self._db, PLACE.key(node)))
 
     def names(self, path: Sequence[bytes]) -> dict[bytes, set[bytes]]:
         """The names that anything has had in a folder, those of conflict copies included that are there now,
@@ -204,15 +213,13 @@ class Catalog:
         standing: set[tuple[bytes, bytes]] = set()  # name and node
         folders = self._folders(path)
         for folder, windows in folders.items():
-            condition = f"{PLACES} AND value >= ? AND value < ?"
-            for one in self._places(condition, (folder, prefix_end(folder))):
+            for one in self._stays(places_in_time(self._db, folder)):
                 if one.place.parent == folder:
                     for stay in one.during(windows):
                         found.setdefault(stay.place.name, set()).add(stay.node)
                         if stay.until is None:
                             standing.add((stay.place.name, stay.node))
-        copies = self._db.execute("SELECT 1 FROM copy LIMIT 1").fetchone()  # of one file, somewhere
-        if copies or len(standing) > len({name for name, _ in standing}):
+        if has_copies(self._db) or len(standing) > len({name for name, _ in standing}):
             for name, shown in self._now(_present(folders)).items():
                 found.setdefault(name, set(shown.ids))
         return found
@@ -236,18 +243,15 @@ class Catalog:
         return folders
 
     def _named(self, folder: bytes, name: bytes, *, removed: bool = False) -> list[Stay]:
-        start = beginning(folder, name)
-        stays = self._places(
-            f"{PLACES} AND value >= ? AND value < ?", (start, prefix_end(start)), removed=removed
-        )
+        stays = self._stays(places_in_time(self._db, beginning(folder, name)), removed=removed)
         return [one for one in stays if (one.place.parent, one.place.name) == (folder, name)]
 
-    def _places(self, condition: str, arguments: Iterable[bytes], *, removed: bool = False) -> list[Stay]:
-        """Stays. A removal is none unless it is asked for, too, or a device that did not know of it edited
-        the file."""
+    def _stays(self, known: Mapping[bytes, list[Interval]], *, removed: bool = False) -> list[Stay]:
+        """Stays by what place registers said. A removal is none unless it is asked for, too, or a device that
+        did not know of it edited the file."""
         found: list[Stay] = []
         removals: list[Stay] = []
-        for key, values in intervals(self._db, condition, arguments).items():
+        for key, values in known.items():
             for one in values:
                 place = decode_place(Value(one.stamp, one.value))
                 if place is not None:
@@ -272,8 +276,7 @@ class Catalog:
         """When a node was removed for good; None while it lives."""
         if PastTree(self._db, FOREVER - 1).lives(node):
             return None
-        row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
-        return row[0] if row is not None else 0
+        return removed_at(self._db, node) or 0
 
     def _is_directory(self, node: bytes) -> bool:
         return stat.S_ISDIR(self._mode(node))
@@ -284,8 +287,7 @@ class Catalog:
 
     def attr(self, node: bytes) -> Attr | None:
         """The latest attributes of a node; None when none are known."""
-        key = attr_key(node)
-        values = intervals(self._db, "key = ?", (key,)).get(key, [])
+        values = intervals_of(self._db, attr_key(node))
         standing = standing_attr([Value(one.stamp, one.value) for one in values])
         return None if standing is None else standing[1]
 
@@ -315,8 +317,7 @@ class Catalog:
         found: dict[str, Removed] = {}
         folders = self._folders(path)
         for folder in folders:
-            condition = f"{PLACES} AND value >= ? AND value < ?"
-            gone = intervals(self._db, condition, (folder, prefix_end(folder)))
+            gone = places_in_time(self._db, folder)
             for key, values in gone.items():
                 for one in values:
                     place = removed_place(one.value)
@@ -347,13 +348,13 @@ class Catalog:
         """All values ever known of registers."""
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            yield from intervals(self._db, f"key IN ({', '.join('?' * len(some))})", some).items()
+            yield from intervals_of_all(self._db, some).items()
 
     def emptied(self, path: Sequence[bytes]) -> list[Removed]:
         """The files in a folder that are empty and were not, the last emptied first: as they were before."""
         found: list[Removed] = []
         for folder in _present(self._folders(path)):
-            stays = self._places(f"{PLACES} AND value >= ? AND value < ?", (folder, prefix_end(folder)))
+            stays = self._stays(places_in_time(self._db, folder))
             here = {
                 content_key(one.node): one
                 for one in stays
@@ -380,9 +381,9 @@ class Catalog:
 
     def _add_removed(self, found: dict[str, Removed], folders: Collection[bytes], removal: Stay) -> None:
         node = removal.node
-        row = self._db.execute("SELECT moment FROM removal WHERE node = ?", (node,)).fetchone()
-        path = self._path_before(folders, removal) if row is not None else None
-        if path is None or (path.name in found and found[path.name].moment >= row[0]):
+        moment = removed_at(self._db, node)
+        path = None if moment is None else self._path_before(folders, removal)
+        if moment is None or path is None or (path.name in found and found[path.name].moment >= moment):
             return
         contents = [one for one in self._contents(node) if one.until is None]
         found[path.name] = Removed(
@@ -390,9 +391,9 @@ class Catalog:
             str(path),
             "folder" if self._is_directory(node) else "file",
             size_of(contents[0].value if contents else None),
-            row[0],
+            moment,
             PastRegisters(self._db, removal.since).author(removal.stamp).device,
-            self._ladder.kept_until(removed_since(self._db, node, row[0]), row[0]),
+            self._ladder.kept_until(removed_since(self._db, node, moment), moment),
         )
 
     def _path_before(self, folders: Collection[bytes], removal: Stay) -> PurePosixPath | None:

@@ -10,29 +10,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from hybrisfs.kinds import CONTENT
 from hybrisfs.state.database import Database
 from hybrisfs.state.file_chunks import is_at_hand, is_known
+from hybrisfs.state.versions import (
+    forget_removals,
+    forget_versions,
+    unshipped_contents,
+    unshipped_removed_contents,
+)
 from hybrisfs.versions.needs import chunks_of_page, named_chunks
 
 __all__ = ["forget_lost", "is_readable"]
 
-_PAST = (
-    f"SELECT number, value FROM past WHERE {CONTENT.sql_rows()} "
-    "AND clock > (SELECT value FROM meta WHERE key = 'published')"
-)
-_REMOVED = (
-    f"SELECT v.node, r.value FROM removal v JOIN register r ON r.key = {CONTENT.sql_key('v.node')} "
-    "WHERE r.value IS NOT NULL AND r.clock > (SELECT value FROM meta WHERE key = 'published')"
-)
-
 
 def forget_lost(db: Database) -> None:
     """Forget versions that no cloud has and of which chunks are missing. The volume's lock is held."""
-    numbers = [(number,) for number, value in db.execute(_PAST).fetchall() if _is_lost(db, value)]
-    db.executemany("DELETE FROM past WHERE number = ?", numbers)
-    nodes = [(node,) for node, value in db.execute(_REMOVED).fetchall() if _is_lost(db, value)]
-    db.executemany("DELETE FROM removal WHERE node = ?", nodes)
+    forget_versions(db, [number for number, value in unshipped_contents(db) if _is_lost(db, value)])
+    forget_removals(db, [node for node, value in unshipped_removed_contents(db) if _is_lost(db, value)])
 
 
 def is_readable(

@@ -1,19 +1,19 @@
-"""Which chunks versions need: those of contents that stand in `past`, and of files in `removal`.
+"""Which chunks versions need: those of contents that are kept, and of files of which a name was removed.
 
 They are gathered in a temporary table of a snapshot of the database, so that the queries which look through
-packs can ask for them. What counts is what stands in these tables, whatever the ladder says by now: so a
+packs can ask for them. What counts is what is kept now, whatever the ladder says by now: so a
 device never agrees that a pack is not needed and then finds that it is.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 from hybrisfs.registers.tree import Content, decode_runs
-from hybrisfs.state.versions import kept_contents
+from hybrisfs.state.versions import add_kept_chunks, begin_kept_chunks, kept_contents
 from sync.codec import DecodeError
 
 __all__ = ["chunks_of_page", "gather_kept", "named_chunks"]
@@ -26,8 +26,7 @@ def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> 
 
     Raises what *read_page* raises: then it cannot be told what is needed.
     """
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS kept_chunk (id BLOB PRIMARY KEY) WITHOUT ROWID")
-    db.execute("DELETE FROM kept_chunk")
+    begin_kept_chunks(db)
     pages: set[bytes] = set()
     rows = kept_contents(db)
     while batch := list(islice(rows, _BATCH)):
@@ -37,13 +36,9 @@ def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> 
             named |= chunks
             if lists:
                 pages |= chunks
-        _add(db, named)
+        add_kept_chunks(db, named)
     for page in pages:
-        _add(db, chunks_of_page(read_page(page)))
-
-
-def _add(db: sqlite3.Connection, chunks: Iterable[bytes]) -> None:
-    db.executemany("INSERT OR IGNORE INTO kept_chunk (id) VALUES (?)", [(one,) for one in chunks])
+        add_kept_chunks(db, chunks_of_page(read_page(page)))
 
 
 def named_chunks(value: bytes) -> tuple[set[bytes], bool]:

@@ -12,16 +12,28 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-from hybrisfs.kinds import CONTENT
 from hybrisfs.registers.tree import attr_key, content_key
 from hybrisfs.state.file_chunks import bytes_of_versions_alone
+from hybrisfs.state.intervals import intervals_of
+from hybrisfs.state.registers import some_latest_value
+from hybrisfs.state.stored_log import latest_moment
+from hybrisfs.state.versions import (
+    Outlived,
+    OutlivedVersion,
+    Removal,
+    contents_by_end,
+    count_versions,
+    forget_outlived,
+    removals,
+    spans_of_versions,
+)
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.ladder import DAY_NS, Ladder
 from hybrisfs.versions.needs import gather_kept
-from hybrisfs.versions.past import intervals
 
 __all__ = ["Room", "Thinner", "removed_since"]
 
@@ -67,78 +79,56 @@ class Thinner:
         """The ladder's time from now on."""
         db = self._fs.db
         before: int = db.meta("ladder")
-        (last,) = db.execute("SELECT ifnull(max(moment), 0) FROM log").fetchone()
+        last = latest_moment(db)
         bounded = min(now, last + DAY_NS)
         after = min(bounded, before + _STEP) if before else min(bounded, last)
         if after > before:
             db.set_meta("ladder", after)
         return int(max(before, after))
 
-    def _drop(self, rows: Iterator[tuple[str, object, int]]) -> int:
-        """Forget these: table, number or node, and the moment by which they are meant. Those that have got
-        another one meanwhile stay."""
+    def _drop(self, outlived: Iterator[Outlived]) -> int:
+        """Forget these, but for those that have got another end meanwhile."""
         gone = 0
-        batch: list[tuple[str, object, int]] = []
-        for row in rows:
-            batch.append(row)
-            if len(batch) >= _ROWS:
-                gone += self._forget(batch)
-                batch = []
-        return gone + self._forget(batch)
-
-    def _forget(self, batch: list[tuple[str, object, int]]) -> int:
-        with self._fs.lock:
-            for table, statement in _FORGET.items():
-                self._fs.db.executemany(statement, [row[1:] for row in batch if row[0] == table])
-        return len(batch)
+        while batch := list(islice(outlived, _ROWS)):
+            with self._fs.lock:
+                forget_outlived(self._fs.db, batch)
+            gone += len(batch)
+        return gone
 
     def _measure(self, db: sqlite3.Connection) -> Room:
         gather_kept(db, self._read_page)
-        (values,) = db.execute("SELECT count(*) FROM past").fetchone()
-        return Room(values, bytes_of_versions_alone(db))
+        return Room(count_versions(db), bytes_of_versions_alone(db))
 
 
-_FORGET: Final = {
-    "past": "DELETE FROM past WHERE number = ? AND until = ?",
-    "removal": "DELETE FROM removal WHERE node = ? AND moment = ?",
-}
-
-
-def _outlived(db: sqlite3.Connection, ladder: Ladder, time: int) -> Iterator[tuple[str, object, int]]:
+def _outlived(db: sqlite3.Connection, ladder: Ladder, time: int) -> Iterator[Outlived]:
     """What the ladder keeps no longer."""
-    for number, since, until in db.execute("SELECT number, since, until FROM past"):
+    for number, since, until in spans_of_versions(db):
         if ladder.kept_until(since, until) <= time:
-            yield "past", number, until
-    for node, moment in db.execute("SELECT node, moment FROM removal"):
+            yield OutlivedVersion(number, until)
+    for removal in removals(db):
+        node, moment = removal
         if ladder.kept_until(removed_since(db, node, moment), moment) <= time:
-            yield "removal", node, moment
+            yield removal
 
 
 def removed_since(db: sqlite3.Connection, node: bytes, moment: int) -> int:
     """Since when a node that was removed at *moment* had been as it was then: the content of a file, the
     attributes of what has none."""
     for key in (content_key(node), attr_key(node)):
-        last = [one for one in intervals(db, "key = ?", (key,)).get(key, []) if one.until is None]
+        last = [one for one in intervals_of(db, key) if one.until is None]
         if last:
             return min(one.since for one in last)
     return moment
 
 
-def _oldest(db: sqlite3.Connection, excess: int) -> Iterator[tuple[str, object, int]]:
+def _oldest(db: sqlite3.Connection, excess: int) -> Iterator[Outlived]:
     """The contents that were superseded or removed longest ago, of *excess* bytes at least if there is as
     much. Bytes that several of them share are counted for each, so that it takes some looks to get there."""
     left = excess
-    rows = db.execute(
-        f"SELECT 'past', number, until, value FROM past WHERE {CONTENT.sql_rows()} "
-        "UNION ALL SELECT 'removal', node, moment, NULL FROM removal ORDER BY 3"
-    )
-    for table, which, until, value in rows:
+    for outlived, value in contents_by_end(db):
         if left <= 0:
             return
-        left -= size_of(value if table == "past" else _content_of(db, which))
-        yield table, which, until
-
-
-def _content_of(db: sqlite3.Connection, node: bytes) -> bytes | None:
-    rows = db.execute("SELECT value FROM register WHERE key = ?", (content_key(node),)).fetchone()
-    return rows[0] if rows else None
+        if isinstance(outlived, Removal):
+            value = some_latest_value(db, content_key(outlived.node))
+        left -= size_of(value)
+        yield outlived

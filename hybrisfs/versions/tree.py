@@ -16,6 +16,7 @@ from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Contender, Entry, copy_id, entries
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr
+from hybrisfs.state.shown_nodes import moved_nodes
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 
 __all__ = ["PastNode", "PastTree", "as_one"]
@@ -81,7 +82,7 @@ class PastTree:
         return {name: self._node(entry) for name, entry in sorted(found.items())}
 
     def _contenders(self, folders: Sequence[bytes]) -> dict[bytes, list[Contender]]:
-        candidates = {one for (one,) in self._db.execute("SELECT id FROM moved")}
+        candidates = moved_nodes(self._db)
         for folder in folders:
             candidates.update(key[NODE] for key in self._registers.places_beginning(folder))
         found: dict[bytes, list[Contender]] = {}

@@ -18,6 +18,8 @@ from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
+from hybrisfs.state.stored_log import first_moment
+from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
@@ -96,7 +98,7 @@ class Versions:
         with self._snapshot() as db:
             found = self._versions(db, path)
             readable = [self._is_readable(db, one) for one in found]
-            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
+            history = known_since(db)
         return api.Versions(
             name=self._volume,
             path=path,
@@ -147,7 +149,7 @@ class Versions:
             raise UsageError("name a file or a folder in the volume")
         with self._snapshot() as db:
             found = Account(db, Catalog(db, self.ladder)).changes(names)
-            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
+            history = known_since(db)
         if not found:
             raise UsageError(f"there is no {path!r} in the volume, and none is known to have been there")
         return api.Changes(
@@ -189,9 +191,8 @@ class Versions:
     def rungs(self) -> list[int]:
         """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
         with self._fs.db.snapshot() as db:
-            (first,) = db.execute("SELECT ifnull(min(moment), 0) FROM log WHERE moment > 0").fetchone()
-            (history,) = db.execute("SELECT value FROM meta WHERE key = 'history'").fetchone()
-        return [one for one in self.ladder.rungs(self._time_ns()) if one >= max(first, history)]
+            known = max(first_moment(db) or 0, known_since(db))
+        return [one for one in self.ladder.rungs(self._time_ns()) if one >= known]
 
     # -- reading and restoring -------------------------------------------------------------------
 
