@@ -362,8 +362,6 @@ STILL_WITH_SQL = (
     "hybrisfs.tree",
     "hybrisfs.verify.cloud_check",
     "hybrisfs.verify.content_check",
-    "hybrisfs.verify.database_check",
-    "hybrisfs.verify.fsck",
     "hybrisfs.verify.pack_check",
     "hybrisfs.verify.view_check",
     "hybrisfs.volume",

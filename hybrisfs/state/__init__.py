@@ -27,5 +27,6 @@ stored_log       what does the log say of an update, or of a branch?
 shown_nodes      where does the view show a node, and what is below it?
 subtree          what do some folders hold, and how much of it is here?
 register_checks  what is wrong with the values of registers?
+tree_checks      what is wrong with the rows of the tree?
 chunk_checks     what is wrong with the rows, and what can be read of a damaged database?
 """

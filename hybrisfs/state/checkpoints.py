@@ -14,7 +14,7 @@ from hybrisfs.state.database import Database, Reader
 from sync import VersionVector
 from sync.checkpoint import Slice
 
-__all__ = ["CheckpointTable", "HintedRow", "Recorded", "Shelved", "packs_to_hint"]
+__all__ = ["CheckpointTable", "HintedRow", "Recorded", "Shelved", "has_agreed_checkpoint", "packs_to_hint"]
 
 _SLICE: Final = struct.Struct(">32sI")
 _COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, former"
@@ -115,6 +115,11 @@ class CheckpointTable:
         return sum(
             int(self._db.execute(query, (branch, covered[branch])).fetchone()[0]) for (branch,) in branches
         )
+
+
+def has_agreed_checkpoint(db: Reader) -> bool:
+    """Whether there is an agreed checkpoint."""
+    return db.execute("SELECT 1 FROM checkpoint WHERE root IS NOT NULL LIMIT 1").fetchone() is not None
 
 
 class HintedRow(NamedTuple):

@@ -7,7 +7,7 @@ batches. So whoever asks here in the open transaction has these written before (
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hybrisfs.state.database import Reader
 from hybrisfs.state.schema import ROOT_INO
@@ -25,8 +25,11 @@ __all__ = [
     "nodes_below",
     "number_of_name",
     "path_of",
+    "paths_showing",
     "unjoined_ino",
 ]
+
+_LONGEST_PATH: Final = 4096
 
 
 class Name(NamedTuple):
@@ -130,3 +133,17 @@ def path_of(db: Reader, ino: int) -> str:
         ino, name = row
         names.append(name)
     return os.fsdecode(b"/".join(reversed(names)))
+
+
+def paths_showing(db: Reader, chunk: int, most: int) -> list[str]:
+    """The paths of some files that show a chunk: of up to so many of its inodes, by all their names."""
+    rows = db.execute(
+        "WITH RECURSIVE up (ino, path) AS ("
+        "SELECT p.parent, p.name FROM place p "
+        "WHERE p.ino IN (SELECT ino FROM file_chunk WHERE chunk = ? LIMIT ?) "
+        "UNION SELECT p.parent, CAST(p.name || x'2f' || up.path AS BLOB) FROM place p "
+        "JOIN up ON p.ino = up.ino WHERE length(up.path) < ?) "
+        "SELECT path FROM up WHERE ino = ?",
+        (chunk, most, _LONGEST_PATH, ROOT_INO),
+    )
+    return [os.fsdecode(path) for (path,) in rows.fetchall()]

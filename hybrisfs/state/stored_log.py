@@ -20,7 +20,9 @@ __all__ = [
     "UpdateName",
     "body_of",
     "branches",
+    "count_bare_updates",
     "count_by_branch",
+    "count_updates",
     "device_of_branch",
     "devices_of_branches",
     "first_moment",
@@ -109,6 +111,16 @@ def newest_by_branch(db: Reader) -> VersionVector:
 def count_by_branch(db: Reader) -> list[tuple[bytes, int, int]]:
     """Each branch with the clock of its newest update and the number of its updates."""
     return db.execute("SELECT branch, max(clock), count(*) FROM log GROUP BY branch").fetchall()
+
+
+def count_updates(db: Reader) -> int:
+    """How many updates there are."""
+    return int(db.execute("SELECT count(*) FROM log").fetchone()[0])
+
+
+def count_bare_updates(db: Reader) -> int:
+    """How many of them are bare."""
+    return int(db.execute("SELECT count(*) FROM log WHERE bytes IS NULL").fetchone()[0])
 
 
 def first_signer(db: Reader) -> bytes | None:

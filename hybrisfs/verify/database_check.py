@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from hybrisfs.admit.damage import NONSENSE
-from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
-from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.checkpoints import has_agreed_checkpoint
+from hybrisfs.state.members import member_rows
+from hybrisfs.state.stored_log import count_bare_updates, count_updates
+from hybrisfs.state.tree_checks import (
+    TREE_CHECKS,
+    count_files,
+    count_pages,
+    damaged_pages,
+    has_orphans,
+    recorded_files,
+)
 from hybrisfs.state.versions import count_versions
 from hybrisfs.verify.log_check import LogCheck, Vectors
 from hybrisfs.verify.pack_check import PackCheck
@@ -22,6 +30,8 @@ from hybrisfs.verify.view_check import ViewCheck
 from sync.codec import Buffer
 
 __all__ = ["LocalVolume", "check_database", "run_steps"]
+
+_MOST_PAGES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,108 +70,36 @@ def run_steps(report: FsckReport, steps: Iterable[Callable[[], None]]) -> None:
 
 def _check_pages(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
     progress("database", 0, 1)
-    for (line,) in db.execute("PRAGMA integrity_check(20)"):
-        if line != "ok":
-            report.add("database", line)
-    report.checked["database pages"] = db.execute("PRAGMA page_count").fetchone()[0]
+    for line in damaged_pages(db, _MOST_PAGES):
+        report.add("database", line)
+    report.checked["database pages"] = count_pages(db)
     progress("database", 1, 1)
 
 
-_TREE_CHECKS: Final = (
-    (
-        "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.ino WHERE n.ino IS NULL",
-        "a name without a node",
-    ),
-    (
-        "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.parent WHERE n.ino IS NULL",
-        "a name in a folder that does not exist",
-    ),
-    (
-        f"SELECT n.ino, n.id FROM node n WHERE n.ino <> {ROOT_INO} "
-        "AND n.ino NOT IN (SELECT ino FROM place) AND n.ino NOT IN (SELECT ino FROM orphan)",
-        "a node without a name",
-    ),
-    (
-        "SELECT n.ino, n.id FROM node n WHERE (n.mode & 61440) <> 16384 AND n.nlink > 0 "
-        "AND n.nlink <> (SELECT count(*) FROM place p WHERE p.ino = n.ino)",
-        "a wrong link count",
-    ),
-    (
-        "SELECT n.ino, n.id FROM node n WHERE (n.mode & 61440) = 16384 AND n.nlink > 0 AND n.nlink <> 2 + "
-        "(SELECT count(*) FROM place p JOIN node c ON c.ino = p.ino "
-        "WHERE p.parent = n.ino AND (c.mode & 61440) = 16384)",
-        "a wrong link count of a folder",
-    ),
-    (
-        "SELECT n.ino, n.id FROM node n WHERE n.xattrs <> (SELECT count(*) FROM xattr x WHERE x.ino = n.ino)",
-        "a wrong count of extended attributes",
-    ),
-    (PARTS_WITHOUT_CHUNK, "a part of a file without its chunk"),
-    (PAGES_WITHOUT_CHUNK, "a list of chunks without its chunk"),
-    (
-        "SELECT u.ino FROM unlisted u LEFT JOIN node n ON n.ino = u.ino WHERE n.ino IS NULL",
-        "a list of chunks that is to be read for a file that does not exist",
-    ),
-    (
-        "SELECT c.ino, c.id FROM copy c LEFT JOIN node n ON n.ino = c.ino WHERE n.ino IS NULL",
-        "a version of a file that does not exist",
-    ),
-    (
-        "SELECT j.ino, j.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE n.ino IS NULL",
-        "a node that is seen as one with one that does not exist",
-    ),
-    (
-        "SELECT j.ino, j.id FROM joined j JOIN node n ON n.id = j.id",
-        "a node that is seen as one with another and by itself, too",
-    ),
-    (
-        "SELECT ino, offset FROM (SELECT ino, offset, offset + length > "
-        "lead(offset) OVER (PARTITION BY ino ORDER BY offset) AS bad FROM file_chunk) WHERE bad",
-        "parts of a file that overlap",
-    ),
-    (
-        "SELECT ino, start FROM (SELECT ino, start, start + length > "
-        "lead(start) OVER (PARTITION BY ino ORDER BY start) AS bad FROM extent) WHERE bad OR start < 0",
-        "staged parts of a file that overlap",
-    ),
-    (
-        f"WITH RECURSIVE reached (ino) AS (SELECT {ROOT_INO} "
-        "UNION SELECT p.ino FROM place p JOIN reached r ON p.parent = r.ino) "
-        "SELECT ino, name FROM place WHERE ino NOT IN (SELECT ino FROM reached)",
-        "a name that cannot be reached from the root",
-    ),
-    (CHUNKS_NOWHERE, "a chunk that is nowhere"),
-)
-
-
 def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
-    total = len(_TREE_CHECKS) + 1
-    for done, (query, what) in enumerate(_TREE_CHECKS):
+    total = len(TREE_CHECKS) + 1
+    for done, check in enumerate(TREE_CHECKS):
         progress("tree", done, total)
-        for row in db.execute(query):
+        for row in check.wrong(db):
             shown = ", ".join(one.hex() if isinstance(one, bytes) else str(one) for one in row)
-            report.add("tree", f"{what} ({shown})")
-    files, size = db.execute(
-        "SELECT count(*), total(size) FROM node WHERE (mode & 61440) = ? AND nlink > 0", (stat.S_IFREG,)
-    ).fetchone()
-    recorded = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('files', 'bytes')"))
-    orphans = db.execute("SELECT count(*) FROM orphan").fetchone()[0]
-    if recorded["files"] != files or (recorded["bytes"] != int(size) and not orphans):
+            report.add("tree", f"{check.what} ({shown})")
+    found, recorded = count_files(db), recorded_files(db)
+    if recorded.files != found.files or (recorded.bytes != found.bytes and not has_orphans(db)):
         report.add(
             "tree",
-            f"{files} files of {int(size)} bytes, but {recorded['files']} of {recorded['bytes']} on record",
+            f"{found.files} files of {found.bytes} bytes, but {recorded.files} of {recorded.bytes} on record",
             "warning",
         )
-    report.checked["files"] = files
+    report.checked["files"] = found.files
     progress("tree", total, total)
 
 
 def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
     """The log, and what follows from it: registers, packs."""
-    members: dict[bytes, bytes] = dict(db.execute("SELECT device, public FROM member"))
+    members = {one.device: one.public for one in member_rows(db)}
     check = LogCheck(db, volume.id, volume.device, members.get)
     registers, packs = RegisterCheck(db, Vectors(db)), PackCheck(db)
-    total = db.execute("SELECT count(*) FROM log").fetchone()[0]
+    total = count_updates(db)
     done = 0
     for problem in check.branches():
         report.add("log", problem)
@@ -177,11 +115,8 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
         report.add("registers", problem)
     for problem in packs.finish():
         report.add("packs", problem)
-    ((bare, agreed),) = db.execute(
-        "SELECT (SELECT count(*) FROM log WHERE bytes IS NULL), "
-        "(SELECT count(*) FROM checkpoint WHERE root IS NOT NULL)"
-    )
-    if bare and not agreed:
+    bare = count_bare_updates(db)
+    if bare and not has_agreed_checkpoint(db):
         report.add(
             "log", f"{bare} updates are without what they wrote, and there is no checkpoint that has it"
         )

@@ -6,7 +6,6 @@ Nothing is changed. The database is read from a snapshot, so that programs go on
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +22,8 @@ from hybrisfs.state.chunk_states import PENDING, state_of
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
-from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import paths_showing
+from hybrisfs.state.tree_checks import is_staged, staged_parts
 from hybrisfs.verify.cloud_check import ObjectCheck, object_checks, run_checks
 from hybrisfs.verify.database_check import LocalVolume, check_database, run_steps
 from hybrisfs.verify.report import FsckReport, Problem, Progress
@@ -31,7 +31,6 @@ from hybrisfs.verify.report import FsckReport, Problem, Progress
 __all__ = ["Fsck", "FsckReport", "Problem"]
 
 _MOST_FILES: Final = 4
-_LONGEST_PATH: Final = 4096
 
 
 class Fsck:
@@ -96,11 +95,12 @@ class Fsck:
             done += 1
             if done % 256 == 0:
                 progress("cache", done, total)
-        for ino, start, length, segment, position in db.execute("SELECT * FROM extent WHERE segment > 0"):
-            if _read(journal, segment, position, length) is None and self._still_there(
-                partial(_is_staged_in, ino=ino, start=start, segment=segment)
+        for part in staged_parts(db):
+            if _read(journal, part.segment, part.position, part.length) is None and self._still_there(
+                partial(is_staged, part=part)
             ):
-                report.add("cache", f"bytes {start} to {start + length} of node {ino} are gone: data is lost")
+                where = f"bytes {part.start} to {part.start + part.length} of node {part.ino}"
+                report.add("cache", f"{where} are gone: data is lost")
         report.checked["cached chunks"] = done
         progress("cache", total, total)
 
@@ -158,16 +158,7 @@ def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
 
 def _files_of(db: sqlite3.Connection, chunk: int) -> str:
     """The paths of some files that show the chunk."""
-    rows = db.execute(
-        "WITH RECURSIVE up (ino, path) AS ("
-        "SELECT p.parent, p.name FROM place p "
-        "WHERE p.ino IN (SELECT ino FROM file_chunk WHERE chunk = ? LIMIT ?) "
-        "UNION SELECT p.parent, CAST(p.name || x'2f' || up.path AS BLOB) FROM place p "
-        "JOIN up ON p.ino = up.ino WHERE length(up.path) < ?) "
-        "SELECT path FROM up WHERE ino = ?",
-        (chunk, _MOST_FILES, _LONGEST_PATH, ROOT_INO),
-    )
-    return ", ".join(shown(os.fsdecode(path)) for (path,) in rows) or "no file any more"
+    return ", ".join(map(shown, paths_showing(db, chunk, _MOST_FILES))) or "no file any more"
 
 
 def _read(journal: Journal, segment: int, position: int, length: int) -> bytes | None:
@@ -175,8 +166,3 @@ def _read(journal: Journal, segment: int, position: int, length: int) -> bytes |
         return journal.read(segment, position, length)
     except OSError:
         return None
-
-
-def _is_staged_in(db: Database, ino: int, start: int, segment: int) -> bool:
-    query = "SELECT 1 FROM extent WHERE ino = ? AND start = ? AND segment = ?"
-    return db.execute(query, (ino, start, segment)).fetchone() is not None
