@@ -361,9 +361,7 @@ STILL_WITH_SQL = (
     "hybrisfs.read",
     "hybrisfs.tree",
     "hybrisfs.verify.cloud_check",
-    "hybrisfs.verify.content_check",
     "hybrisfs.verify.pack_check",
-    "hybrisfs.verify.view_check",
     "hybrisfs.volume",
     "hybrisfs.write",
 )

@@ -28,5 +28,6 @@ shown_nodes      where does the view show a node, and what is below it?
 subtree          what do some folders hold, and how much of it is here?
 register_checks  what is wrong with the values of registers?
 tree_checks      what is wrong with the rows of the tree?
+view_checks      what does the view show, to be compared with the registers?
 chunk_checks     what is wrong with the rows, and what can be read of a damaged database?
 """

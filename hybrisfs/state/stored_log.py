@@ -82,6 +82,11 @@ class Signer(NamedTuple):
     name: str
     time_ns: int
 
+    @property
+    def shown_name(self) -> str:
+        """What it is called, or else the beginning of its id."""
+        return self.name or self.device.hex()[:8]
+
 
 def branches(db: Reader) -> list[Branch]:
     """The branches of all devices, in no order."""

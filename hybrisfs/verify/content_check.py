@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.file_chunks import pages_of_file, parts_of_file
+from hybrisfs.state.view_checks import unlisted_content
 from sync import DecodeError
 from sync.codec import Buffer
 
@@ -25,9 +26,9 @@ class ContentCheck:
         signed = _decoded(value)
         if signed.size != size:
             return f"it has {size} bytes, {signed.size} were signed"
-        unlisted = self._db.execute("SELECT value FROM unlisted WHERE ino = ?", (ino,)).fetchone()
+        unlisted = unlisted_content(self._db, ino)
         if unlisted is not None:
-            if unlisted != (value,) or signed.depth == 0:
+            if unlisted != value or signed.depth == 0:
                 return "its list of chunks, which has yet to be read, is not the one signed"
             return None if self._has_pages(ino, signed) else "a chunk of its list of chunks is not on record"
         same = (

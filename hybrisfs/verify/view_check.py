@@ -50,7 +50,27 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.registers import RegisterTable
+from hybrisfs.state.registers import RegisterTable, rows_of_kind
+from hybrisfs.state.stored_log import signer_of
+from hybrisfs.state.view_checks import (
+    bodies_by_stamp,
+    copies,
+    count_nodes,
+    folders_alike,
+    has_joined_name,
+    joined_with,
+    moved_to,
+    names_by_node,
+    names_of_node,
+    names_shown_for,
+    nodes_by_id,
+    nodes_in_conflicts,
+    orphans,
+    rivals_marked,
+    rivals_named,
+    unsigned_keys,
+    xattrs_of,
+)
 from hybrisfs.verify.content_check import ContentCheck
 from hybrisfs.verify.log_check import Vectors
 from sync import DecodeError, decode_signed
@@ -61,22 +81,6 @@ __all__ = ["ViewCheck"]
 _PROGRESS_EVERY: Final = 256
 _AT_ONCE: Final = 4096  # odd nodes, unless those that touch each other are more
 _FOREIGN: Final = 1  # the stamp of what another device wrote
-_NODES: Final = (
-    "SELECT id, ino, size, xattrs, attr_stamp, content_stamp, "
-    "mode, uid, gid, rdev, mtime, ifnull(target, x'') FROM node ORDER BY id"
-)
-_NAMES: Final = (
-    "SELECT n.id, p.slot, d.id, p.name, p.wanted, p.stamp FROM node n JOIN place p ON p.ino = n.ino "
-    "LEFT JOIN node d ON d.ino = p.parent "
-)
-_VALUES: Final = "SELECT key, clock, writer, value FROM register WHERE {} ORDER BY key"
-_OF_NODE: Final = "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM copy WHERE id = ?1"
-_OWN: Final = f"{_NAMES} WHERE n.ino IN ({_OF_NODE})"
-_ALL: Final = f"{_NAMES} WHERE n.ino IN ({_OF_NODE} UNION ALL SELECT ino FROM joined WHERE id = ?1)"
-_RIVALS: Final = (
-    "SELECT ifnull(c.id, n.id) FROM place p JOIN node n ON n.ino = p.ino LEFT JOIN copy c ON c.ino = p.ino "
-    "WHERE p.parent = (SELECT ino FROM node WHERE id = ?) AND"
-)
 _MARK: Final = b" (conflict, "
 
 _Values = Mapping[bytes, Sequence[Value]]
@@ -129,16 +133,14 @@ class ViewCheck:
         self._contents = ContentCheck(db, chunk_id)
         self._vectors = vectors
         self._registers = RegisterTable(db)
-        self._unsigned = {key for (key,) in db.execute("SELECT key FROM pending WHERE clock IS NULL")}
-        self._copies: dict[int, bytes] = dict(db.execute("SELECT ino, id FROM copy"))
-        self._orphans = {ino for (ino,) in db.execute("SELECT ino FROM orphan")}
-        self._odd: set[bytes] = set()
-        for table in ("copy", "joined", "moved"):
-            self._odd.update(node for (node,) in db.execute(f"SELECT id FROM {table}"))
+        self._unsigned = unsigned_keys(db)
+        self._copies = copies(db)
+        self._orphans = orphans(db)
+        self._odd = nodes_in_conflicts(db)
 
     def run(self, progress: Callable[[int, int], None]) -> Iterator[str]:
         """What differs, in words."""
-        (total,) = self._db.execute("SELECT count(*) FROM node").fetchone()
+        total = count_nodes(self._db)
         for count, (node, rows) in enumerate(groupby(self._rows(), key=itemgetter(0))):
             yield from self._check(node, [one for _, one in rows])
             if count % _PROGRESS_EVERY == 0:
@@ -148,12 +150,12 @@ class ViewCheck:
 
     def _rows(self) -> Iterator[tuple[bytes, _Inode | _Shown | tuple[bytes, Value]]]:
         """What registers and the view tell of nodes, in ascending order of their ids: first the values."""
-        execute, stamp = self._db.execute, self._registers.stamp
-        inodes = ((row[0], _Inode._make((*row[:6], Attr(*row[6:])))) for row in execute(_NODES))
-        names = ((row[0], _Shown._make(row)) for row in execute(f"{_NAMES} ORDER BY n.id"))
+        stamp = self._registers.stamp
+        inodes = ((row[0], _Inode._make((*row[:6], Attr(*row[6:])))) for row in nodes_by_id(self._db))
+        names = ((row[0], _Shown._make(row)) for row in names_by_node(self._db))
         values = (
             ((key[NODE], (key, Value(stamp(*at), value))) for key, *at, value in rows)
-            for rows in [execute(_VALUES.format(kind.sql_rows())) for kind in (PLACE, ATTRIBUTES, CONTENT)]
+            for rows in [rows_of_kind(self._db, kind) for kind in (PLACE, ATTRIBUTES, CONTENT)]
         )
         return heapq.merge(*values, inodes, names, key=itemgetter(0))
 
@@ -162,12 +164,8 @@ class ViewCheck:
         return vector is not None and vector[earlier.writer] >= earlier.clock
 
     def _author(self, stamp: Stamp) -> Author:
-        row = self._db.execute(
-            "SELECT l.device, l.time, m.name FROM log l LEFT JOIN member m ON m.device = l.device "
-            "WHERE l.branch = ? AND l.clock = ?",
-            (stamp.writer, stamp.clock),
-        ).fetchone()
-        return Author("", 0) if row is None else Author(row[2] or row[0].hex()[:8], row[1])
+        signer = signer_of(self._db, stamp.writer, stamp.clock)
+        return Author("", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
 
     # -- one node --------------------------------------------------------------------------------
 
@@ -215,13 +213,8 @@ class ViewCheck:
 
     def _withdrew(self, stamp: int) -> bool:
         """Whether the update wrote places, maybe of nodes that were seen as one with this."""
-        # The branch may have another name since, if the device has forked.
-        rows = self._db.execute(
-            "SELECT l.bytes FROM log l JOIN log_branch b ON b.device = l.device "
-            "JOIN writer w ON w.branch = b.id WHERE w.number = ? AND l.clock = ?",
-            (stamp & 0xFFFF, stamp >> 16),
-        )
-        return any(data is None or self._wrote_places(data) for (data,) in rows)  # of a bare one nobody knows
+        bodies = bodies_by_stamp(self._db, stamp)
+        return any(data is None or self._wrote_places(data) for data in bodies)  # of a bare one nobody knows
 
     @staticmethod
     def _wrote_places(update: bytes) -> bool:
@@ -244,8 +237,7 @@ class ViewCheck:
 
     def _check_attributes(self, inode: _Inode, values: Iterable[Value]) -> Iterator[str]:
         standing, stamp = standing_attr(values), inode.attr_stamp
-        query = "SELECT name, value FROM xattr WHERE ino = ? ORDER BY name"
-        xattrs = tuple(self._db.execute(query, (inode.ino,))) if inode.xattrs else ()
+        xattrs = xattrs_of(self._db, inode.ino) if inode.xattrs else ()
         if standing is None:
             yield f"{inode}: no update says what its attributes are"
         elif standing[1] != inode.attr._replace(xattrs=xattrs):
@@ -316,32 +308,24 @@ class ViewCheck:
     def _others(self, node: bytes, folders: dict[bytes | None, list[bytes]]) -> Iterator[bytes]:
         """The folders in which an odd node is shown, and the nodes that want its name or have conflict names
         there; those only of folders that are not among *folders* yet."""
-        for name in self._names(_ALL, node):
+        for name in map(_Shown._make, names_shown_for(self._db, node)):
             if name.folder not in folders:
-                folders[name.folder] = self._alike(name.folder)
-                yield from self._rivals("instr(p.name, ?)", name.folder, _MARK)
-            yield from self._rivals("p.name = ?", name.folder, name.told)
+                folders[name.folder] = folders_alike(self._db, name.folder) if name.folder else []
+                yield from rivals_marked(self._db, name.folder, _MARK)
+            yield from rivals_named(self._db, name.folder, name.told)
             for folder in folders[name.folder]:
                 yield folder
                 for key in self._registers.places_beginning(beginning(folder, name.told)):
                     yield key[NODE]
 
-    def _alike(self, folder: bytes | None) -> list[bytes]:
-        """The ids of the directories that are this one in the view."""
-        query = "SELECT j.id FROM node n JOIN joined j ON j.ino = n.ino WHERE n.id = ?"
-        return [folder, *(one for (one,) in self._db.execute(query, (folder,)))] if folder else []
-
-    def _rivals(self, condition: str, *arguments: bytes | None) -> Iterator[bytes]:
-        return (node for (node,) in self._db.execute(f"{_RIVALS} {condition}", arguments))
-
-    def _names(self, query: str, node: bytes) -> list[_Shown]:
-        return [_Shown._make(row) for row in self._db.execute(query, (node,))]
+    def _names(self, node: bytes) -> list[_Shown]:
+        return [_Shown._make(row) for row in names_of_node(self._db, node)]
 
     # -- all is signed ---------------------------------------------------------------------------
 
     def _compare(self, nodes: Iterable[bytes], tree: Tree) -> Iterator[str]:
         """What the view shows of the nodes, and the tree."""
-        shown = {(one.id, one.slot): one for node in nodes for one in self._names(_OWN, node)}
+        shown = {(one.id, one.slot): one for node in nodes for one in self._names(node)}
         joined: dict[bytes, bytes] = {}
         for folder, names in tree.folders.items():
             for name, seen in names.items():
@@ -365,27 +349,26 @@ class ViewCheck:
 
     def _compare_joined(self, node: bytes, other: bytes | None) -> Iterator[str]:
         """Whether the node is seen as one with *other*."""
-        query = "SELECT n.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE j.id = ?"
-        row = self._db.execute(query, (node,)).fetchone()
-        if (None if row is None else row[0]) != other:
-            is_seen = "" if row is None else f"is seen as one with node {_hex(row[0])}, and "
+        joined = joined_with(self._db, node)
+        if (None if joined is None else joined.other) != other:
+            is_seen = "" if joined is None else f"is seen as one with node {_hex(joined.other)}, and "
             should = f"as one with node {other.hex()}" if other else "by itself, or not at all"
             yield f"node {node.hex()}: it {is_seen}should be seen {should}"
 
     def _compare_moved(self, node: bytes, names: Iterable[Located]) -> Iterator[str]:
         """Whether it is on record that the node stands elsewhere than its place says."""
         elsewhere = {one.directory for one in names if one.directory != one.place.parent}
-        row = self._db.execute("SELECT parent FROM moved WHERE id = ?", (node,)).fetchone()
-        if row is None and elsewhere:
+        moved = moved_to(self._db, node)
+        if moved is None and elsewhere:
             yield f"node {node.hex()}: that it stands elsewhere than signed is not on record"
-        elif row is not None and row[0] not in elsewhere:
-            yield f"node {node.hex()}: it is on record in the folder with id {_hex(row[0])} by mistake"
+        elif moved is not None and moved not in elsewhere:
+            yield f"node {node.hex()}: it is on record in the folder with id {moved.hex()} by mistake"
 
     # -- something is not signed yet -------------------------------------------------------------
 
     def _compare_in_part(self, node: bytes, registers: _Values, tree: Tree) -> Iterator[str]:
         """The names of one node, but for those that are unsigned, and those that were removed."""
-        names = self._names(_OWN, node)
+        names = self._names(node)
         signed = {one.slot: one for one in tree.names.get(node, ())}
         shown = {one.slot: one for one in names if one.id == node}
         for slot in sorted(signed.keys() | shown.keys()):
@@ -408,14 +391,7 @@ class ViewCheck:
 
     def _is_to_be_shown(self, node: bytes, name: Located) -> bool:
         """Whether the view shows the directory, and the node not as one with another of this name there."""
-        ((to_be_shown,),) = self._db.execute(
-            "WITH here (ino) AS (SELECT ino FROM node WHERE id = ?3 "
-            "UNION ALL SELECT ino FROM joined WHERE id = ?3) SELECT EXISTS (SELECT 1 FROM here) AND "
-            "NOT EXISTS (SELECT 1 FROM joined j JOIN place p ON p.ino = j.ino WHERE j.id = ?1 "
-            "AND ifnull(p.wanted, p.name) = ?2 AND p.parent IN (SELECT ino FROM here))",
-            (node, name.place.name, name.directory),
-        )
-        return bool(to_be_shown)
+        return has_joined_name(self._db, name.directory, name.place.name, node) is False
 
 
 def _decoded(values: Iterable[Value]) -> list[Place]:

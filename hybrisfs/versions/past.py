@@ -77,8 +77,4 @@ class PastRegisters:
     def author(self, stamp: Stamp) -> Author:
         """Who wrote an update, and when."""
         signer = signer_of(self._db, stamp.writer, stamp.clock)
-        return (
-            Author("?", 0)
-            if signer is None
-            else Author(signer.name or signer.device.hex()[:8], signer.time_ns)
-        )
+        return Author("?", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
