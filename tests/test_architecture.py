@@ -357,12 +357,10 @@ HOLD_SQL_YET = (
     "hybrisfs.merge.settlement",
     "hybrisfs.merge.sparing",
     "hybrisfs.merge.unsigned",
-    "hybrisfs.mount",
     "hybrisfs.read",
     "hybrisfs.tree",
     "hybrisfs.verify.cloud_check",
     "hybrisfs.verify.pack_check",
-    "hybrisfs.volume",
     "hybrisfs.write",
 )
 IS_SQL = re.compile(

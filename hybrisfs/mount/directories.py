@@ -13,6 +13,7 @@ from typing import Final
 
 from hybrisfs.fuse import Entry, Listing, ListingPlus
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import newest_name
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -64,7 +65,7 @@ class Listings:
     def end(self, fs: FileSystem, handle: int, offset: int) -> int:
         """The last number to be listed; a listing that begins (anew) goes up to the highest there is."""
         if offset == 0 or handle not in self._ends:
-            self._ends[handle] = fs.db.execute("SELECT max(number) FROM place").fetchone()[0] or 0
+            self._ends[handle] = newest_name(fs.db)
         return self._ends[handle]
 
     def close(self, handle: int) -> None:

@@ -28,6 +28,7 @@ from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
 from hybrisfs.mount.pages import Pages
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import names_of
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Notifier"]
@@ -237,10 +238,7 @@ class Notifier:
 
     def _places_of(self, ino: int) -> list[_Name]:
         """Where the node is shown; some of the places when there are very many."""
-        rows = self._fs.db.execute(
-            "SELECT parent, name FROM place WHERE ino = ? ORDER BY slot DESC LIMIT ?", (ino, _MOST_PLACES)
-        )
-        return [_Name(*row) for row in rows]
+        return [_Name(*one) for one in names_of(self._fs.db, ino, _MOST_PLACES)]
 
     def _arrive(self, parent: int, steps: Sequence[_Step]) -> None:
         """Let nodes appear in a directory, many at a time."""

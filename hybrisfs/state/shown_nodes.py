@@ -13,14 +13,21 @@ from hybrisfs.state.database import Reader
 from hybrisfs.state.schema import ROOT_INO
 
 __all__ = [
+    "ConflictName",
+    "ListedName",
     "Name",
+    "conflicts",
+    "conflicts_beside",
     "count_below",
+    "count_conflicts",
     "count_names",
     "has_copies",
     "ino_of",
     "ino_shown_for",
     "moved_nodes",
     "name_of_slot",
+    "names_in_folder",
+    "names_of",
     "newest_name",
     "nodes_below",
     "number_of_name",
@@ -38,6 +45,24 @@ class Name(NamedTuple):
 
     folder: bytes
     name: bytes
+
+
+class ListedName(NamedTuple):
+    """A name in a folder, and the inode that has it. *wanted*: the name in the register, where another node
+    has that one."""
+
+    name: bytes
+    ino: int
+    wanted: bytes | None
+
+
+class ConflictName(NamedTuple):
+    """An inode that is shown as *name* in a folder, since another one has the name that it *wanted*."""
+
+    parent: int
+    name: bytes
+    wanted: bytes
+    ino: int
 
 
 def ino_of(db: Reader, node: bytes) -> int | None:
@@ -122,14 +147,14 @@ def moved_nodes(db: Reader) -> set[bytes]:
 
 
 def path_of(db: Reader, ino: int) -> str:
-    """The path of an inode from the root on, by the oldest of its names."""
+    """The path of an inode from the root on, by the oldest of its names; empty when it has no name."""
     names: list[bytes] = []
     while ino != ROOT_INO:
         row = db.execute(
             "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
         ).fetchone()
         if row is None:
-            break
+            return ""
         ino, name = row
         names.append(name)
     return os.fsdecode(b"/".join(reversed(names)))
@@ -147,3 +172,41 @@ def paths_showing(db: Reader, chunk: int, most: int) -> list[str]:
         (chunk, most, _LONGEST_PATH, ROOT_INO),
     )
     return [os.fsdecode(path) for (path,) in rows.fetchall()]
+
+
+def names_of(db: Reader, ino: int, most: int) -> list[tuple[int, bytes]]:
+    """Folder (its inode) and name of up to so many of the names of an inode."""
+    query = "SELECT parent, name FROM place WHERE ino = ? ORDER BY slot DESC LIMIT ?"
+    return db.execute(query, (ino, most)).fetchall()
+
+
+def names_in_folder(db: Reader, folder: int, after: bytes, most: int) -> list[ListedName]:
+    """Up to so many of the names in a folder that come after this one, in their order."""
+    rows = db.execute(
+        "SELECT name, ino, wanted FROM place WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
+        (folder, after, most),
+    )
+    return [ListedName(*row) for row in rows.fetchall()]
+
+
+def count_conflicts(db: Reader) -> int:
+    """How many names are shown under others, as another node has theirs."""
+    return int(db.execute("SELECT count(*) FROM place WHERE wanted IS NOT NULL").fetchone()[0])
+
+
+def conflicts(db: Reader) -> list[ConflictName]:
+    """All of these, by folder and name."""
+    rows = db.execute(
+        "SELECT parent, name, wanted, ino FROM place WHERE wanted IS NOT NULL ORDER BY parent, name"
+    )
+    return [ConflictName(*row) for row in rows.fetchall()]
+
+
+def conflicts_beside(db: Reader, folder: int, name: bytes) -> list[ConflictName]:
+    """Those that stand beside the same name in a folder as this one, or beside this one."""
+    rows = db.execute(
+        "SELECT parent, name, wanted, ino FROM place WHERE parent = ? AND wanted IS NOT NULL "
+        "AND wanted IN (SELECT ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?)",
+        (folder, folder, name),
+    )
+    return [ConflictName(*row) for row in rows.fetchall()]

@@ -12,6 +12,7 @@ from hybrisfs.api.content import Entry
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.shown import shown
+from hybrisfs.state.shown_nodes import names_in_folder
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -39,12 +40,9 @@ class Browsing:
             if not inode.is_directory:
                 raise UsageError(f"{shown(str(path))} is no folder")
             self._fs.flush()
-            rows = self._fs.db.execute(
-                "SELECT name, ino, wanted FROM place WHERE parent = ? AND name > ? ORDER BY name LIMIT ?",
-                (inode.ino, os.fsencode(after), limit + 1),
-            ).fetchall()
-            entries = [self._described(*row) for row in rows[:limit]]
-        return entries, len(rows) > limit
+            names = names_in_folder(self._fs.db, inode.ino, os.fsencode(after), limit + 1)
+            entries = [self._described(*one) for one in names[:limit]]
+        return entries, len(names) > limit
 
     def _described(self, name: bytes, ino: int, wanted: bytes | None) -> Entry:
         inode = self._fs.inodes.get(ino)

@@ -13,6 +13,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.merge.rows import Change
 from hybrisfs.shown import shown
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import ConflictName, conflicts, conflicts_beside, count_conflicts, path_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 
@@ -44,21 +45,17 @@ class Conflicts:
 
     def count(self) -> int:
         """How many there are; called with the lock held."""
-        row = self._fs.db.execute("SELECT count(*) FROM place WHERE wanted IS NOT NULL").fetchone()
-        return int(row[0])
+        return count_conflicts(self._fs.db)
 
     def all(self) -> list[api.Conflict]:
         """What `hybrisfs conflicts` shows, by path. Paths are relative to the volume's root."""
         with self._fs.lock:
             self._fs.flush()
-            rows = self._fs.db.execute(
-                "SELECT parent, name, wanted, ino FROM place WHERE wanted IS NOT NULL ORDER BY parent, name"
-            ).fetchall()
-            found = [self._described(self._conflict(*row)) for row in rows]
+            found = [self._described(self._conflict(one)) for one in conflicts(self._fs.db)]
         return sorted(found, key=lambda one: one.path)
 
-    def _conflict(self, parent: int, name: bytes, wanted: bytes, ino: int) -> Conflict:
-        return Conflict(parent, name, wanted, self._fs.inodes.get(ino))
+    def _conflict(self, shown: ConflictName) -> Conflict:
+        return Conflict(shown.parent, shown.name, shown.wanted, self._fs.inodes.get(shown.ino))
 
     def _described(self, conflict: Conflict) -> api.Conflict:
         folder = self._path(conflict.parent)
@@ -73,14 +70,8 @@ class Conflicts:
 
     def _path(self, ino: int) -> bytes:
         """The path of a directory below the root, with a slash behind it unless it is the root."""
-        names: list[bytes] = []
-        while ino != ROOT_INO:
-            parent, name = self._fs.db.execute(
-                "SELECT parent, name FROM place WHERE ino = ?", (ino,)
-            ).fetchone()
-            names.append(name)
-            ino = parent
-        return b"".join(name + b"/" for name in reversed(names))
+        path = os.fsencode(path_of(self._fs.db, ino))
+        return path + b"/" if path else b""
 
     # -- settling --------------------------------------------------------------------------------
 
@@ -124,16 +115,12 @@ class Conflicts:
         folder, _, name = os.fsencode(path.strip("/")).rpartition(b"/")
         parent = self._directory(folder)
         self._fs.flush()
-        rows = self._fs.db.execute(
-            "SELECT parent, name, wanted, ino FROM place WHERE parent = ? AND wanted IS NOT NULL "
-            "AND wanted IN (SELECT ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?)",
-            (parent, parent, name),
-        ).fetchall()
-        if not rows:
+        beside = conflicts_beside(self._fs.db, parent, name)
+        if not beside:
             raise UsageError(
                 f"there is no conflict at {shown(path)}", "", "hybrisfs conflicts list shows them."
             )
-        group = [self._conflict(*row) for row in rows]
+        group = [self._conflict(one) for one in beside]
         return group, next((one for one in group if one.name == name), None)
 
     @staticmethod

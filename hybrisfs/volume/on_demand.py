@@ -17,7 +17,7 @@ from hybrisfs.read.evict import Evictor
 from hybrisfs.read.pin import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
-from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import path_of
 from hybrisfs.state.subtree import Measure, Subtree
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -149,7 +149,8 @@ class OnDemand:
         keeper = self._fs.hoard.keeper(inode) if standing is Pinned.INHERITED else None
         if keeper is None:
             return "", "hybrisfs pin without a path lists what is."
-        return f"it is kept because {self._shown(self._path_of(keeper.ino))} is pinned", "Unpin that folder."
+        where = self._shown(PurePath(path_of(self._fs.db, keeper.ino)))
+        return f"it is kept because {where} is pinned", "Unpin that folder."
 
     def evict(self, path: PurePath) -> api.Freed:
         """Drop the local bytes of a file, or of all files in a folder, that the clouds hold."""
@@ -167,7 +168,7 @@ class OnDemand:
         """What is pinned itself."""
         with self._fs.lock:
             self._fs.hoard.follow()
-            named = {ino: self._path_of(ino) for ino in self._fs.hoard.roots()}
+            named = {ino: PurePath(path_of(self._fs.db, ino)) for ino in self._fs.hoard.roots()}
         self._committer.commit_now()
         return [
             extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))
@@ -187,18 +188,6 @@ class OnDemand:
         if inode is None:
             raise self._no_such(path)
         return inode
-
-    def _path_of(self, ino: int) -> PurePath:
-        parts: list[str] = []
-        while ino != ROOT_INO:
-            row = self._fs.db.execute(
-                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
-            ).fetchone()
-            if row is None:
-                break
-            ino = row[0]
-            parts.append(os.fsdecode(row[1]))
-        return PurePath(*reversed(parts))
 
     def _no_such(self, path: PurePath) -> HybrisError:
         return HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")

@@ -7,7 +7,6 @@ that device is gone, the version before can still be read, and whoever meets the
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,8 @@ from hybrisfs.parts import Ground
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import path_of
 from hybrisfs.state.unplaced_chunks import files_lacking
-from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.volume.versions import Versions
 
 __all__ = ["Unreadable"]
@@ -76,7 +74,7 @@ class Unreadable:
                     with self._lock:
                         self._chunks.pop(chunk, None)
                 for ino in files:
-                    path = _path(fs, ino)
+                    path = path_of(fs.db, ino)
                     if path:
                         found[path] = None
         return sorted(found)
@@ -100,15 +98,3 @@ class Unreadable:
         else:
             command = f"{command} --volume {quoted(self._ground.name)} {quoted(path)}"
         return f"{named} cannot be read now: {why}. A version before it can be: {command}"
-
-
-def _path(fs: FileSystem, ino: int) -> str:
-    """A path of a file, "" when it has no name."""
-    names: list[bytes] = []
-    while ino != ROOT_INO:
-        row = fs.db.execute("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", (ino,)).fetchone()
-        if row is None:
-            return ""
-        ino = row[0]
-        names.append(row[1])
-    return os.fsdecode(b"/".join(reversed(names)))
