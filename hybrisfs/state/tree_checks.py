@@ -153,7 +153,10 @@ def has_orphans(db: sqlite3.Connection) -> bool:
 
 def staged_parts(db: sqlite3.Connection) -> Iterator[StagedPart]:
     """All parts whose bytes are in the journal."""
-    return map(StagedPart._make, db.execute("SELECT * FROM extent WHERE segment > 0"))
+    return map(
+        StagedPart._make,
+        db.execute("SELECT ino, start, length, segment, position FROM extent WHERE segment > 0"),
+    )
 
 
 def is_staged(db: Reader, part: StagedPart) -> bool:

@@ -15,18 +15,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from hybrisfs.state.bulk import insert_many, select_with
 from hybrisfs.state.database import Database
 from hybrisfs.state.moments import Moments
 from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.stored_log import branches, hash_of, vector_of
 from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
     Accepted,
     Bound,
-    Branch,
     DecodeError,
     DeviceKey,
     Known,
@@ -86,17 +86,15 @@ class UpdateLog:
 
     def _load(self) -> LogState:
         self._moments.clear()
-        branches = [
-            Branch(*row) for row in self._db.execute("SELECT id, device, parent, above FROM log_branch")
-        ]
+        known = branches(self._db)
         tips = (
             self._db.execute(
                 f"SELECT {_KNOWN} FROM log WHERE branch = ? ORDER BY clock DESC LIMIT 1", (branch.id,)
             ).fetchone()
-            for branch in branches
+            for branch in known
         )
         state = LogState(
-            self.volume, self._members, self, branches, (_known(row) for row in tips if row), self._bound_to()
+            self.volume, self._members, self, known, (_known(row) for row in tips if row), self._bound_to()
         )
         state.binds = self._binds
         for device, bounds in self._bounds.items():
@@ -440,17 +438,17 @@ class UpdateLog:
 
     def update_at(self, branch: bytes, clock: int) -> bytes | None:
         """The bytes of an accepted update, None also when it is bare."""
-        found: bytes | None = self._one("SELECT bytes FROM log WHERE branch = ? AND clock = ?", branch, clock)
-        return found
+        row = self._read("SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+        return row[0] if row else None
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The full dependency vector of an accepted update."""
-        vector = self._one("SELECT vector FROM log WHERE branch = ? AND clock = ?", branch, clock)
-        return None if vector is None else VersionVector.decode(vector)
+        self._store_rows()
+        return vector_of(self._db, branch, clock)
 
     def hash_of(self, branch: bytes, clock: int) -> bytes | None:
-        found: bytes | None = self._one("SELECT hash FROM log WHERE branch = ? AND clock = ?", branch, clock)
-        return found
+        self._store_rows()
+        return hash_of(self._db, branch, clock)
 
     def find(self, prefix: bytes) -> Known | None:
         row = self._read(
@@ -477,10 +475,6 @@ class UpdateLog:
             "SELECT device, time FROM log WHERE branch = ? AND clock = ?", (branch, clock)
         ).fetchone()
         return row
-
-    def _one(self, query: str, branch: bytes, clock: int) -> Any:
-        row = self._read(query, (branch, clock)).fetchone()
-        return row[0] if row else None
 
 
 def _known(row: tuple[bytes, bytes, int, bytes, bytes]) -> Known:
