@@ -167,5 +167,4 @@ class Checkup:
 
 def _newest_pack(fs: FileSystem) -> int:
     with fs.lock:
-        (newest,) = fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
-    return int(newest)
+        return fs.packs.newest()

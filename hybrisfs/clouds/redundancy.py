@@ -53,7 +53,8 @@ class Rewriting:
 
         True when nothing is left; stops when *go_on* says so.
         """
-        newest = self._newest()
+        with self._fs.lock:
+            newest = self._fs.packs.newest()
         if self._clean == (code, newest):
             return True
         trouble = self._spread_log(code, go_on)
@@ -92,11 +93,6 @@ class Rewriting:
             if go_on()
         ]
         return next((one for one in troubles if one is not None), None)
-
-    def _newest(self) -> int:
-        with self._fs.lock:
-            (newest,) = self._fs.db.execute("SELECT max(number) FROM pack").fetchone()
-        return int(newest or 0)
 
     def _outdated(self, code: Redundancy) -> list[Former]:
         """All chunks are gone over: without the volume's lock."""

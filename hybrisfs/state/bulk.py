@@ -7,6 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Final
 
+from hybrisfs.state.chunk_states import Reader
 from hybrisfs.state.database import Database
 
 __all__ = ["insert_many", "select_many", "select_with"]
@@ -15,7 +16,7 @@ _SIZES: Final = (8, 64, 512)  # few different statements, so that SQLite has the
 _ROWS: Final = (256, 64, 8)
 
 
-def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+def select_many(database: Reader, query: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """The rows that *query* finds; its `{}` stands for the rows of a VALUES clause, which *keys* are.
 
     Some rows of NULLs may be added to them. Results come in no order; other braces cannot be in *query*.
@@ -29,7 +30,7 @@ def select_many(database: Database, query: str, keys: Sequence[tuple[Any, ...]])
 
 
 def select_with(
-    database: Database, columns: str, table: str, column: str, values: Iterable[bytes]
+    database: Reader, columns: str, table: str, column: str, values: Iterable[bytes]
 ) -> Iterator[tuple[Any, ...]]:
     """*columns* of the rows whose *column* has one of *values*, each of which is given once.
 

@@ -6,10 +6,11 @@ pages (`content_page`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from hybrisfs.state.bulk import select_many
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef, Reader
 
 __all__ = [
@@ -24,10 +25,17 @@ __all__ = [
     "pages_of_file",
     "parts_between",
     "parts_of_file",
+    "shown_only_by",
     "whereabouts",
 ]
 
 _CHUNKS: Final = "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino)"
+_SHOWN_BY: Final = (
+    "SELECT f.chunk, n.content_stamp & 65535 FROM "
+    "(SELECT ino, chunk FROM file_chunk UNION ALL SELECT ino, chunk FROM content_page) f "
+    "JOIN node n ON n.ino = f.ino WHERE f.chunk IN (VALUES {})"
+)
+"""Chunks, and the numbers of the writers of the contents that show them."""
 _PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
 
 
@@ -124,6 +132,23 @@ def is_at_hand(db: Reader, identity: bytes) -> bool:
     """Whether a chunk is here, or a cloud is known to have it."""
     ref = chunk_named(db, identity)
     return ref is not None and (ref.is_here or ref.is_on_clouds)
+
+
+def shown_only_by(db: Reader, writer: bytes, chunks: Collection[int]) -> set[int]:
+    """Those of the chunks that files show, and only files that the device of this branch wrote."""
+    rows = select_many(db, _SHOWN_BY, [(number,) for number in chunks])
+    own = {
+        number
+        for (number,) in db.execute(
+            "SELECT w.number FROM log_branch b JOIN log_branch o ON o.device = b.device "
+            "JOIN writer w ON w.branch = o.id WHERE b.id = ?",
+            (writer,),
+        )
+    }
+    found, others = set[int](), set[int]()
+    for chunk, author in rows:
+        (found if author in own else others).add(chunk)
+    return found - others
 
 
 def bytes_of_versions_alone(db: Reader) -> int:
