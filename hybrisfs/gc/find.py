@@ -89,16 +89,13 @@ def remember(fs: FileSystem, found: Found) -> None:
 
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
     """The packs that *device* looks after."""
-    members = {one for (one,) in db.execute("SELECT device FROM member WHERE state = 0")}
-    members -= Roles(db).readers()
-    authors = dict(db.execute("SELECT id, device FROM log_branch").fetchall())
-    lowest = min(members, default=device)
     table, last = PackTable(db), 0
-    while packs := table.after(last, _ROWS):
-        for pack in packs:
-            author = authors.get(pack.branch)
+    members = table.keepers() - Roles(db).readers()
+    lowest = min(members, default=device)
+    while authors := table.authors_after(last, _ROWS):
+        for pack, author in authors.items():
             if author == device or (author not in members and lowest == device):
-                yield pack.number
-        last = packs[-1].number
+                yield pack
+        last = max(authors)
         if not pause():
             return

@@ -7,8 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Final
 
-from hybrisfs.state.chunk_states import Reader
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Reader
 
 __all__ = ["insert_many", "select_many", "select_with"]
 
@@ -41,7 +40,7 @@ def select_with(
     return select_many(database, query, [(value,) for value in values])
 
 
-def insert_many(database: Database, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def insert_many(database: Reader, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """Run an INSERT with all *rows*, which its `{}` stands for; they count one after the other."""
     if not rows:
         return

@@ -35,12 +35,9 @@ settling    (`ChunkStore.settling`) a file is about to name it: it is not droppe
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
-
-from hybrisfs.state.database import Database
+from typing import Final, NamedTuple
 
 __all__ = [
     "CHUNK_COLUMNS",
@@ -57,12 +54,8 @@ __all__ = [
     "ChunkState",
     "CutRow",
     "ForbiddenMoveError",
-    "Reader",
     "state_of",
 ]
-
-Reader: TypeAlias = Database | sqlite3.Connection
-"""What a query reads: the open transaction, with the volume's lock held, or a snapshot, without it."""
 
 MAX_CHUNK: Final = 1 << 20
 ELSEWHERE: Final = 0  # the pack of a chunk of which it is not known here where on the clouds it is

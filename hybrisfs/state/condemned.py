@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hybrisfs.registers.tree import Content
-from hybrisfs.state.chunk_states import Reader
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Database, Reader
 from sync.codec import DecodeError
 
 __all__ = ["Condemned", "is_condemned"]

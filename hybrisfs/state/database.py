@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
@@ -25,7 +25,7 @@ from hybrisfs.files import sync_directory
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database", "DatabaseLimits"]
+__all__ = ["Database", "DatabaseLimits", "Reader"]
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,10 @@ class Database:
     def set_meta(self, key: str, value: int | bytes) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
 
+    def add_meta(self, key: str, value: int | bytes) -> None:
+        """Note what a new database does not have."""
+        self.execute("INSERT INTO meta VALUES (?, ?)", (key, value))
+
     def total_changes(self) -> int:
         """Rows changed since the database was opened."""
         return self._connection.total_changes
@@ -212,6 +216,10 @@ class Database:
         self._checkpointer.close()
         self._connection.close()
         os.close(self._wal)
+
+
+Reader: TypeAlias = Database | sqlite3.Connection
+"""What a query reads: the open transaction, with the volume's lock held, or a snapshot, without it."""
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from hybrisfs.state.chunk_states import Reader
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Database, Reader
 
 __all__ = ["Disposal", "DisposalTable", "IdlePack", "IdlePackTable", "ShareOnCloud", "UnnamedShareTable"]
 

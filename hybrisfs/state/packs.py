@@ -17,7 +17,8 @@ from hybrisfs.kinds import REWRITTEN
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.bulk import select_with
-from hybrisfs.state.chunk_states import ChunkRef, Reader
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.database import Reader
 
 __all__ = ["Pack", "PackOnCloud", "PackTable"]
 
@@ -132,12 +133,20 @@ class PackTable:
         """The numbers of the packs of which a member says that they were discarded."""
         return {number for (number,) in self._db.execute("SELECT number FROM pack WHERE doubted")}
 
-    def after(self, number: int, limit: int) -> list[Pack]:
-        """The next packs after this number that have not been discarded, up to *limit*."""
-        rows = self._db.execute(
-            f"SELECT {_COLUMNS} FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?", (number, limit)
+    def authors_after(self, number: int, limit: int) -> dict[int, bytes | None]:
+        """The numbers of the next packs after this one that have not been discarded, up to *limit*, and the
+        devices that have told of them, None where no such device is known."""
+        return dict(
+            self._db.execute(
+                "SELECT p.number, b.device FROM pack p LEFT JOIN log_branch b ON b.id = p.branch "
+                "WHERE p.number > ? AND p.n > 0 ORDER BY p.number LIMIT ?",
+                (number, limit),
+            )
         )
-        return [_pack(row) for row in rows]
+
+    def keepers(self) -> set[bytes]:
+        """The devices that belong to the volume, one of which looks after each pack."""
+        return {device for (device,) in self._db.execute("SELECT device FROM member WHERE state = 0")}
 
     def of_device(self, device: bytes, after: int) -> list[Pack]:
         """The packs after a number that a device has told of and that have not been discarded."""

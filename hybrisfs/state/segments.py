@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.state.chunk_states import Reader
+from hybrisfs.state.database import Reader
 from sync import parse_segment_name
 from sync.head import Extent
 

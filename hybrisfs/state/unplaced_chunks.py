@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from hybrisfs.state.chunk_states import ELSEWHERE, Reader
+from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.database import Reader
 
 __all__ = [
     "UnplacedContent",

@@ -398,19 +398,11 @@ class Relayer:
         device that has that update reads them."""
         found: list[_Point] = []
         for point in sorted(self._relayed(path.author), key=lambda one: one.segment):
-            following = self._following(path, clock)
+            following = self._updates.next_whole(path.steps, clock)
             if path.leads_to(point) and following is not None and point.segment.first <= following:
                 found.append(point)
                 clock = max(clock, point.clock)
         return found
-
-    def _following(self, path: _Path, above: int) -> int | None:
-        """The clock of the next update of *path* that is not bare; None when there is none."""
-        query = (
-            "SELECT min(clock) FROM log WHERE branch = ? AND clock > ? AND clock <= ? AND bytes IS NOT NULL"
-        )
-        rows = (self._fs.db.execute(query, (branch, above, end)) for branch, end in reversed(path.steps))
-        return next((clock for row in rows for (clock,) in row if clock is not None), None)
 
     def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
         """The newest heads of a device, from clouds and over links."""
@@ -505,18 +497,13 @@ class Relayer:
         """The next updates of *path* that are not bare, as many as a segment takes."""
         found: list[_Row] = []
         size = 0
-        for branch, end in reversed(path.steps):
-            for row in self._fs.db.execute(
-                "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
-                "ORDER BY clock",
-                (branch, above, end),
-            ):
-                size += len(row[2] or b"")
-                full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
-                if found and (full or row[2] is None):
-                    return found
-                if row[2] is not None:
-                    found.append(row)
+        for clock, identity, data in self._updates.after(path.steps, above):
+            size += len(data or b"")
+            full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
+            if found and (full or data is None):
+                break
+            if data is not None:
+                found.append((clock, identity, data))
         return found
 
 
