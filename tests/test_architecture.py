@@ -1,5 +1,5 @@
 """Which package may import which, which may read environment variables or ask the system for the time, where
-the letters of registers and SQL on chunks stand (docs/internals), checked in the source itself."""
+the letters of registers and SQL stand (docs/internals), checked in the source itself."""
 
 from __future__ import annotations
 
@@ -331,3 +331,95 @@ def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
     assert names_chunks(source)
     assert not names_chunks('"""FROM chunk"""')
     assert not names_chunks("QUERY = 'SELECT chunk FROM file_chunk'")
+
+
+# -- SQL with the owner of the state -----------------------------------------------------------------------
+
+# The state of the volume, what its queries are made of, and databases of their own.
+OWN_DATABASES = ("hybrisfs.kinds", "hybrisfs.kv", "hybrisfs.mirror", "hybrisfs.state")
+# Those that hold SQL on the volume's database and have yet to hand it to its owner, one in a line. Add none.
+HOLD_SQL_YET = (
+    "hybrisfs.checkpoint",
+    "hybrisfs.members",
+    "hybrisfs.merge.arrange",
+    "hybrisfs.merge.arrivals",
+    "hybrisfs.merge.beginning",
+    "hybrisfs.merge.first_nodes",
+    "hybrisfs.merge.foresight",
+    "hybrisfs.merge.history",
+    "hybrisfs.merge.losses",
+    "hybrisfs.merge.new_nodes",
+    "hybrisfs.merge.newcomers",
+    "hybrisfs.merge.nodes",
+    "hybrisfs.merge.refresh",
+    "hybrisfs.merge.registers",
+    "hybrisfs.merge.rows",
+    "hybrisfs.merge.settlement",
+    "hybrisfs.merge.sparing",
+    "hybrisfs.merge.state_hash",
+    "hybrisfs.merge.unsigned",
+    "hybrisfs.mount",
+    "hybrisfs.sharing",
+    "hybrisfs.tree",
+    "hybrisfs.verify.content_check",
+    "hybrisfs.verify.database_check",
+    "hybrisfs.verify.fsck",
+    "hybrisfs.verify.log_check",
+    "hybrisfs.verify.register_check",
+    "hybrisfs.verify.version_check",
+    "hybrisfs.verify.view_check",
+    "hybrisfs.versions",
+    "hybrisfs.volume",
+)
+IS_SQL = re.compile(
+    r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES|CREATE|PRAGMA|SAVEPOINT)\b"
+)
+RUNS_SQL = ("execute", "executemany", "executescript")
+# Parts of such SQL.
+MAKES_SQL = ("PLACES", "sql_key", "sql_node", "sql_prefix", "sql_rows")
+
+
+def holds_sql(source: str) -> bool:
+    """Whether a module holds SQL or parts of it, runs some, or has some run."""
+    tree = ast.parse(source)
+    return (
+        any(IS_SQL.search(text) for text in texts(tree))
+        or any(
+            isinstance(node, ast.Attribute) and node.attr in (*RUNS_SQL, *MAKES_SQL)
+            for node in ast.walk(tree)
+        )
+        or any(
+            within(name, ("hybrisfs.state.bulk",)) or name.rpartition(".")[2] in MAKES_SQL
+            for name in imports(source, "x")
+        )
+    )
+
+
+def test_sql_stands_with_the_owner_of_the_state() -> None:
+    found = {
+        name_of(module)
+        for module in modules("hybrisfs")
+        if holds_sql(module.read_text()) and not within(name_of(module), OWN_DATABASES)
+    }
+    assert sorted(name for name in found if not within(name, HOLD_SQL_YET)) == []
+    assert [one for one in HOLD_SQL_YET if not any(within(name, (one,)) for name in found)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "db.execute(query)",
+        "rows = members.find('WHERE state = ?')",
+        "from hybrisfs.state.bulk import select_with",
+        "from hybrisfs.state.registers import PLACES",
+        "QUERY = f'SELECT {x} ' 'FROM log'",
+        "QUERY = 'INSERT OR IGNORE INTO epoch VALUES (?)'",
+        "QUERY = 'UPDATE said ' 'SET begins = 1'",
+        "f'WHERE {PLACE.sql_rows()}'",
+        "run = db.executemany",
+    ],
+)
+def test_no_way_to_write_sql_escapes(source: str) -> None:
+    assert holds_sql(source)
+    assert not holds_sql('"""SELECT 1 FROM log"""')
+    assert not holds_sql("log.info('rows were updated from where they are')")
