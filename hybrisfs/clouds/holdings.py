@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from hybrisfs.clouds.segment_repair import SEGMENT_LIMIT
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.keyring import KeyRing
-from hybrisfs.state.pack_chunks import owed_count, owed_packs
+from hybrisfs.state.pack_chunks import PackPlace, owed_count, owed_packs
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "PackPlace", "is_only_said"]
+__all__ = ["Holdings", "is_only_said"]
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -32,15 +32,6 @@ def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
     if found is None or found.proven:
         return False
     return not any(upkeep.find_share(pack, index) is not None for index in range(found.n))
-
-
-class PackPlace(NamedTuple):
-    """A pack, the cloud of each of its shares, and how many of these it takes to read it."""
-
-    number: int
-    id: bytes
-    placement: bytes
-    k: int
 
 
 class Holdings:
@@ -59,7 +50,7 @@ class Holdings:
         last = 0
         while True:
             with self._fs.lock:
-                found = [PackPlace(*row) for row in owed_packs(self._fs.db, last, _ROWS)]
+                found = list(owed_packs(self._fs.db, last, _ROWS))
             if not found:
                 return
             yield from found

@@ -173,6 +173,18 @@ class PackTable:
         ).fetchone()
         return int(count)
 
+    def coded_otherwise(self, f: int, k: int, small: int) -> list[Pack]:
+        """The packs that chunks are read from and that do not survive the loss of just *f* clouds, or are
+        divided by another number than *k*; but those with less than *small* bytes may be copies."""
+        columns = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
+        rows = self._db.execute(
+            f"SELECT {columns} FROM chunk c JOIN pack p ON p.number = c.pack WHERE c.pack > 0 "
+            "GROUP BY p.number "
+            "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
+            (f, k, small),
+        )
+        return [_pack(row) for row in rows]
+
     # -- what this device does ---------------------------------------------------------------------------
 
     def put(self, pack: bytes, k: int, n: int, placement: bytes, stamp: Stamp) -> int:

@@ -40,9 +40,9 @@ def object_checks(engine: Engine, holdings: Holdings, db: sqlite3.Connection) ->
     if segments:
         for cloud in engine.in_use:
             yield _object_check(engine, cloud, holdings.head, holdings.head_check)
-    for _, pack, placement, _ in owed_packs(db):
-        for index, cloud in enumerate(placement):
-            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack, index))
+    for pack in owed_packs(db):
+        for index, cloud in enumerate(pack.placement):
+            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack.id, index))
 
 
 def _look_at_segment(holdings: Holdings, cloud: int, name: str) -> str | None:
