@@ -1,11 +1,9 @@
 """What of a pack is needed: by the view, by contents that registers hold and the view does not show, and by
 versions that are kept.
 
-Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may
-show again without another content being written: concurrent values, contents hidden by changes that are not
-signed yet or are held, files without a name so far. Contents of files that have been removed by all their
-names count only while they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the
-removal refuses.
+Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may show
+again, is in `hidden_contents`. Contents of files that have been removed by all their names count only while
+they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the removal refuses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `hybrisfs fsck` asks of chunks, and what is asked of a damaged database.
+"""What `hybrisfs fsck` asks of chunks.
 
 The constants are queries: a caller that reads a database which may be damaged knows what an error of SQLite
 means there.

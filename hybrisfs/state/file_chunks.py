@@ -43,8 +43,6 @@ _SHOWN_BY: Final = (
 )
 """Chunks, and the numbers of the writers of the contents that show them."""
 _PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
-
-
 _FIRST_PLACE: Final = PLACE.sql_key(sql_node("r.key"))
 _LAST_PLACE: Final = PLACE.sql_key(f"{sql_node('r.key')} || x'ffffffffffffffffffff'")
 # Contents that are not just what their file shows, unless all names of the file say that it was removed: a
@@ -181,7 +179,8 @@ def shown_only_by(db: Reader, writer: bytes, chunks: Collection[int]) -> set[int
 
 def hidden_contents(db: Reader) -> Iterator[bytes]:
     """The values of content registers that the view does not show, and may show again without another one
-    being written."""
+    being written: concurrent values, contents hidden by changes that are not signed yet or are held, those of
+    files without a name so far. Not those of files that have been removed by all their names."""
     return (value for (value,) in db.execute(_HIDDEN))
 
 
