@@ -176,7 +176,7 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined, *, 
             members.append(Member(joined.inviter.public, joined.inviter.name, reserve=True))
         database.set_meta("inviter", device_id_of(joined.inviter.public))
         if joined.grant.reader:
-            database.execute("INSERT INTO meta VALUES ('reader', 1)")
+            database.add_meta("reader", 1)
         table = MemberTable(database)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members

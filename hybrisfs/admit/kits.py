@@ -201,15 +201,13 @@ class Kits:
         if secret is None:
             raise UsageError("no recovery kit of this volume opens with this passphrase")
         with self._ground.fs.lock:
-            rows = self._ground.fs.db.execute(
-                "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number", (secret.kit,)
-            ).fetchall()
+            signed = self._sharing.updates.signed_with(secret.kit)
         with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
             log_of_kit = ReserveLog(
                 Path(folder), self._ground.config.id, secret.reserve, self._ground.ring.segments
             )
             try:
-                log_of_kit.take_updates(data for (data,) in rows)
+                log_of_kit.take_updates(signed)
                 update, name, segment = log_of_kit.sign(made(secret.kit))
                 objects = [(name, segment), log_of_kit.head()]
             finally:

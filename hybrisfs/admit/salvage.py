@@ -7,41 +7,26 @@ it.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
-from hybrisfs.kinds import CONTENT
 from hybrisfs.members.members import Member
-from hybrisfs.state.chunk_checks import FILES_HELD_WHOLE, FILES_PENDING, PARTS_OF_FILE
+from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
 from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.extents import ZEROS
 from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
 
-__all__ = ["DamagedDatabase", "StagedFile", "UnreadablePartError"]
+__all__ = ["DamagedDatabase", "StagedFile"]
 
 _DEEPEST: Final = 4096
 _MOST_ROWS: Final = 1 << 40
 _KEY_SIZE: Final = 32
-_SELECT_STAGED: Final = (
-    f"SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = {CONTENT.sql_prefix}",
-    "SELECT DISTINCT ino FROM extent WHERE segment > 0",
-    FILES_PENDING,
-    # Of what another device made and no cloud is known to have, only what is here as a whole: the rest comes
-    # from that device, or is lost with it.
-    FILES_HELD_WHOLE,
-)
-
-
-class UnreadablePartError(Exception):
-    """A part of a file is neither in the journal nor zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +42,21 @@ class StagedFile:
 class DamagedDatabase:
     """The database at *path* and the journal that belongs to it, for reading. Close it in the end.
 
-    No method raises sqlite3.Error: what cannot be read is left out.
+    What cannot be read is left out.
     """
 
     def __init__(self, path: Path, journal: Path, chunk_id: Callable[[Buffer], bytes]) -> None:
         self._journal = journal
         self._chunk_id = chunk_id
-        self._db: sqlite3.Connection | None = None
-        if path.is_file():
-            with contextlib.suppress(sqlite3.Error):
-                self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-                self._db.text_factory = bytes
+        self._rows = DamagedRows(path)
 
     def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-
-    def _rows(self, query: str, *parameters: object) -> list[Any]:
-        if self._db is None:
-            return []
-        rows: list[Any] = []
-        with contextlib.suppress(sqlite3.Error):
-            rows.extend(self._db.execute(query, parameters))
-        return rows
-
-    def _all_rows(self, query: str, *parameters: object) -> list[Any]:
-        """Raises UnreadablePartError unless all can be read."""
-        if self._db is None:
-            raise UnreadablePartError
-        try:
-            return self._db.execute(query, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise UnreadablePartError from error
+        self._rows.close()
 
     def members(self) -> list[Member]:
         """The devices of the volume, as far as they can be read."""
         found: dict[bytes, Member] = {}
-        for device, public, name, state in self._rows("SELECT device, public, name, state FROM member"):
+        for device, public, name, state in self._rows.members():
             if not isinstance(public, bytes) or len(public) != _KEY_SIZE or device_id_of(public) != device:
                 continue
             shown = name.decode(errors="replace") if isinstance(name, bytes) else ""
@@ -103,15 +66,13 @@ class DamagedDatabase:
 
     def inviter(self) -> bytes:
         """The id of the device that let this one in, empty when there is none or it cannot be read."""
-        values = [value for (value,) in self._rows("SELECT value FROM meta WHERE key = 'inviter'")]
-        known = values and isinstance(values[0], bytes) and len(values[0]) == DEVICE_ID_SIZE
-        return values[0] if known else b""
+        inviter = self._rows.inviter()
+        return inviter if isinstance(inviter, bytes) and len(inviter) == DEVICE_ID_SIZE else b""
 
     def staged_files(self) -> Iterator[StagedFile]:
         """The files with bytes that no cloud is known to have, by number."""
-        inos = {ino for query in _SELECT_STAGED for (ino,) in self._rows(query) if isinstance(ino, int)}
-        for ino in sorted(inos):
-            for mode, size, nlink in self._rows("SELECT mode, size, nlink FROM node WHERE ino = ?", ino):
+        for ino in sorted(ino for ino in self._rows.files_only_here() if isinstance(ino, int)):
+            for mode, size, nlink in self._rows.nodes(ino):
                 if stat.S_ISREG(mode) and nlink > 0 and 0 <= size < _MOST_ROWS:
                     yield StagedFile(ino, self._path(ino), mode, size)
 
@@ -120,7 +81,7 @@ class DamagedDatabase:
         names: list[str] = []
         at = ino
         while at != ROOT_INO and len(names) < _DEEPEST:
-            rows = self._rows("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", at)
+            rows = self._rows.places(at)
             if not rows or not isinstance(rows[0][1], bytes):
                 names.append(f"node {at}")
                 break
@@ -138,14 +99,12 @@ class DamagedDatabase:
 
         Raises UnreadablePartError.
         """
-        for offset, length, identity, whole, segment, position in self._all_rows(PARTS_OF_FILE, file.ino):
+        for offset, length, identity, whole, segment, position in self._rows.parts(file.ino):
             data = self._read(segment, position, whole)
             if self._chunk_id(data) != identity:
                 raise UnreadablePartError
             yield offset, data[:length]
-        for start, length, segment, position in self._all_rows(
-            "SELECT start, length, segment, position FROM extent WHERE ino = ? ORDER BY start", file.ino
-        ):
+        for start, length, segment, position in self._rows.extents(file.ino):
             yield start, bytes(length) if segment == ZEROS else self._read(segment, position, length)
 
     def _read(self, segment: object, position: object, length: object) -> bytes:

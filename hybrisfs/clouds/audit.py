@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.clouds.holdings import Holdings, PackPlace
+from hybrisfs.clouds.holdings import Holdings
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.state.pack_chunks import PackPlace
 
 __all__ = ["Absent", "audit"]
 

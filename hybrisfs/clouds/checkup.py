@@ -150,22 +150,20 @@ class Checkup:
         """Have a look at a share that this cloud acknowledged, of the first pack from a number on, or *below*
         down from it. One that may have been put a moment ago gets a second chance."""
         with self._fs.lock:
-            row = read_pack_near(self._fs.db, cloud, number, below=below)
-        if row is None:
+            found = read_pack_near(self._fs.db, cloud, number, below=below)
+        if found is None:
             return
-        found, pack, placement = row
-        index = placement.index(cloud)
-        if found > self._settled[0]:
+        pack, index = found.id, found.placement.index(cloud)
+        if found.number > self._settled[0]:
             if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
                 self._recent.doubt(cloud, share_name(pack, index))
         elif is_only_said(self._fs, self._engine.upkeep, pack):
             with self._lock:
-                self._unseen |= frozenset(placement)
+                self._unseen |= frozenset(found.placement)
         elif (wrong := self._engine.sample_share(cloud, pack, index)) is not None:
             log.debug("cloud %d: %s", cloud, wrong)
 
 
 def _newest_pack(fs: FileSystem) -> int:
     with fs.lock:
-        (newest,) = fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
-    return int(newest)
+        return fs.packs.newest()

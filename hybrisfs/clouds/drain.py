@@ -17,9 +17,9 @@ from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep
-from hybrisfs.kinds import REWRITTEN
 from hybrisfs.state.pack_chunks import filled_packs
 from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.segments import SegmentTable
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
@@ -30,7 +30,6 @@ _WORKERS: Final = 3  # packs at a time, each with its shares in memory
 _BATCH: Final = 60
 _DELETED_AT_ONCE: Final = 500
 _MOST_NAMES: Final = 1_000_000
-_REWRITTEN: Final = f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')})"
 
 
 def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:
@@ -40,8 +39,8 @@ def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[i
     for placement, k, sealed in filled_packs(database):
         objects.update(placement)
         size.update(dict.fromkeys(placement, sealed // k))
-    for (placement,) in database.execute("SELECT placement FROM log_segment"):
-        objects.update(placement)
+    for segment in SegmentTable(database).after():
+        objects.update(segment.placement)
     return objects, size
 
 
@@ -66,14 +65,7 @@ class Drain:
 
     def on_record(self, cloud: int) -> int:
         """How many shares and own segments are on record there; called with the volume's lock held."""
-        names = bytes((cloud,))
-        (packs,) = self._fs.db.execute(
-            f"SELECT count(*) FROM pack WHERE instr(placement, ?) AND NOT {_REWRITTEN}", (names,)
-        ).fetchone()
-        (segments,) = self._fs.db.execute(
-            "SELECT count(*) FROM log_segment WHERE instr(placement, ?)", (names,)
-        ).fetchone()
-        return int(packs) + int(segments)
+        return self._fs.packs.count_on_cloud(cloud) + len(self._fs.segments.on_cloud(cloud))
 
     def move(
         self,
@@ -106,10 +98,7 @@ class Drain:
 
     def _segment_names(self, cloud: int) -> list[str]:
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                "SELECT name FROM log_segment WHERE instr(placement, ?) ORDER BY first", (bytes((cloud,)),)
-            ).fetchall()
-        return [name for (name,) in rows]
+            return [segment.name for segment in self._fs.segments.on_cloud(cloud)]
 
     def _packs_on(self, cloud: int, *, everything: bool) -> Iterator[dict[bytes, bool]]:
         """The packs, some at a time, and whether each is needed: nothing is read any more from those that
@@ -118,15 +107,11 @@ class Drain:
         while True:
             mine = self._mine()
             with self._fs.lock:
-                rows = self._fs.db.execute(
-                    f"SELECT number, id, branch, {_REWRITTEN} FROM pack "
-                    "WHERE number > ? AND instr(placement, ?) ORDER BY number LIMIT ?",
-                    (last, bytes((cloud,)), _BATCH),
-                ).fetchall()
-            if not rows:
+                packs = self._fs.packs.on_cloud(cloud, last, _BATCH)
+            if not packs:
                 return
-            yield {pack: not former for _, pack, branch, former in rows if everything or branch in mine}
-            last = rows[-1][0]
+            yield {one.id: not one.rewritten for one in packs if everything or one.branch in mine}
+            last = packs[-1].number
 
     def renumber(self, before: int, now: int) -> None:
         """What this device has put onto the cloud *now* is on record under the number *before*."""
@@ -191,10 +176,10 @@ class Drain:
         with self._fs.lock:
             if share is not None:
                 pack, index = share
-                row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
-                return row is not None and row[0][index : index + 1] != bytes((cloud,))
-            row = self._fs.db.execute("SELECT placement FROM log_segment WHERE name = ?", (name,)).fetchone()
-            return row is not None and cloud not in row[0]
+                found = self._fs.packs.find(pack)
+                return found is not None and not found.is_at(index, cloud)
+            segment = self._fs.segments.find(name)
+            return segment is not None and cloud not in segment.placement
 
     @staticmethod
     def _author(name: str) -> bytes | None:

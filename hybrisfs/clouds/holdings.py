@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from hybrisfs.clouds.segment_repair import SEGMENT_LIMIT
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.keyring import KeyRing
-from hybrisfs.state.pack_chunks import owed_count, owed_packs
+from hybrisfs.state.pack_chunks import PackPlace, owed_count, owed_packs
+from hybrisfs.state.segments import OwnSegment
 from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "PackPlace", "SegmentPlace", "is_only_said"]
+__all__ = ["Holdings", "is_only_said"]
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -27,25 +28,10 @@ def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
     """Whether a member says that there is such a pack, this device has neither put nor read it, and no cloud
     shows any share of it: then no cloud is to blame."""
     with fs.lock:
-        row = fs.db.execute("SELECT n FROM pack WHERE id = ? AND NOT proven", (pack,)).fetchone()
-    return row is not None and not any(upkeep.find_share(pack, index) is not None for index in range(row[0]))
-
-
-class PackPlace(NamedTuple):
-    """A pack, the cloud of each of its shares, and how many of these it takes to read it."""
-
-    number: int
-    id: bytes
-    placement: bytes
-    k: int
-
-
-class SegmentPlace(NamedTuple):
-    """An own log segment, and the clouds that have a copy."""
-
-    first: int
-    name: str
-    placement: bytes
+        found = fs.packs.find(pack)
+    if found is None or found.proven:
+        return False
+    return not any(upkeep.find_share(pack, index) is not None for index in range(found.n))
 
 
 class Holdings:
@@ -64,19 +50,18 @@ class Holdings:
         last = 0
         while True:
             with self._fs.lock:
-                found = [PackPlace(*row) for row in owed_packs(self._fs.db, last, _ROWS)]
+                found = list(owed_packs(self._fs.db, last, _ROWS))
             if not found:
                 return
             yield from found
             last = found[-1].number
 
-    def segments(self) -> Iterator[SegmentPlace]:
+    def segments(self) -> Iterator[OwnSegment]:
         """All own log segments on the clouds."""
         last = 0
-        query = f"SELECT first, name, placement FROM log_segment WHERE first > ? ORDER BY first LIMIT {_ROWS}"
         while True:
             with self._fs.lock:
-                found = [SegmentPlace(*row) for row in self._fs.db.execute(query, (last,))]
+                found = self._fs.segments.after(last, _ROWS)
             if not found:
                 return
             yield from found
@@ -85,15 +70,13 @@ class Holdings:
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
         with self._fs.lock:
-            packs = owed_count(self._fs.db)
-            (segments,) = self._fs.db.execute("SELECT count(*) FROM log_segment").fetchone()
-        return packs, int(segments)
+            return owed_count(self._fs.db), self._fs.segments.count()
 
     def holder(self, pack: bytes, index: int) -> int | None:
         """The cloud that is to have a share, None when no such share is known."""
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
-        return row[0][index] if row is not None and index < len(row[0]) else None
+            placement = self._fs.packs.placement(pack)
+        return placement[index] if index < len(placement) else None
 
     def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
         """What is wrong with the marker, and whether the place belongs to another volume by its marker."""
@@ -117,8 +100,7 @@ class Holdings:
     def is_on_record(self, name: str) -> bool:
         """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT 1 FROM log_segment WHERE name = ?", (name,)).fetchone()
-        return row is not None
+            return self._fs.segments.find(name) is not None
 
     def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
         """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.
@@ -148,5 +130,5 @@ class Holdings:
     def shipped(self) -> int | None:
         """The clock up to which the own head must lead, None before there is one."""
         with self._fs.lock:
-            (last,) = self._fs.db.execute("SELECT max(last) FROM log_segment").fetchone()
-        return None if last is None else int(last)
+            newest = self._fs.segments.newest()
+        return None if newest is None else newest.last

@@ -112,9 +112,9 @@ class PackMender:
         if rebuild.complete or not wrong:
             return False
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT k, n FROM pack WHERE id = ?", (pack,)).fetchone()
+            found = self._fs.packs.find(pack)
         refuted = sum(one.kind != "unreadable" for one in wrong)
-        return row is not None and row[1] - refuted < row[0]
+        return found is not None and found.n - refuted < found.k
 
     def _renew(self, pack: bytes, before: bytes, wrong: Mapping[int, Finding]) -> list[Repair]:
         """Put onto the clouds anew what they have lost of a pack; what was wrong."""
@@ -166,8 +166,8 @@ class PackMender:
 
     def _placement(self, pack: bytes) -> bytes | None:
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
-        return row[0] if row else None
+            found = self._fs.packs.find(pack)
+        return found.placement if found is not None else None
 
     def _restore(
         self, pack: bytes, index: int, rebuild: PackRebuild, writable: Container[int], move: bool
@@ -218,10 +218,7 @@ class PackMender:
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
-            fs.db.execute(
-                "UPDATE pack SET placement = ?, clock = ?, branch = ? WHERE id = ?",
-                (bytes(placement), stamp.clock, stamp.writer, table.pack_id),
-            )
+            fs.packs.move(table.pack_id, bytes(placement), stamp)
             fs.changes.signed({key: fs.changes.seq}, stamp.clock)
         log.info("share %d of pack %s is on cloud %d now", index, table.pack_id.hex()[:16], now)
         self._signals.packed()

@@ -84,30 +84,23 @@ class RecentPuts:
     def _before_start(self) -> tuple[int, int]:
         """The newest pack and clock of the log that need not be looked at."""
         with self._fs.lock:
-            (pack,) = self._fs.db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
-            rows = self._fs.db.execute(
-                "SELECT last FROM log_segment ORDER BY first DESC LIMIT ?", (_AT_START + 1,)
-            ).fetchall()
-        return max(0, pack - _AT_START), rows[-1][0] if len(rows) > _AT_START else 0
+            pack = self._fs.packs.newest()
+            segment = self._fs.segments.newest(skipping=_AT_START)
+        return max(0, pack - _AT_START), 0 if segment is None else segment.last
 
     def _note_new(self) -> None:
         with self._fs.lock:
-            packs = self._fs.db.execute(
-                "SELECT number, id, placement FROM pack WHERE number > ? AND n > 0 "
-                "AND branch IN (SELECT id FROM log_branch WHERE device = ?) ORDER BY number",
-                (self._pack, self._device),
-            ).fetchall()
-            segments = self._fs.db.execute(
-                "SELECT last, name, placement FROM log_segment WHERE last > ? ORDER BY last",
-                (self._clock_shipped,),
-            ).fetchall()
+            packs = self._fs.packs.of_device(self._device, self._pack)
+            segments = self._fs.segments.ending_after(self._clock_shipped)
         now = self._clock()
-        for number, pack, placement in packs:
-            self._pack = number
-            self._add(((cloud, share_name(pack, index)) for index, cloud in enumerate(placement)), now)
-        for last, name, placement in segments:
-            self._clock_shipped = last
-            self._add(((cloud, name) for cloud in placement), now)
+        for pack in packs:
+            self._pack = pack.number
+            self._add(
+                [(cloud, share_name(pack.id, index)) for index, cloud in enumerate(pack.placement)], now
+            )
+        for segment in segments:
+            self._clock_shipped = segment.last
+            self._add([(cloud, segment.name) for cloud in segment.placement], now)
 
     def _add(self, objects: Iterable[tuple[int, str]], now: float) -> None:
         for cloud, name in objects:

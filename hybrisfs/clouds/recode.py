@@ -9,41 +9,23 @@ they stay where they are, for a device that has not heard of it yet may be readi
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
+from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.merge.signing import Signer
 from hybrisfs.registers.tree import PackedChunk, Rewritten, rewritten_key
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.pack_chunks import chunks_of_pack, packs_coded_otherwise
+from hybrisfs.state.pack_chunks import chunks_of_pack
+from hybrisfs.state.packs import Pack
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.place import PackMaker, is_ending, record_packs
 
-__all__ = ["Former", "Recoder", "outdated_packs"]
+__all__ = ["Recoder"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Former:
-    """A pack that is to be rewritten; *branch* is whose it is."""
-
-    number: int
-    id: bytes
-    k: int
-    n: int
-    placement: bytes
-    branch: bytes
-
-
-def outdated_packs(database: sqlite3.Connection, code: Redundancy) -> list[Former]:
-    """The packs that something is read from and that were not written like this."""
-    return [Former(*row) for row in packs_coded_otherwise(database, code.f, code.k, ERASURE_THRESHOLD)]
 
 
 class Recoder:
@@ -63,7 +45,7 @@ class Recoder:
         self._maker = maker
         self._get_chunks = get_chunks
 
-    def rewrite(self, former: Former) -> str | None:
+    def rewrite(self, former: Pack) -> str | None:
         """Pack the chunks of a pack anew; why that failed, None when it is done."""
         if is_ending(self._fs, former.id):
             return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
@@ -76,7 +58,7 @@ class Recoder:
             return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
         return None
 
-    def _encode(self, former: Former) -> list[EncodedPack]:
+    def _encode(self, former: Pack) -> list[EncodedPack]:
         """Raises ChunkUnavailable."""
         builders: list[PackBuilder] = []
         for ref, data in self._read(former):
@@ -86,7 +68,7 @@ class Recoder:
             builders[-1].add(ref.id, ref.length, sealed)
         return [self._maker.finish(self._fs, one) for one in builders]
 
-    def _read(self, former: Former) -> list[tuple[ChunkRef, bytes]]:
+    def _read(self, former: Pack) -> list[tuple[ChunkRef, bytes]]:
         """The chunks that are read from a pack, from this disk where they are here."""
         with self._fs.lock:
             refs = chunks_of_pack(self._fs.db, former.number)
@@ -97,13 +79,13 @@ class Recoder:
         return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
 
     @staticmethod
-    def _location(former: Former, ref: ChunkRef) -> ChunkLocation:
+    def _location(former: Pack, ref: ChunkRef) -> ChunkLocation:
         placement = tuple(former.placement)
         return ChunkLocation(
             former.id, former.k, former.n, placement, ref.id, ref.length, ref.offset or 0, ref.sealed or 0
         )
 
-    def _record(self, former: Former, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
+    def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
         chunks = self._fs.chunks
 
         def settle(number: int, packed: Sequence[PackedChunk]) -> None:

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from hybrisfs.clouds.recode import Former, Recoder, outdated_packs
+from hybrisfs.clouds.recode import Recoder
 from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, Redundancy
+from hybrisfs.state.packs import Pack, PackTable
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Rewriting", "RewritingState"]
@@ -53,7 +54,8 @@ class Rewriting:
 
         True when nothing is left; stops when *go_on* says so.
         """
-        newest = self._newest()
+        with self._fs.lock:
+            newest = self._fs.packs.newest()
         if self._clean == (code, newest):
             return True
         trouble = self._spread_log(code, go_on)
@@ -93,16 +95,11 @@ class Rewriting:
         ]
         return next((one for one in troubles if one is not None), None)
 
-    def _newest(self) -> int:
-        with self._fs.lock:
-            (newest,) = self._fs.db.execute("SELECT max(number) FROM pack").fetchone()
-        return int(newest or 0)
-
-    def _outdated(self, code: Redundancy) -> list[Former]:
+    def _outdated(self, code: Redundancy) -> list[Pack]:
         """All chunks are gone over: without the volume's lock."""
         self._fs.journal.sync()
         with contextlib.ExitStack() as reading:
             with self._fs.lock:
                 self._fs.commit()
                 database = reading.enter_context(self._fs.db.snapshot())
-            return outdated_packs(database, code)
+            return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)

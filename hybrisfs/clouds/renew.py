@@ -101,8 +101,8 @@ class PackRenewer:
 
     def _number(self, pack: bytes) -> int:
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
-        return int(row[0]) if row is not None else -1
+            found = self._fs.packs.find(pack)
+        return found.number if found is not None else -1
 
     def _wanted(self, number: int) -> list[ChunkRef]:
         """The chunks of a pack that are on no cloud, after a look where members say that they are."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
@@ -18,14 +19,6 @@ __all__ = ["SEGMENT_LIMIT", "SegmentMender"]
 
 SEGMENT_LIMIT = 64 << 20
 """Bytes; more than any segment has."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    first: int
-    last: int
-    name: str
-    placement: bytes
 
 
 class SegmentMender:
@@ -197,16 +190,13 @@ class SegmentMender:
         with self._fs.lock:
             placement = self.holders(name)
             placement += bytes(sorted(holders.difference(segment.placement, placement)))
-            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+            self._fs.segments.move(name, placement)
         return trouble
 
     def short_of(self, copies: int) -> list[str]:
         """The own segments that fewer clouds have."""
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                "SELECT name FROM log_segment WHERE length(placement) < ? ORDER BY first", (copies,)
-            ).fetchall()
-        return [name for (name,) in rows]
+            return [one.name for one in self._fs.segments.with_fewer_copies(copies)]
 
     def _spread(
         self, name: str, data: bytes, holders: set[int], copies: int, writable: Container[int]
@@ -232,12 +222,9 @@ class SegmentMender:
         segment = self._segment(name)
         return segment.placement if segment is not None else b""
 
-    def _segment(self, name: str) -> _Segment | None:
+    def _segment(self, name: str) -> OwnSegment | None:
         with self._fs.lock:
-            row = self._fs.db.execute(
-                "SELECT first, last, name, placement FROM log_segment WHERE name = ?", (name,)
-            ).fetchone()
-        return _Segment(*row) if row else None
+            return self._fs.segments.find(name)
 
     def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
         verify = partial(self._take, name, lambda _: None)
@@ -247,16 +234,14 @@ class SegmentMender:
         decode_segment(data, name, self._volume, self._keys)
         keep(data)
 
-    def _seal_again(self, segment: _Segment) -> bytes:
+    def _seal_again(self, segment: OwnSegment) -> bytes:
         """The segment anew from the own log, when no cloud has a good copy."""
         with self._fs.lock:
             updates = self._updates.own_between(segment.first, segment.last)
-            row = self._fs.db.execute(
-                "SELECT name FROM log_segment WHERE first < ? ORDER BY first DESC LIMIT 1", (segment.first,)
-            ).fetchone()
+            before = self._fs.segments.before(segment)
         if not updates:
             raise ValueError("its updates are not known here")
-        previous = if_followed(parse_segment_name(row[0])[1] if row else None, updates[0])
+        previous = if_followed(parse_segment_name(before.name)[1] if before else None, updates[0])
         data = encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE))
         decode_segment(data, segment.name, self._volume, self._keys)  # never put anything else in its place
         return data
@@ -279,7 +264,7 @@ class SegmentMender:
         """Note that a copy is on another cloud."""
         with self._fs.lock:
             placement = self.holders(name).replace(bytes((before,)), bytes((now,)))
-            self._fs.db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+            self._fs.segments.move(name, placement)
 
 
 def _lacking(name: str, right: Collection[int], clouds: Collection[int], copies: int) -> tuple[int, Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
 from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.database import committed
 from hybrisfs.stores.own_places import OwnPlaces
 from sync import DecodeError
 
@@ -75,9 +75,7 @@ def _role(state: Path) -> Role:
     """What this device may do in the volume with this state folder; all when that cannot be told."""
     try:
         device = VolumeKeys.load(state / KEYS_FILE).device.device_id
-        address = f"{(state / DATABASE_FILE).as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
-            database.execute("BEGIN")
+        with committed(state / DATABASE_FILE) as database:
             roles = Roles(database)
             return Role.READER if roles.are_awaited(device) else roles.stored_role(device)
     except (HybrisError, OSError, DecodeError, sqlite3.Error):

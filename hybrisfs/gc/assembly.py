@@ -14,7 +14,6 @@ from hybrisfs.registers.consent import Book
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.signals import Signals
-from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Assembly"]
 
@@ -24,7 +23,6 @@ class Assembly:
 
     def __init__(
         self,
-        fs: FileSystem,
         registers: Registers,
         members: MemberTable,
         signer: Signer,
@@ -32,7 +30,6 @@ class Assembly:
         device: bytes,
     ) -> None:
         self.device = device
-        self._fs = fs
         self._registers = registers
         self._members = members
         self._signer = signer
@@ -80,23 +77,6 @@ class Assembly:
     def _values(self, kind: Kind) -> dict[bytes, list[bytes | None]]:
         found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind.prefix)
         return {key[ID]: [one.value for one in values] for key, values in found.items()}
-
-    def pack_number(self, pack: bytes) -> int | None:
-        """The number of a pack that has not been discarded; None when there is none with this id."""
-        row = self._fs.db.execute("SELECT number FROM pack WHERE id = ? AND n > 0", (pack,)).fetchone()
-        return int(row[0]) if row else None
-
-    def is_discarded(self, pack: bytes) -> bool:
-        """Whether the pack with this id was discarded, for all that is known here."""
-        row = self._fs.db.execute(
-            "SELECT 1 FROM pack WHERE id = ? AND n = 0 AND NOT doubted", (pack,)
-        ).fetchone()
-        return row is not None
-
-    def placement(self, pack: bytes) -> bytes:
-        """The cloud of each share of a pack; of none that is not on record."""
-        row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
-        return bytes(row[0]) if row else b""
 
     def propose(
         self,

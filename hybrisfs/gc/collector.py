@@ -337,10 +337,7 @@ class Collector:
     def _due(self) -> tuple[int, int]:
         """How many packs are to be deleted from some cloud, and how many bytes that frees, roughly."""
         with self._fs.lock:
-            row: tuple[int, int] = self._fs.db.execute(
-                "SELECT count(DISTINCT pack), ifnull(sum(size), 0) FROM disposal"
-            ).fetchone()
-        return row
+            return self._fs.disposals.total()
 
     def _count(self, collection: Collection, found: Found) -> None:
         kinds: dict[str, list[Idle]] = {"empty": found.empty, "sparse": found.sparse, "young": found.young}
@@ -348,10 +345,9 @@ class Collector:
             collection.found[kind] = len(packs)
             with self._fs.lock:
                 for one in packs:
-                    for k, n in self._fs.db.execute(
-                        "SELECT k, n FROM pack WHERE number = ? AND n > 0", (one.pack,)
-                    ):
-                        collection.found[f"{kind} bytes"] += one.needed.dead * n // k
+                    pack = self._fs.packs.numbered(one.pack)
+                    if pack is not None:
+                        collection.found[f"{kind} bytes"] += one.needed.dead * pack.n // pack.k
 
     def awaited(self) -> dict[bytes, float]:
         """The devices that have yet to agree to what somebody proposes to discard, and since when that waits

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.gc.limits import GcLimits
+from hybrisfs.state.disposals import Disposal
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Disposer"]
@@ -19,17 +20,9 @@ _BATCH: Final = 100  # packs whose shares one request names
 _MOST_NAMES: Final = 1_000_000
 
 
-class _Row(NamedTuple):
-    """A pack, how many shares it had, and the bytes on this cloud."""
-
-    pack: bytes
-    shares: int
-    size: int
-
-
 class Disposer:
-    """Deletes what `disposal` names, once the clouds have the update that says so: a device that is restored
-    from a backup learns then that the packs are gone. One caller at a time.
+    """Deletes the shares of packs that have ended, once the clouds have the update that says so: a device
+    that is restored from a backup learns then that the packs are gone. One caller at a time.
 
     A cloud may refuse that to this device, whose credentials lack the right. Then another one does it that
     finds these shares (`orphans`), and this one looks once in a while whether they are still there.
@@ -59,11 +52,12 @@ class Disposer:
         freed = 0
         for cloud in sorted(clouds):
             if not self._upkeep.is_configured(cloud):
-                self._forget(cloud)
-            while cloud in trusted and go_on() and (rows := self._due(cloud)):
-                if not self._delete(cloud, rows):
+                with self._fs.lock:
+                    self._fs.disposals.forget(cloud)
+            while cloud in trusted and go_on() and (due := self._due(cloud)):
+                if not self._delete(cloud, due):
                     break
-                freed += sum(row.size for row in rows)
+                freed += sum(one.size for one in due)
         for cloud in self.clouds().intersection(self._refusing()):
             if self._monotonic() - self._looked.get(cloud, float("-inf")) >= self._pause:
                 self._looked[cloud] = self._monotonic()
@@ -77,39 +71,29 @@ class Disposer:
     def waiting(self) -> dict[int, int]:
         """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
         with self._fs.lock:
-            rows = self._fs.db.execute("SELECT cloud, count(*) FROM disposal GROUP BY cloud").fetchall()
+            counts = self._fs.disposals.counts()
         refusing = self._refusing()
-        return {cloud: count for cloud, count in rows if cloud in refusing}
+        return {cloud: count for cloud, count in counts.items() if cloud in refusing}
 
     def clouds(self) -> set[int]:
         """The clouds on which there is something that may be deleted now."""
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                "SELECT DISTINCT cloud FROM disposal WHERE clock <= ?", (self._fs.db.meta("published"),)
-            ).fetchall()
-        return {cloud for (cloud,) in rows}
+            return self._fs.disposals.due_clouds()
 
-    def _due(self, cloud: int) -> list[_Row]:
+    def _due(self, cloud: int) -> list[Disposal]:
         with self._fs.lock:
-            rows = self._fs.db.execute(
-                "SELECT pack, shares, size FROM disposal WHERE cloud = ? AND clock <= ? "
-                "ORDER BY pack LIMIT ?",
-                (cloud, self._fs.db.meta("published"), _BATCH),
-            ).fetchall()
-        return [_Row(*row) for row in rows]
+            return self._fs.disposals.due(cloud, _BATCH)
 
-    def _delete(self, cloud: int, rows: Sequence[_Row]) -> bool:
-        names = [share_name(row.pack, index) for row in rows for index in range(row.shares)]
+    def _delete(self, cloud: int, due: Sequence[Disposal]) -> bool:
+        names = [share_name(one.pack, index) for one in due for index in range(one.shares)]
         failure = self._upkeep.delete(cloud, names)
         if failure is not None:
-            log.info("shares of %d packs stay on cloud %d for now: %s", len(rows), cloud, failure)
+            log.info("shares of %d packs stay on cloud %d for now: %s", len(due), cloud, failure)
             return False
         for name in names:
             self._upkeep.excuse(cloud, name)
         with self._fs.lock:
-            self._fs.db.executemany(
-                "DELETE FROM disposal WHERE cloud = ? AND pack = ?", [(cloud, row.pack) for row in rows]
-            )
+            self._fs.disposals.done(cloud, [one.pack for one in due])
         return True
 
     def _forget_gone(self, cloud: int) -> None:
@@ -119,13 +103,4 @@ class Disposer:
             return
         listed = {parsed[0] for parsed in map(parse_share_name, names) if parsed is not None}
         with self._fs.lock:
-            rows = self._fs.db.execute("SELECT pack FROM disposal WHERE cloud = ?", (cloud,)).fetchall()
-            self._fs.db.executemany(
-                "DELETE FROM disposal WHERE cloud = ? AND pack = ?",
-                [(cloud, pack) for (pack,) in rows if pack not in listed],
-            )
-
-    def _forget(self, cloud: int) -> None:
-        """The cloud is none of the volume's any more."""
-        with self._fs.lock:
-            self._fs.db.execute("DELETE FROM disposal WHERE cloud = ?", (cloud,))
+            self._fs.disposals.done_but(cloud, listed)

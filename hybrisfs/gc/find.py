@@ -7,13 +7,15 @@ only read, are looked after by the full member with the lowest id.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.references import Needed, References
 from hybrisfs.members.role_table import Roles
+from hybrisfs.state.disposals import IdlePack, IdlePackTable
+from hybrisfs.state.packs import PackTable
 from hybrisfs.state.unplaced_chunks import unproven
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -58,10 +60,7 @@ def find_idle(
     """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
     whether to go on. Raises what *read_page* raises."""
     references = References(db, read_page)
-    before: Mapping[int, tuple[int, int]] = {
-        pack: (live, since) for pack, live, since in db.execute("SELECT pack, live, since FROM idle_pack")
-    }
-    doubted = {pack for (pack,) in db.execute("SELECT number FROM pack WHERE doubted")}
+    before, doubted = IdlePackTable(db).all(), PackTable(db).doubted()
     found = Found(claimed=unproven(db))
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
@@ -72,7 +71,7 @@ def find_idle(
             needed.dead < limits.least_dead or needed.live >= limits.sparse * (needed.live + needed.dead)
         ):
             continue
-        live, since = before.get(pack, (-1, now_ns))
+        _, live, since = before.get(pack, (pack, -1, now_ns))
         since = min(since, now_ns) if live == needed.live else now_ns
         idle = Idle(pack, needed, since)
         if since > now_ns - grace_ns:
@@ -85,28 +84,18 @@ def find_idle(
 def remember(fs: FileSystem, found: Found) -> None:
     """Note what was found, for the next look; called with the volume's lock held."""
     idle = [*found.empty, *found.sparse, *found.young]
-    fs.db.execute("DELETE FROM idle_pack")
-    fs.db.executemany(
-        "INSERT INTO idle_pack (pack, live, since) VALUES (?, ?, ?)",
-        [(one.pack, one.needed.live, one.since) for one in idle],
-    )
+    fs.idle_packs.replace(IdlePack(one.pack, one.needed.live, one.since) for one in idle)
 
 
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
     """The packs that *device* looks after."""
-    members = {one for (one,) in db.execute("SELECT device FROM member WHERE state = 0")}
-    members -= Roles(db).readers()
-    authors = dict(db.execute("SELECT id, device FROM log_branch").fetchall())
+    table, last = PackTable(db), 0
+    members = table.keepers() - Roles(db).readers()
     lowest = min(members, default=device)
-    last = 0
-    while rows := db.execute(
-        "SELECT number, branch FROM pack WHERE number > ? AND n > 0 ORDER BY number LIMIT ?",
-        (last, _ROWS),
-    ).fetchall():
-        for number, branch in rows:
-            author = authors.get(branch)
+    while authors := table.authors_after(last, _ROWS):
+        for pack, author in authors.items():
             if author == device or (author not in members and lowest == device):
-                yield number
-        last = rows[-1][0]
+                yield pack
+        last = max(authors)
         if not pause():
             return

@@ -99,8 +99,7 @@ class NeededOrphans:
         """Let the view show which chunks files have, as far as their lists are here."""
         fs = self._fs
         with fs.lock:
-            unlisted = [ino for (ino,) in fs.db.execute("SELECT ino FROM unlisted").fetchall()]
-            for ino in unlisted:
+            for ino in fs.received.all_unlisted():
                 fs.received.lacking_to_know(fs.inodes.get(ino))
 
     def _places(self, pack: bytes) -> Places:

@@ -33,7 +33,7 @@ def make_collector(
     """What discards the packs that nobody needs. *trusted*: the clouds that are known to be the volume's."""
     fs, signals = ground.fs, ground.signals
     assembly = Assembly(
-        fs, sharing.registers, sharing.members, sharing.signer, signals, ground.ring.keys.device.device_id
+        sharing.registers, sharing.members, sharing.signer, signals, ground.ring.keys.device.device_id
     )
     pages = Pages(fs, fetcher.fetch_one)
     rewriter = Rewriter(

@@ -15,15 +15,16 @@ what was there for the whole grace period: uploads and moves take less. Leftover
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.registers.ballots import Stray
+from hybrisfs.state.disposals import ShareOnCloud, UnnamedShareTable
+from hybrisfs.state.packs import PackTable
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Orphans", "Unnamed"]
@@ -35,20 +36,14 @@ _MOST_NAMES: Final = 1_000_000
 _PAUSE_EVERY: Final = 256  # names
 
 
-class _Seen(NamedTuple):
-    cloud: int
-    pack: bytes
-    share: int
-
-
 @dataclass(slots=True)
 class Unnamed:
     """What a look found. Shares of `young` ones have not been seen for long enough."""
 
-    orphans: dict[bytes, _Seen] = field(default_factory=dict)
+    orphans: dict[bytes, ShareOnCloud] = field(default_factory=dict)
     """Packs, and a share of each."""
     strays: list[Stray] = field(default_factory=list)
-    leftovers: list[_Seen] = field(default_factory=list)
+    leftovers: list[ShareOnCloud] = field(default_factory=list)
     young: int = 0
 
     @property
@@ -75,34 +70,29 @@ class Orphans:
 
     def look(
         self, commit: Callable[[], None], now_ns: int, grace_ns: int, pause: Callable[[], bool]
-    ) -> tuple[Unnamed, Mapping[_Seen, int]]:
+    ) -> tuple[Unnamed, Mapping[ShareOnCloud, int]]:
         """List the clouds. What was found, and since when each share is known; nothing is changed.
 
         *pause* is called now and then, and tells whether to go on.
         """
         listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in sorted(self._trusted())}
         commit()  # whatever was recorded before it could be listed is in the snapshot
-        unnamed, sightings = Unnamed(), dict[_Seen, int]()
+        unnamed, sightings = Unnamed(), dict[ShareOnCloud, int]()
         with self._fs.db.snapshot() as db:
-            before = {
-                _Seen(cloud, pack, index): since
-                for cloud, pack, index, since in db.execute(
-                    "SELECT cloud, pack, share, since FROM unnamed_share"
-                )
-            }
+            before, packs = UnnamedShareTable(db).all(), PackTable(db)
             for cloud, names in listed.items():
                 if names is None:
                     sightings |= {seen: since for seen, since in before.items() if seen.cloud == cloud}
                     continue
-                for seen, state in self._unnamed(db, cloud, names, pause):
+                for seen, state in self._unnamed(packs, cloud, names, pause):
                     since = sightings[seen] = min(before.get(seen, now_ns), now_ns)
                     self._sort(unnamed, seen, state, since <= now_ns - grace_ns)
         return unnamed, sightings
 
     @staticmethod
     def _unnamed(
-        db: sqlite3.Connection, cloud: int, names: list[str], pause: Callable[[], bool]
-    ) -> Iterator[tuple[_Seen, int | None]]:
+        packs: PackTable, cloud: int, names: list[str], pause: Callable[[], bool]
+    ) -> Iterator[tuple[ShareOnCloud, int | None]]:
         """The shares that are not on record at the cloud, and of how many their packs consist: None when the
         pack is not known, 0 when it was discarded."""
         for number, name in enumerate(names):
@@ -112,14 +102,14 @@ class Orphans:
             if parsed is None:
                 continue
             pack, index = parsed
-            row = db.execute(
-                "SELECT n, placement FROM pack WHERE id = ? AND NOT (n = 0 AND doubted)", (pack,)
-            ).fetchone()
-            if row is None or row[1][index : index + 1] != bytes((cloud,)):
-                yield _Seen(cloud, pack, index), None if row is None else row[0]
+            found = packs.find(pack)
+            if found is not None and not found.n and found.doubted:
+                found = None  # nothing is known of it but that a member says that it was discarded
+            if found is None or not found.is_at(index, cloud):
+                yield ShareOnCloud(cloud, pack, index), None if found is None else found.n
 
     @staticmethod
-    def _sort(unnamed: Unnamed, seen: _Seen, n: int | None, due: bool) -> None:
+    def _sort(unnamed: Unnamed, seen: ShareOnCloud, n: int | None, due: bool) -> None:
         if not due:
             unnamed.young += 1
         elif n is None:
@@ -129,13 +119,9 @@ class Orphans:
         elif seen.share < n:
             unnamed.strays.append(Stray(seen.pack, seen.share, seen.cloud))
 
-    def remember(self, sightings: Mapping[_Seen, int]) -> None:
+    def remember(self, sightings: Mapping[ShareOnCloud, int]) -> None:
         """Note what was found, for the next look; called with the volume's lock held."""
-        self._fs.db.execute("DELETE FROM unnamed_share")
-        self._fs.db.executemany(
-            "INSERT INTO unnamed_share (cloud, pack, share, since) VALUES (?, ?, ?, ?)",
-            [(*seen, since) for seen, since in sightings.items()],
-        )
+        self._fs.unnamed_shares.replace(sightings)
 
     def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
@@ -146,16 +132,13 @@ class Orphans:
         strays = [
             one
             for one in due[: most - len(packs)]
-            if self._is_share(_Seen(one.cloud, one.pack, one.share)) and self._is_held_elsewhere(one)
+            if self._is_share(ShareOnCloud(one.cloud, one.pack, one.share)) and self._is_held_elsewhere(one)
         ]
         return packs, strays
 
-    def dispose_leftovers(self, leftovers: Collection[_Seen]) -> None:
+    def dispose_leftovers(self, leftovers: Collection[ShareOnCloud]) -> None:
         """Have shares of packs that were discarded long ago deleted; called with the volume's lock held."""
-        self._fs.db.executemany(
-            "INSERT OR IGNORE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, 0, 0)",
-            [(one.pack, one.cloud, MAX_FRAGMENTS) for one in leftovers],
-        )
+        self._fs.disposals.add_leftovers(leftovers, MAX_FRAGMENTS)
 
     def delete(self, strays: Collection[Stray]) -> list[Stray]:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
@@ -177,7 +160,7 @@ class Orphans:
                 left.append(stray)
         return left
 
-    def _is_share(self, seen: _Seen) -> bool:
+    def _is_share(self, seen: ShareOnCloud) -> bool:
         found = self._upkeep.sample_share(seen.cloud, seen.pack, seen.share)
         if found is not None:
             # Nobody was told that it is there.
@@ -186,8 +169,7 @@ class Orphans:
 
     def _is_held_elsewhere(self, stray: Stray) -> bool:
         with self._fs.lock:
-            row = self._fs.db.execute("SELECT placement FROM pack WHERE id = ?", (stray.pack,)).fetchone()
-        placement = row[0] if row is not None else b""
+            placement = self._fs.packs.placement(stray.pack)
         if stray.share >= len(placement) or placement[stray.share] == stray.cloud:
             return False
         holder = placement[stray.share]

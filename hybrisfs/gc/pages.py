@@ -36,12 +36,12 @@ class Pages:
         """
         fs = self._fs
         with fs.lock:
-            unlisted = [ino for (ino,) in fs.db.execute("SELECT ino FROM unlisted").fetchall()]
+            unlisted = fs.received.all_unlisted()
         for ino in unlisted:
             while True:
                 with fs.lock:
-                    row = fs.db.execute("SELECT 1 FROM unlisted WHERE ino = ?", (ino,)).fetchone()
-                    lacking = fs.received.lacking_to_know(fs.inodes.get(ino)) if row is not None else None
+                    still = fs.received.is_unlisted(ino)
+                    lacking = fs.received.lacking_to_know(fs.inodes.get(ino)) if still else None
                 if lacking is None:
                     break
                 for ref in lacking.chunks:

@@ -54,14 +54,9 @@ class Proposer:
             if not self._assembly.may_propose:
                 return 0  # removed meanwhile, or made a reader
             waiting = standing[0].strays if standing else ()
-            ids = [
-                identity
-                for number in packs
-                for (identity,) in self._fs.db.execute(
-                    "SELECT id FROM pack WHERE number = ? AND n > 0", (number,)
-                )
-            ]
-            lost = [one for one in orphans if self._assembly.pack_number(one) is None]
+            known = [self._fs.packs.numbered(number) for number in packs]
+            ids = [one.id for one in known if one is not None]
+            lost = [one for one in orphans if self._fs.packs.number_of(one) is None]
             fresh = [one for one in strays if one not in waiting][: MAX_PACKS - len(waiting)]
             lost = lost[: MAX_PACKS - len(waiting) - len(fresh)]
             ids = ids[: MAX_PACKS - len(waiting) - len(fresh) - len(lost)]
@@ -95,7 +90,8 @@ class Proposer:
             # Nobody may name what is left until it is deleted: it is proposed again in the same breath.
             self._assembly.propose(self._time_ns(), (), strays=left)
             for one in lists:
-                self._put_off(one.packs)
+                # What was refused is proposed again after another grace period.
+                self._fs.idle_packs.put_off(one.packs, self._time_ns())
         return True
 
     def _chunks_in(self, pack: bytes) -> int:
@@ -114,7 +110,7 @@ class Proposer:
                 return False  # removed meanwhile, or others would ask somebody whom this device does not
             ending = []
             for pack in packs:
-                number = self._assembly.pack_number(pack)
+                number = fs.packs.number_of(pack)
                 if (
                     number is not None
                     and number in condemned
@@ -125,7 +121,7 @@ class Proposer:
             if ending:
                 stamp = self._assembly.end(pack for pack, _ in ending)
                 for pack, number in ending:
-                    self._note_disposal(pack, number, stamp.clock)
+                    self._dispose(number, stamp.clock)
                     fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
         return True
 
@@ -142,36 +138,21 @@ class Proposer:
             ending = [
                 pack
                 for pack in agreed.orphans
-                if self._assembly.pack_number(pack) is None and not self._assembly.is_discarded(pack)
+                if fs.packs.number_of(pack) is None and not fs.packs.is_discarded(pack)
             ]
             if ending:
                 stamp = self._assembly.end(ending)
                 for pack in ending:
-                    fs.db.executemany(
-                        "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) "
-                        "VALUES (?, ?, ?, 0, ?)",
-                        [(pack, cloud, MAX_FRAGMENTS, stamp.clock) for cloud in self._clouds()],
-                    )
+                    fs.disposals.add(pack, MAX_FRAGMENTS, dict.fromkeys(self._clouds(), 0), stamp.clock)
                     fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
         return True
 
-    def _note_disposal(self, pack: bytes, number: int, clock: int) -> None:
-        db = self._fs.db
-        k, n, placement = db.execute(
-            "SELECT k, n, placement FROM pack WHERE number = ?", (number,)
-        ).fetchone()
-        sealed = sealed_bytes(db, number)
-        db.executemany(
-            "INSERT OR REPLACE INTO disposal (pack, cloud, shares, size, clock) VALUES (?, ?, ?, ?, ?)",
-            [
-                (pack, cloud, n, -(-sealed // k) if cloud in placement else 0, clock)
-                for cloud in {*self._clouds(), *placement}
-            ],
-        )
-
-    def _put_off(self, packs: Iterable[bytes]) -> None:
-        """Packs that were refused are proposed again after another grace period."""
-        self._fs.db.executemany(
-            "UPDATE idle_pack SET since = ? WHERE pack = (SELECT number FROM pack WHERE id = ?)",
-            [(self._time_ns(), pack) for pack in packs],
-        )
+    def _dispose(self, number: int, clock: int) -> None:
+        """Have the shares of a pack deleted that ends with the own update at *clock*."""
+        pack = self._fs.packs.numbered(number)
+        assert pack is not None
+        share = -(-sealed_bytes(self._fs.db, number) // pack.k)
+        sizes = {
+            cloud: share if cloud in pack.placement else 0 for cloud in {*self._clouds(), *pack.placement}
+        }
+        self._fs.disposals.add(pack.id, pack.n, sizes, clock)

@@ -1,45 +1,22 @@
 """What of a pack is needed: by the view, by contents that registers hold and the view does not show, and by
 versions that are kept.
 
-Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may
-show again without another content being written: concurrent values, contents hidden by changes that are not
-signed yet or are held, files without a name so far. Contents of files that have been removed by all their
-names count only while they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the
-removal refuses.
+Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may show
+again, is in `hidden_contents`. Contents of files that have been removed by all their names count only while
+they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the removal refuses.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from hybrisfs.kinds import CONTENT, PLACE, sql_node
+from hybrisfs.state.file_chunks import hidden_contents
 from hybrisfs.state.pack_chunks import needs_of_pack
 from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
 
 __all__ = ["Needed", "References"]
-
-_FIRST_PLACE: Final = PLACE.sql_key(sql_node("r.key"))
-_LAST_PLACE: Final = PLACE.sql_key(f"{sql_node('r.key')} || x'ffffffffffffffffffff'")
-# Contents that are not just what their file shows, unless all names of the file say that it was removed: a
-# place of a file ends in these two bytes then (its flags, with or without `yields`, and no `former`), and no
-# name can.
-_HIDDEN: Final = f"""
-SELECT r.value FROM register r
-WHERE {CONTENT.sql_rows("r.key")} AND r.value IS NOT NULL
-AND NOT EXISTS (
-    SELECT 1 FROM node n WHERE n.id = {sql_node("r.key")} AND n.content_stamp = (r.clock << 16 | r.writer)
-    AND NOT EXISTS (SELECT 1 FROM pending q WHERE q.key = r.key AND q.clock IS NULL)
-)
-AND (
-    NOT EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
-                AND p.key < {_LAST_PLACE})
-    OR EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
-               AND p.key < {_LAST_PLACE}
-               AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
-)
-"""
 
 
 class Needed(NamedTuple):
@@ -63,7 +40,7 @@ class References:
         self._db = db
         self._hidden: set[bytes] = set()
         pages: set[bytes] = set()
-        for (value,) in db.execute(_HIDDEN):
+        for value in hidden_contents(db):
             named, are_lists = named_chunks(value)
             self._hidden |= named
             if are_lists:

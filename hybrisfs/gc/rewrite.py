@@ -6,7 +6,7 @@ holds nothing that is needed here, until all have agreed that it may go: each re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hybrisfs.dispersal.pack import PACK_TARGET, PackBuilder
 from hybrisfs.gc.find import Idle
@@ -88,11 +88,8 @@ class Rewriter:
         record_pack(self._fs, self._signer, pack, self._maker.disperse(pack), numbers)
         self._signals.packed()
 
-    def _note(self, packs: Iterable[Idle]) -> int:
-        """Of these nothing is needed any more; they have been idle long enough for that."""
-        count = 0
+    def _note(self, packs: Sequence[Idle]) -> int:
+        """Nothing of these is needed any more; how many there are."""
         with self._fs.lock:
-            for idle in packs:
-                self._fs.db.execute("UPDATE idle_pack SET live = 0 WHERE pack = ?", (idle.pack,))
-                count += 1
-        return count
+            self._fs.idle_packs.emptied(idle.pack for idle in packs)
+        return len(packs)

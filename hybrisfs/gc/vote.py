@@ -61,14 +61,14 @@ class Voter:
     def _release(self, lists: Sequence[Listed]) -> None:
         """Packs that nobody proposes to discard any more are packs like any other."""
         condemned = self._fs.chunks.condemned
-        standing = {self._assembly.pack_number(pack) for one in lists for pack in one.packs}
+        standing = {self._fs.packs.number_of(pack) for one in lists for pack in one.packs}
         condemned.release([pack for pack in condemned if pack not in standing])
 
     def _condemn(self, lists: Iterable[Listed]) -> None:
         """From now on nothing new relies on these packs; find out what is needed of them."""
         fs = self._fs
         with fs.cutting, fs.lock:
-            known = [self._assembly.pack_number(pack) for one in lists for pack in one.packs]
+            known = [self._fs.packs.number_of(pack) for one in lists for pack in one.packs]
             numbers = [number for number in known if number is not None]
             fs.chunks.condemned.add(numbers)
             for number in numbers:
@@ -114,16 +114,16 @@ class Voter:
         """
         dispensable = [
             *map(self._is_dispensable, listed.packs),
-            *(self._assembly.pack_number(pack) is None for pack in listed.orphans),
+            *(self._fs.packs.number_of(pack) is None for pack in listed.orphans),
             *(bytes((cloud,)) != self._placed(pack, index) for pack, index, cloud in listed.strays),
         ]
         return {index for index, one in enumerate(dispensable) if not one}
 
     def _placed(self, pack: bytes, index: int) -> bytes:
-        return self._assembly.placement(pack)[index : index + 1]
+        return self._fs.packs.placement(pack)[index : index + 1]
 
     def _is_dispensable(self, pack: bytes) -> bool:
-        number, condemned = self._assembly.pack_number(pack), self._fs.chunks.condemned
+        number, condemned = self._fs.packs.number_of(pack), self._fs.chunks.condemned
         if number is None:
-            return self._assembly.is_discarded(pack)
+            return self._fs.packs.is_discarded(pack)
         return number in condemned and not condemned.is_wanted(number)

@@ -14,7 +14,13 @@ from typing import Final
 
 from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.state.journal import JournalFullError
-from hybrisfs.state.journal_chunks import chunk_ranges, dirty_ranges, dirty_segments, is_segment_named
+from hybrisfs.state.journal_chunks import (
+    chunk_ranges,
+    dirty_ranges,
+    dirty_segments,
+    is_segment_named,
+    staged_ranges,
+)
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.pins import KeptChunk
 from hybrisfs.write.commit import Committer
@@ -209,9 +215,7 @@ class Evictor:
         live: defaultdict[int, _Ranges] = defaultdict(list)
         for extent in self._fs.settling:
             live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
-        for segment, position, length in self._fs.db.execute(
-            "SELECT segment, position, length FROM extent WHERE segment > 0"
-        ):
+        for segment, position, length in staged_ranges(self._fs.db):
             live[segment].append((position, position + length))
         return live
 

@@ -430,21 +430,18 @@ class Fetcher:
 
     def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
         with self._fs.lock:
-            row = self._fs.db.execute(
-                "SELECT id, k, n, placement, proven FROM pack WHERE number = ?", (run[0].pack,)
-            ).fetchone()
-        pack, k, n, placement, proven = row
+            pack = self._fs.packs.of_chunk(run[0])
         return [
             ChunkLocation(
-                pack_id=pack,
-                k=k,
-                n=n,
-                placement=tuple(placement),
+                pack_id=pack.id,
+                k=pack.k,
+                n=pack.n,
+                placement=tuple(pack.placement),
                 chunk_id=ref.id,
                 length=ref.length,
                 offset=ref.offset or 0,
                 sealed_length=ref.sealed or 0,
-                owed=bool(proven),
+                owed=pack.proven,
             )
             for ref in run
         ]

@@ -16,6 +16,9 @@ chunk_states     the rules, the states, what a row says in each, and which call 
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
 chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or discarded
 condemned        packs that may be discarded soon
+packs            `PackTable`: where the shares of packs are, and who says so
+segments         `SegmentTable`: the log segments that this device has put on the clouds
+disposals        what garbage collection has found, and the shares that are to be deleted
 
 The other modules answer questions, of the open transaction (with the lock held) or of a snapshot:
 
@@ -29,5 +32,6 @@ subtree          what do some folders hold, and how much of it is here?
 register_checks  what is wrong with the values of registers?
 tree_checks      what is wrong with the rows of the tree?
 view_checks      what does the view show, to be compared with the registers?
-chunk_checks     what is wrong with the rows, and what can be read of a damaged database?
+chunk_checks     what is wrong with the rows of chunks?
+damaged          what can be read of a damaged database?
 """

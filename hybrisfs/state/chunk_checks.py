@@ -1,4 +1,4 @@
-"""What `hybrisfs fsck` asks of chunks, and what is asked of a damaged database.
+"""What `hybrisfs fsck` asks of chunks.
 
 The constants are queries: a caller that reads a database which may be damaged knows what an error of SQLite
 means there.
@@ -14,10 +14,7 @@ from hybrisfs.state.database import Reader
 
 __all__ = [
     "CHUNKS_NOWHERE",
-    "FILES_HELD_WHOLE",
-    "FILES_PENDING",
     "PAGES_WITHOUT_CHUNK",
-    "PARTS_OF_FILE",
     "PARTS_WITHOUT_CHUNK",
     "CachedRow",
     "cached_count",
@@ -46,25 +43,6 @@ CHUNKS_NOWHERE: Final = (
     f"WHERE p.number IS NULL AND (c.pack <> {ELSEWHERE} OR c.pack IS NULL AND c.segment IS NULL)"
 )
 """Numbers and ids of chunks that are in no state."""
-
-# -- a damaged database ---------------------------------------------------------------------------------
-
-FILES_PENDING: Final = (
-    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack IS NULL"
-)
-"""The files that show a PENDING chunk."""
-FILES_HELD_WHOLE: Final = (
-    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
-    f"WHERE c.pack = {ELSEWHERE} "
-    "AND NOT EXISTS (SELECT 1 FROM file_chunk o JOIN chunk d ON d.number = o.chunk "
-    "WHERE o.ino = f.ino AND d.segment IS NULL)"
-)
-"""The files that show an UNPLACED or SET_ASIDE chunk and are here as a whole."""
-PARTS_OF_FILE: Final = (
-    "SELECT f.offset, f.length, c.id, c.length, c.segment, c.position FROM file_chunk f "
-    "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset"
-)
-"""Of each part of a file: its offset and length; id, length, segment and position of its chunk."""
 
 # -- are the bytes, and the places, what is recorded? ---------------------------------------------------
 

@@ -25,7 +25,7 @@ from hybrisfs.files import sync_directory
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database", "DatabaseLimits", "Reader"]
+__all__ = ["Database", "DatabaseLimits", "Reader", "committed"]
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +123,10 @@ class Database:
     def set_meta(self, key: str, value: int | bytes) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
 
+    def add_meta(self, key: str, value: int | bytes) -> None:
+        """Note what a new database does not have."""
+        self.execute("INSERT INTO meta VALUES (?, ?)", (key, value))
+
     def total_changes(self) -> int:
         """Rows changed since the database was opened."""
         return self._connection.total_changes
@@ -191,11 +195,7 @@ class Database:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """A read-only view of what is committed now, for long checks that must not hold up programs."""
-        reader = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-        with contextlib.closing(reader):
-            reader.execute("PRAGMA temp_store = MEMORY")
-            reader.execute("BEGIN")
-            reader.execute("SELECT 1 FROM meta").fetchone()  # the view begins with the first read
+        with committed(self.path) as reader:
             yield reader
 
     def close(self) -> None:
@@ -216,6 +216,18 @@ class Database:
 
 Reader: TypeAlias = Database | sqlite3.Connection
 """What a query reads: the open transaction, with the volume's lock held, or a snapshot, without it."""
+
+
+@contextlib.contextmanager
+def committed(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only view of what is committed now in the database there, which another process may have open.
+    Raises sqlite3.Error."""
+    reader = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    with contextlib.closing(reader):
+        reader.execute("PRAGMA temp_store = MEMORY")
+        reader.execute("BEGIN")
+        reader.execute("SELECT 1 FROM meta").fetchone()  # the view begins with the first read
+        yield reader
 
 
 def _connect(path: Path) -> sqlite3.Connection:

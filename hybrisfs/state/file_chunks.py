@@ -6,30 +6,63 @@ pages (`content_page`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from hybrisfs.kinds import CONTENT, PLACE, sql_node
+from hybrisfs.state.bulk import select_many
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef
-from hybrisfs.state.database import Reader
+from hybrisfs.state.database import Database, Reader
 
 __all__ = [
     "BaseRow",
     "Whereabouts",
+    "add_page",
     "bytes_of_versions_alone",
     "chunk_named",
     "chunks_after",
+    "drop_pages",
+    "hidden_contents",
     "is_at_hand",
     "is_known",
     "packs_of_file",
     "pages_of_file",
     "parts_between",
     "parts_of_file",
+    "replace_parts",
+    "shown_only_by",
     "whereabouts",
 ]
 
 _CHUNKS: Final = "chunk c WHERE c.number IN (SELECT chunk FROM file_chunk WHERE ino = :ino)"
+_SHOWN_BY: Final = (
+    "SELECT f.chunk, n.content_stamp & 65535 FROM "
+    "(SELECT ino, chunk FROM file_chunk UNION ALL SELECT ino, chunk FROM content_page) f "
+    "JOIN node n ON n.ino = f.ino WHERE f.chunk IN (VALUES {})"
+)
+"""Chunks, and the numbers of the writers of the contents that show them."""
 _PAGES: Final = "chunk c WHERE c.number IN (SELECT chunk FROM content_page WHERE ino = :ino)"
+_FIRST_PLACE: Final = PLACE.sql_key(sql_node("r.key"))
+_LAST_PLACE: Final = PLACE.sql_key(f"{sql_node('r.key')} || x'ffffffffffffffffffff'")
+# Contents that are not just what their file shows, unless all names of the file say that it was removed: a
+# place of a file ends in these two bytes then (its flags, with or without `yields`, and no `former`), and no
+# name can.
+_HIDDEN: Final = f"""
+SELECT r.value FROM register r
+WHERE {CONTENT.sql_rows("r.key")} AND r.value IS NOT NULL
+AND NOT EXISTS (
+    SELECT 1 FROM node n WHERE n.id = {sql_node("r.key")} AND n.content_stamp = (r.clock << 16 | r.writer)
+    AND NOT EXISTS (SELECT 1 FROM pending q WHERE q.key = r.key AND q.clock IS NULL)
+)
+AND (
+    NOT EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
+                AND p.key < {_LAST_PLACE})
+    OR EXISTS (SELECT 1 FROM register p WHERE p.key >= {_FIRST_PLACE}
+               AND p.key < {_LAST_PLACE}
+               AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +158,55 @@ def is_at_hand(db: Reader, identity: bytes) -> bool:
     """Whether a chunk is here, or a cloud is known to have it."""
     ref = chunk_named(db, identity)
     return ref is not None and (ref.is_here or ref.is_on_clouds)
+
+
+def shown_only_by(db: Reader, writer: bytes, chunks: Collection[int]) -> set[int]:
+    """Those of the chunks that files show, and only files that the device of this branch wrote."""
+    rows = select_many(db, _SHOWN_BY, [(number,) for number in chunks])
+    own = {
+        number
+        for (number,) in db.execute(
+            "SELECT w.number FROM log_branch b JOIN log_branch o ON o.device = b.device "
+            "JOIN writer w ON w.branch = o.id WHERE b.id = ?",
+            (writer,),
+        )
+    }
+    found, others = set[int](), set[int]()
+    for chunk, author in rows:
+        (found if author in own else others).add(chunk)
+    return found - others
+
+
+def hidden_contents(db: Reader) -> Iterator[bytes]:
+    """The values of content registers that the view does not show, and may show again without another one
+    being written: concurrent values, contents hidden by changes that are not signed yet or are held, those of
+    files without a name so far. Not those of files that have been removed by all their names."""
+    return (value for (value,) in db.execute(_HIDDEN))
+
+
+def replace_parts(
+    db: Database,
+    ino: int,
+    regions: Iterable[tuple[int, int]],
+    parts: Iterable[tuple[int, int, int, int]],
+) -> None:
+    """Let a file show new parts, as (node, offset, length, chunk), instead of those that begin in *regions*,
+    which are given as (start, end)."""
+    db.executemany(
+        "DELETE FROM file_chunk WHERE ino = ? AND offset >= ? AND offset < ?",
+        [(ino, start, end) for start, end in regions],
+    )
+    db.executemany("INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)", parts)
+
+
+def drop_pages(db: Database, ino: int) -> None:
+    """The list of a file's chunks stands in no chunks any more."""
+    db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
+
+
+def add_page(db: Database, ino: int, chunk: int) -> None:
+    """The list of a file's chunks stands in this chunk, too."""
+    db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, chunk))
 
 
 def bytes_of_versions_alone(db: Reader) -> int:

@@ -24,6 +24,8 @@ __all__ = [
     "pending_row",
     "remove_unnamed_segments",
     "shown_in_segment",
+    "staged_bytes",
+    "staged_ranges",
 ]
 
 PendingRow: TypeAlias = tuple[int, bytes, int, int, int]
@@ -76,6 +78,17 @@ def dirty_among(db: Database, numbers: Iterable[int]) -> list[int]:
     """Those of the chunks that pin their segment."""
     query = f"SELECT number FROM chunk WHERE number IN (VALUES {{}}) AND {ONLY_HERE}"
     return [number for (number,) in select_many(db, query, [(one,) for one in numbers])]
+
+
+def staged_ranges(db: Reader) -> Iterator[tuple[int, int, int]]:
+    """Segment, position and length of all bytes in segments that have not been cut into chunks yet."""
+    return db.execute("SELECT segment, position, length FROM extent WHERE segment > 0")
+
+
+def staged_bytes(db: Reader) -> int:
+    """How many bytes in segments have not been cut into chunks yet."""
+    (size,) = db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()
+    return int(size)
 
 
 def pending_after(db: Reader, number: int, limit: int) -> list[PendingRow]:

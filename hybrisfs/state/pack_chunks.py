@@ -14,6 +14,7 @@ from hybrisfs.state.database import Reader
 
 __all__ = [
     "Lost",
+    "PackPlace",
     "chunks_of_lost_pack",
     "chunks_of_pack",
     "count_of_pack",
@@ -23,7 +24,6 @@ __all__ = [
     "neighbours",
     "owed_count",
     "owed_packs",
-    "packs_coded_otherwise",
     "places_in_pack",
     "read_pack_near",
     "sealed_bytes",
@@ -81,30 +81,26 @@ def filled_packs(db: Reader) -> Iterator[tuple[bytes, int, int]]:
         yield placement, k, int(sealed)
 
 
-def packs_coded_otherwise(
-    db: Reader, f: int, k: int, small: int
-) -> list[tuple[int, bytes, int, int, bytes, bytes]]:
-    """Number, id, k, n, placement and branch of the packs that chunks are read from and that do not survive
-    the loss of just *f* clouds, or are divided by another number than *k*; but those with less than *small*
-    bytes may be copies."""
-    return db.execute(
-        "SELECT p.number, p.id, p.k, p.n, p.placement, p.branch FROM chunk c "
-        "JOIN pack p ON p.number = c.pack WHERE c.pack > 0 GROUP BY p.number "
-        "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
-        (f, k, small),
-    ).fetchall()
-
-
 # -- is it to be on the clouds? ----------------------------------------------------------------------------
 
 
-def owed_packs(db: Reader, after: int = 0, limit: int = -1) -> Iterator[tuple[int, bytes, bytes, int]]:
-    """Number, id, placement and k of the packs that are to be on the clouds, by number: those above *after*,
-    up to *limit* of them unless that is negative."""
-    return db.execute(
+class PackPlace(NamedTuple):
+    """A pack, the cloud of each of its shares, and how many of these it takes to read it."""
+
+    number: int
+    id: bytes
+    placement: bytes
+    k: int
+
+
+def owed_packs(db: Reader, after: int = 0, limit: int = -1) -> Iterator[PackPlace]:
+    """The packs that are to be on the clouds, by number: those above *after*, up to *limit* of them unless
+    that is negative."""
+    rows = db.execute(
         f"SELECT number, id, placement, k FROM pack WHERE {_IS_OWED} AND number > ? ORDER BY number LIMIT ?",
         (after, limit),
     )
+    return map(PackPlace._make, rows)
 
 
 def owed_count(db: Reader) -> int:
@@ -113,18 +109,16 @@ def owed_count(db: Reader) -> int:
     return int(count)
 
 
-def read_pack_near(
-    db: Reader, cloud: int, number: int, *, below: bool = False
-) -> tuple[int, bytes, bytes] | None:
-    """Number, id and placement of a pack that chunks are read from and of which this cloud has a share: the
-    first one from *number* on, or, with *below*, down from it."""
+def read_pack_near(db: Reader, cloud: int, number: int, *, below: bool = False) -> PackPlace | None:
+    """A pack that chunks are read from and of which this cloud has a share: the first one from *number* on,
+    or, with *below*, down from it."""
     where, order = ("number <= ?", "number DESC") if below else ("number >= ?", "number")
-    row: tuple[int, bytes, bytes] | None = db.execute(
-        f"SELECT number, id, placement FROM pack WHERE {where} AND instr(placement, ?) "
+    row = db.execute(
+        f"SELECT number, id, placement, k FROM pack WHERE {where} AND instr(placement, ?) "
         f"AND {_IS_READ} ORDER BY {order} LIMIT 1",
         (number, bytes((cloud,))),
     ).fetchone()
-    return row
+    return None if row is None else PackPlace(*row)
 
 
 # -- may it go? ---------------------------------------------------------------------------------------------

@@ -389,6 +389,32 @@ class UpdateLog:
         """(branch, clock) of an update and of each fork point below it, newest first."""
         return self.state.branches.path(known.branch, known.clock)
 
+    def after(
+        self, path: Sequence[tuple[bytes, int]], clock: int
+    ) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """Clock, hash and bytes of the updates of a path above that clock, in order; a bare one has none."""
+        for branch, end in reversed(path):
+            yield from self._read(
+                "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
+                "ORDER BY clock",
+                (branch, clock, end),
+            )
+
+    def next_whole(self, path: Sequence[tuple[bytes, int]], clock: int) -> int | None:
+        """The clock of the first update of a path above that clock that is not bare; None when there is
+        none."""
+        query = (
+            "SELECT min(clock) FROM log WHERE branch = ? AND clock > ? AND clock <= ? AND bytes IS NOT NULL"
+        )
+        rows = (self._read(query, (branch, clock, end)) for branch, end in reversed(path))
+        return next((found for row in rows for (found,) in row if found is not None), None)
+
+    def signed_with(self, device: bytes) -> list[bytes]:
+        """The updates that a device has signed, in the order in which they were accepted, but for bare
+        ones."""
+        query = "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number"
+        return [data for (data,) in self._read(query, (device,))]
+
     def newest_below(self, branch: bytes, clock: int) -> Known | None:
         """The newest update on *branch* with at most this clock."""
         row = self._read(

@@ -18,8 +18,11 @@ from typing import Final
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database
+from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
+from hybrisfs.state.packs import PackTable
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.segments import SegmentTable
 from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
@@ -76,6 +79,11 @@ class FileSystem:
         self.changes = Changes(database)
         self.inodes = InodeTable(database, journal)
         self.chunks = ChunkStore(database, journal, chunk_id)
+        self.packs = PackTable(database)
+        self.segments = SegmentTable(database)
+        self.idle_packs = IdlePackTable(database)
+        self.unnamed_shares = UnnamedShareTable(database)
+        self.disposals = DisposalTable(database)
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.attributes = Attributes(database, self.inodes, self.changes)

@@ -290,6 +290,11 @@ class InodeTable:
         except KeyError:
             return None
 
+    def has_name(self, identity: bytes) -> bool:
+        """Whether there is a node with this id that has a name, as of the last `flush`."""
+        query = "SELECT 1 FROM node WHERE id = ? AND nlink > 0"
+        return self._db.execute(query, (identity,)).fetchone() is not None
+
     def adopt(self, row: NodeRow) -> Inode:
         """The inode of a row just read from the database."""
         inode = self._loaded.get(row[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from hybrisfs.registers.tree import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
@@ -89,6 +89,13 @@ class Names:
         # A node made since the last flush has no row yet, but then it is in memory.
         adopt, get = self._inodes.adopt, self._inodes.get
         return [(row[0], row[1], adopt(row[3:]) if row[3] is not None else get(row[2])) for row in rows]
+
+    def signed(self, stamp: int, places: Iterable[tuple[int, int]]) -> None:
+        """The update with this stamp wrote the places of these nodes, each given by its node and slot."""
+        self._db.executemany(
+            "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?",
+            [(stamp, ino, slot) for ino, slot in places],
+        )
 
     def _place(self, parent: int, name: bytes) -> _Place | None:
         row: _Place | None = self._db.execute(

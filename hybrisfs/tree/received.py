@@ -76,6 +76,13 @@ class ReceivedContent:
         self._content.total_bytes += sum([size for size, _ in sizes.values()])
         return sizes
 
+    def all_unlisted(self) -> list[int]:
+        """The numbers of all files that are unlisted, in their order."""
+        return sorted(self._unlisted)
+
+    def is_unlisted(self, ino: int) -> bool:
+        return ino in self._unlisted
+
     def unlisted(self, inode: Inode) -> bytes | None:
         """The content register of a file that is unlisted; None when it is not."""
         if inode.ino not in self._unlisted:

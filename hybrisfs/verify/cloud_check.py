@@ -12,6 +12,7 @@ from typing import Final
 from hybrisfs.clouds.holdings import Holdings
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.state.pack_chunks import owed_packs
+from hybrisfs.state.segments import SegmentTable
 from hybrisfs.stores.marker import MARKER_NAME
 
 __all__ = ["ObjectCheck", "object_checks", "run_checks"]
@@ -32,15 +33,16 @@ def object_checks(engine: Engine, holdings: Holdings, db: sqlite3.Connection) ->
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
     for cloud in engine.numbers:
         yield _object_check(engine, cloud, MARKER_NAME, holdings.marker.verify)
-    for name, placement in db.execute("SELECT name, placement FROM log_segment ORDER BY first"):
-        for cloud in placement:
-            yield ObjectCheck(cloud, partial(_look_at_segment, holdings, cloud, name))
-    if db.execute("SELECT 1 FROM log_segment LIMIT 1").fetchone():
+    segments = SegmentTable(db).after()
+    for segment in segments:
+        for cloud in segment.placement:
+            yield ObjectCheck(cloud, partial(_look_at_segment, holdings, cloud, segment.name))
+    if segments:
         for cloud in engine.in_use:
             yield _object_check(engine, cloud, holdings.head, holdings.head_check)
-    for _, pack, placement, _ in owed_packs(db):
-        for index, cloud in enumerate(placement):
-            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack, index))
+    for pack in owed_packs(db):
+        for index, cloud in enumerate(pack.placement):
+            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack.id, index))
 
 
 def _look_at_segment(holdings: Holdings, cloud: int, name: str) -> str | None:

@@ -6,9 +6,11 @@ import sqlite3
 
 from hybrisfs.kinds import ID, PACK
 from hybrisfs.registers.tree import PackRecord
+from hybrisfs.registers.values import Stamp
 from hybrisfs.state.chunk_checks import is_spare_in
 from hybrisfs.state.condemned import is_condemned
 from hybrisfs.state.file_chunks import chunk_named
+from hybrisfs.state.packs import PackTable
 from hybrisfs.verify.log_check import Entry
 from sync import DecodeError
 
@@ -20,6 +22,7 @@ class PackCheck:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._packs = PackTable(db)
         self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
         self._right: set[bytes] = set()  # packs whose chunks are where an update says
 
@@ -44,23 +47,20 @@ class PackCheck:
 
     def _difference(self, pack: bytes, signed: PackRecord, entry: Entry) -> str | None:
         """What is on record otherwise, in words; nothing when that is for another update to say."""
-        row = self._db.execute(
-            "SELECT number, k, n, placement, clock, branch FROM pack WHERE id = ?", (pack,)
-        ).fetchone()
-        if row is None:
+        found = self._packs.find(pack)
+        if found is None:
             return "it is not on record"
-        number, k, n, placement, *stamp = row
-        if not n:
+        if not found.n:
             return None  # discarded, which is for good
-        newer = [entry.clock, entry.branch] > stamp
-        if newer and (k, n) != (signed.k, signed.n):
+        said = Stamp(entry.clock, entry.branch)
+        if said > found.stamp and (found.k, found.n) != (signed.k, signed.n):
             return ""  # no pack ever has another code: it was passed over
-        misplaced = None if pack in self._right else self._misplaced(number, signed)
+        misplaced = None if pack in self._right else self._misplaced(found.number, signed)
         if misplaced is None:
             self._right.add(pack)  # who says something else of its chunks later is passed over
-        if [entry.clock, entry.branch] < stamp:
+        if said < found.stamp:
             return ""
-        if (k, n, placement) != (signed.k, signed.n, signed.placement):
+        if (found.k, found.n, found.placement) != (signed.k, signed.n, signed.placement):
             return "its place on the clouds is not the one signed"
         return misplaced
 

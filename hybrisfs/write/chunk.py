@@ -14,7 +14,7 @@ from typing import Final
 
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
-from hybrisfs.state.file_chunks import BaseRow
+from hybrisfs.state.file_chunks import BaseRow, add_page, drop_pages, replace_parts
 from hybrisfs.tree.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
@@ -120,18 +120,11 @@ class Chunker:
         kept: list[BaseRow],
     ) -> None:
         """Let the view show the chunks instead of the extents, unless the file was cut shorter since."""
-        inode, db = snapshot.inode, self._fs.db
+        inode = snapshot.inode
         if inode.truncations != snapshot.truncations or (inode.orphan and not inode.handles):
             return
-        if snapshot.rows:
-            db.executemany(
-                "DELETE FROM file_chunk WHERE ino = ? AND offset >= ? AND offset < ?",
-                [(inode.ino, start, end) for start, end in regions],
-            )
-        db.executemany(
-            "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)",
-            [(inode.ino, one.offset, one.length, one.chunk) for one in fresh],
-        )
+        parts = [(inode.ino, one.offset, one.length, one.chunk) for one in fresh]
+        replace_parts(self._fs.db, inode.ino, regions if snapshot.rows else (), parts)
         inode.stored = sum(row.length for row in kept) + sum(one.length for one in fresh)
         self._fs.inodes.extents_of(inode).drop_epochs(snapshot.epoch)
         self._fs.inodes.touch_extents(inode)
@@ -141,7 +134,7 @@ class Chunker:
         ino, db = snapshot.inode.ino, self._fs.db
         gone = snapshot.inode.orphan and not snapshot.inode.handles
         if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
-            db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
+            drop_pages(db, ino)
         if len(runs) <= _DIRECT_RUNS:
             return Content(snapshot.size, 0, runs).encode()
         pages: list[Run] = []
@@ -152,7 +145,7 @@ class Chunker:
             segment, position = self._fs.journal.append(page, within_budget=False)
             number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
             if not gone:
-                db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, number))
+                add_page(db, ino, number)
             pages.append(Run(sum(run.length for run in batch), identity))
         return Content(snapshot.size, 1, pages).encode()
 

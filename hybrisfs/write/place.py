@@ -25,10 +25,10 @@ _FILLER = 16  # random bytes that make a pack another one
 def is_ending(fs: FileSystem, pack: bytes) -> bool:
     """Whether the pack has been discarded or may be soon: no share of it is to be put or moved anywhere."""
     with fs.lock:
-        row = fs.db.execute("SELECT number, n FROM pack WHERE id = ?", (pack,)).fetchone()
-        if row is None:
+        found = fs.packs.find(pack)
+        if found is None:
             return bans_orphan(fs.db, pack)
-        return row[1] == 0 or row[0] in fs.chunks.condemned
+        return not found.n or found.number in fs.chunks.condemned
 
 
 class PackMaker:
@@ -69,8 +69,9 @@ class PackMaker:
     @staticmethod
     def _is_taken(fs: FileSystem, pack: bytes) -> bool:
         with fs.lock:
-            doubted = fs.db.execute("SELECT 1 FROM pack WHERE id = ? AND doubted", (pack,)).fetchone()
-            return is_ending(fs, pack) or doubted is not None or bans_strays_of(fs.db, pack)
+            found = fs.packs.find(pack)
+            is_doubted = found is not None and found.doubted
+            return is_ending(fs, pack) or is_doubted or bans_strays_of(fs.db, pack)
 
     def disperse(self, pack: EncodedPack) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
@@ -134,13 +135,6 @@ def record_packs(
             fs.changes.mark(key, 0)
             seqs[key] = fs.changes.seq
         for (pack, placement), chunks in zip(placed, contents, strict=True):
-            # Another device may have packed the same chunks in the same order: that makes the same pack.
-            (number,) = fs.db.execute(
-                "INSERT INTO pack (id, k, n, placement, proven, clock, branch) VALUES (?, ?, ?, ?, 1, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET placement = excluded.placement, proven = 1, "
-                "clock = excluded.clock, branch = excluded.branch RETURNING number",
-                (pack.pack_id, pack.k, pack.n, placement, stamp.clock, stamp.writer),
-            ).fetchone()
-            settle(number, chunks)
+            settle(fs.packs.put(pack.pack_id, pack.k, pack.n, placement, stamp), chunks)
         fs.changes.signed(seqs, stamp.clock)
     return True

@@ -146,10 +146,10 @@ class Publisher:
 
 def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
     """Note in the view that the update with this stamp wrote these registers."""
-    places: list[tuple[int, int, int]] = []
+    places: list[tuple[int, int]] = []
     for key, ino in inos.items():
         if key[0] == PLACE:
-            places.append((stamp, ino, slot_of(key)))
+            places.append((ino, slot_of(key)))
             continue
         try:
             inode = fs.inodes.get(ino)
@@ -160,4 +160,4 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
         elif key == content_key(inode.id):
             inode.content_stamp = stamp
         fs.inodes.touch(inode)
-    fs.db.executemany("UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?", places)
+    fs.names.signed(stamp, places)

@@ -313,10 +313,7 @@ class Relayer:
     def done(self, segment: RelaySegment, placement: bytes) -> None:
         """The clouds of *placement* hold the segment."""
         with self._fs.lock:
-            self._fs.db.execute(
-                "INSERT OR REPLACE INTO relayed_segment (name, device, size, placement) VALUES (?, ?, ?, ?)",
-                (segment.name, segment.author, len(segment.data), placement),
-            )
+            self._fs.segments.put_relayed(segment.name, segment.author, len(segment.data), placement)
 
     def listed(self, past: Past) -> tuple[Relayed, ...]:
         """What this device's head should name; called with the volume's lock held."""
@@ -401,19 +398,11 @@ class Relayer:
         device that has that update reads them."""
         found: list[_Point] = []
         for point in sorted(self._relayed(path.author), key=lambda one: one.segment):
-            following = self._following(path, clock)
+            following = self._updates.next_whole(path.steps, clock)
             if path.leads_to(point) and following is not None and point.segment.first <= following:
                 found.append(point)
                 clock = max(clock, point.clock)
         return found
-
-    def _following(self, path: _Path, above: int) -> int | None:
-        """The clock of the next update of *path* that is not bare; None when there is none."""
-        query = (
-            "SELECT min(clock) FROM log WHERE branch = ? AND clock > ? AND clock <= ? AND bytes IS NOT NULL"
-        )
-        rows = (self._fs.db.execute(query, (branch, above, end)) for branch, end in reversed(path.steps))
-        return next((clock for row in rows for (clock,) in row if clock is not None), None)
 
     def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
         """The newest heads of a device, from clouds and over links."""
@@ -421,10 +410,8 @@ class Relayer:
 
     def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""
-        rows = self._fs.db.execute(
-            "SELECT name FROM log_segment WHERE last <= ? ORDER BY first DESC LIMIT 1", (through,)
-        )
-        return [parse_segment_name(name)[1] for (name,) in rows]
+        newest = self._fs.segments.newest_through(through)
+        return [] if newest is None else [parse_segment_name(newest.name)[1]]
 
     def _parting(self, path: _Path) -> int:
         """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
@@ -434,8 +421,8 @@ class Relayer:
 
     def _relayed(self, author: bytes) -> list[_Point]:
         """The segments of *author* that this device put there."""
-        rows = self._fs.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (author,)).fetchall()
-        found = (self._find(author, parse_segment_name(name)[1]) for (name,) in rows)
+        names = self._fs.segments.relayed(author)
+        found = (self._find(author, parse_segment_name(name)[1]) for name in names)
         return [point for point in found if point is not None]
 
     def _find(self, author: bytes, segment: SegmentId) -> _Point | None:
@@ -474,8 +461,7 @@ class Relayer:
         """Forget what the author's own chain on the clouds leads to by now."""
         for point in self._relayed(author):
             if self._is_led_to(author, point, heads):
-                name = segment_name(author, point.segment)
-                self._fs.db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
+                self._fs.segments.forget_relayed(segment_name(author, point.segment))
 
     def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
@@ -511,18 +497,13 @@ class Relayer:
         """The next updates of *path* that are not bare, as many as a segment takes."""
         found: list[_Row] = []
         size = 0
-        for branch, end in reversed(path.steps):
-            for row in self._fs.db.execute(
-                "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
-                "ORDER BY clock",
-                (branch, above, end),
-            ):
-                size += len(row[2] or b"")
-                full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
-                if found and (full or row[2] is None):
-                    return found
-                if row[2] is not None:
-                    found.append(row)
+        for clock, identity, data in self._updates.after(path.steps, above):
+            size += len(data or b"")
+            full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
+            if found and (full or data is None):
+                break
+            if data is not None:
+                found.append((clock, identity, data))
         return found
 
 

@@ -70,8 +70,7 @@ class RelayGate:
                 return False
         except DecodeError:
             return False
-        row = self._fs.db.execute("SELECT 1 FROM node WHERE id = ? AND nlink > 0", (node,)).fetchone()
-        return row is None
+        return not self._fs.inodes.has_name(node)
 
     def _is_there(self, value: bytes | None) -> bool:
         try:

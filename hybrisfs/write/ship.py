@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.signals import IDLE, Pause, Signals, Wake
 from hybrisfs.state.journal_chunks import first_pending
+from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.commit import Committer
@@ -34,7 +35,6 @@ from sync import (
     encode_head,
     encode_segment,
     head_name,
-    parse_segment_name,
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
@@ -244,7 +244,7 @@ class Shipper:
         """*extent*: what is on the clouds, if more than this device has on record."""
         past = self._past()
         with self._fs.lock:
-            head = replace(self._head(extent or self._extent(), past), offline=offline)
+            head = replace(self._head(extent or self._fs.segments.extent(), past), offline=offline)
         if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
             self._grant()
@@ -261,21 +261,13 @@ class Shipper:
             return
         self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
-            head = self._head(self._extent(), self._past())
+            head = self._head(self._fs.segments.extent(), self._past())
         if head.own or head.stated or head.state:
             self._committer.commit_now()
             self._tell(self._sealed(head))
 
     def _sealed(self, head: Head) -> bytes:
         return encode_head(head, self._device, self._keys, self._random_bytes(NONCE_SIZE))
-
-    def _extent(self) -> Extent | None:
-        """The own log on the clouds, as far as it is known here."""
-        row = self._fs.db.execute(
-            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
-            "ORDER BY first DESC LIMIT 1"
-        ).fetchone()
-        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
 
     def _ship_one(self) -> bool:
         """Ship a batch if one is due; False when there is nothing more to do now."""
@@ -337,7 +329,7 @@ class Shipper:
         with self._fs.lock:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
-            before = self._extent()
+            before = self._fs.segments.extent()
             previous = self._followed_by(updates[0], before)
         # What the segment holds must never be taken back by a crash.
         self._committer.commit_now()
@@ -382,9 +374,7 @@ class Shipper:
         self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch
         with self._fs.lock:
-            self._fs.db.execute(
-                "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
-                (batch.first, batch.last, shipment.name, len(shipment.segment), placement),
-            )
+            segment = OwnSegment(batch.first, batch.last, shipment.name, placement)
+            self._fs.segments.put(segment, len(shipment.segment))
             self._fs.changes.published(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)

@@ -8,7 +8,7 @@ from typing import Final
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.signals import Signals
-from hybrisfs.state.journal_chunks import first_pending, pending_bytes
+from hybrisfs.state.journal_chunks import first_pending, pending_bytes, staged_bytes
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
@@ -43,8 +43,7 @@ class Uploads:
         """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
         wait. The lock is held."""
         self._fs.flush()
-        staged = self._fs.db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()[0]
-        return int(staged) + pending_bytes(self._fs.db)
+        return staged_bytes(self._fs.db) + pending_bytes(self._fs.db)
 
     def wait_signed(self, timeout: float) -> bool:
         """Wait until all that was written before is signed; False when *timeout* seconds are over."""

@@ -80,7 +80,7 @@ class Discarding:
         rig = self.rig = device.rig
         sharing = rig.sharing
         self.assembly = Assembly(
-            rig.fs, sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
+            sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
         )
         self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
         upkeep = FakeUpkeep(rig.clouds)

@@ -101,7 +101,7 @@ def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) ->
     victim = fleet[1]
     hear(victim, Placement(NOWHERE, None, EARLY, hearsay=True))
     assert is_ending(victim.rig.fs, NOWHERE)
-    assert not Discarding(victim).assembly.is_discarded(NOWHERE)
+    assert not victim.rig.fs.packs.is_discarded(NOWHERE)
     victim.rig.clouds.packs[NOWHERE] = next(iter(victim.rig.clouds.packs.values()))
     unnamed, _ = Discarding(victim).orphans.look(victim.rig.commit, 1, 0, lambda: True)
     assert NOWHERE in unnamed.orphans
@@ -114,7 +114,7 @@ def test_somebody_who_has_signed_where_it_is_knows_better(fleet: Fleet) -> None:
     record = PackRecord(1, 2, b"\0\1", claim(victim, CONTENT).chunks)
     hear(victim, Placement(NOWHERE, None, Stamp(9, b"L" * 16), hearsay=True))
     hear(victim, Placement(NOWHERE, record.encode(), Stamp(2, b"L" * 16)))
-    assert Discarding(victim).assembly.pack_number(NOWHERE) is not None
+    assert victim.rig.fs.packs.number_of(NOWHERE) is not None
     victim.rig.room.drop_all()
     assert victim.read("file") == CONTENT
 
@@ -225,7 +225,7 @@ def test_hints_unpin_nothing_and_end_nothing(fleet: Fleet) -> None:
     assert second.read("new") == b"new content"
     pack = pack_of(second, CONTENT)
     hear(second, Placement(pack, None, Stamp(99, b"L" * 16), hearsay=True))
-    assert Discarding(second).assembly.pack_number(pack) is not None
+    assert second.rig.fs.packs.number_of(pack) is not None
     assert second.read("file") == CONTENT
     first.rig.pack()
     fleet.meet()
@@ -296,12 +296,12 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
             newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
         shelf = Shelf(tmp_path, SEALER.chunk_id)
         adopt(newcomer, shelf, snapshot_of(fleet[0], shelf))
-        assembly = Discarding(newcomer).assembly
+        packs = newcomer.rig.fs.packs
         assert is_ending(newcomer.rig.fs, ended)
-        assert not assembly.is_discarded(ended)
-        assert assembly.pack_number(pack) is not None
+        assert not packs.is_discarded(ended)
+        assert packs.number_of(pack) is not None
         settled(fleet)
         newcomer.receive(fleet[0].log())
-        assert assembly.is_discarded(pack)
+        assert packs.is_discarded(pack)
     finally:
         newcomer.rig.abandon()

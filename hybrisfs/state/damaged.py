@@ -1,0 +1,109 @@
+"""What can still be read of a damaged database, row by row.
+
+A page that cannot be read costs the rows on it. Nothing that is read may be believed: a damaged page may hold
+anything, of any type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from hybrisfs.kinds import CONTENT
+from hybrisfs.state.chunk_states import ELSEWHERE
+
+__all__ = ["DamagedRows", "UnreadablePartError"]
+
+_FILES_ONLY_HERE: Final = (
+    f"SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = {CONTENT.sql_prefix}",
+    "SELECT DISTINCT ino FROM extent WHERE segment > 0",
+    # That show a PENDING chunk.
+    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk WHERE c.pack IS NULL",
+    # That show an UNPLACED or SET_ASIDE chunk. Of what another device made and no cloud is known to have,
+    # only what is here as a whole: the rest comes from that device, or is lost with it.
+    "SELECT DISTINCT f.ino FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
+    f"WHERE c.pack = {ELSEWHERE} "
+    "AND NOT EXISTS (SELECT 1 FROM file_chunk o JOIN chunk d ON d.number = o.chunk "
+    "WHERE o.ino = f.ino AND d.segment IS NULL)",
+)
+
+
+class UnreadablePartError(Exception):
+    """A part of a file cannot be read."""
+
+
+class DamagedRows:
+    """The database at *path*, for reading; text comes as bytes. Close it in the end.
+
+    No method raises sqlite3.Error: rows that cannot be read are left out, unless it says otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._db: sqlite3.Connection | None = None
+        if path.is_file():
+            with contextlib.suppress(sqlite3.Error):
+                self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+                self._db.text_factory = bytes
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def members(self) -> list[tuple[Any, ...]]:
+        """Device, public key, name and state of the members."""
+        return self._readable("SELECT device, public, name, state FROM member")
+
+    def inviter(self) -> Any:
+        """The id of the device that let this one in; None when it cannot be read."""
+        rows = self._readable("SELECT value FROM meta WHERE key = 'inviter'")
+        return rows[0][0] if rows else None
+
+    def files_only_here(self) -> set[Any]:
+        """The numbers of the files with bytes that no cloud is known to have."""
+        return {ino for query in _FILES_ONLY_HERE for (ino,) in self._readable(query)}
+
+    def nodes(self, ino: int) -> list[tuple[Any, ...]]:
+        """Mode, size and number of names of the node with this number, if there is one."""
+        return self._readable("SELECT mode, size, nlink FROM node WHERE ino = ?", ino)
+
+    def places(self, ino: int) -> list[tuple[Any, ...]]:
+        """Folder and name of a place of the node with this number, if it has one."""
+        return self._readable("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", ino)
+
+    def parts(self, ino: int) -> list[tuple[Any, ...]]:
+        """Of each part of a file: its offset and length; id, length, segment and position of its chunk.
+
+        Raises UnreadablePartError unless all can be read.
+        """
+        return self._all(
+            "SELECT f.offset, f.length, c.id, c.length, c.segment, c.position FROM file_chunk f "
+            "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
+            ino,
+        )
+
+    def extents(self, ino: int) -> list[tuple[Any, ...]]:
+        """Start, length, segment and position of what is staged of a file.
+
+        Raises UnreadablePartError unless all can be read.
+        """
+        return self._all(
+            "SELECT start, length, segment, position FROM extent WHERE ino = ? ORDER BY start", ino
+        )
+
+    def _readable(self, query: str, *parameters: object) -> list[Any]:
+        if self._db is None:
+            return []
+        rows: list[Any] = []
+        with contextlib.suppress(sqlite3.Error):
+            rows.extend(self._db.execute(query, parameters))
+        return rows
+
+    def _all(self, query: str, *parameters: object) -> list[Any]:
+        if self._db is None:
+            raise UnreadablePartError
+        try:
+            return self._db.execute(query, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise UnreadablePartError from error

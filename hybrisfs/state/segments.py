@@ -1,0 +1,121 @@
+"""Which log segments this device has put on the clouds: its own, and those that it relayed for others.
+
+Own segments hold the updates of the own chain, one after the other without a gap. A relayed one is known for
+as long as the head of its author does not lead to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from hybrisfs.state.database import Reader
+from sync import parse_segment_name
+from sync.head import Extent
+
+__all__ = ["OwnSegment", "SegmentTable"]
+
+_COLUMNS: Final = "first, last, name, placement"
+
+
+class OwnSegment(NamedTuple):
+    """An own log segment: the clocks of its first and last update, and the clouds that have a copy, one byte
+    each."""
+
+    first: int
+    last: int
+    name: str
+    placement: bytes
+
+
+class SegmentTable:
+    """The log segments of this device, under the volume's lock; or as a snapshot shows them, without it."""
+
+    def __init__(self, db: Reader) -> None:
+        self._db = db
+
+    # -- own segments ------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> OwnSegment | None:
+        """The own segment of this name; None when there is none, or a checkpoint has taken its place."""
+        return self._one("WHERE name = ?", name)
+
+    def newest(self, skipping: int = 0) -> OwnSegment | None:
+        """The own segment that goes on furthest but for so many."""
+        return self._one("ORDER BY first DESC LIMIT 1 OFFSET ?", skipping)
+
+    def newest_through(self, clock: int) -> OwnSegment | None:
+        """The newest own segment that ends with the update at this clock or below."""
+        return self._one("WHERE last <= ? ORDER BY first DESC LIMIT 1", clock)
+
+    def before(self, segment: OwnSegment) -> OwnSegment | None:
+        """The own segment that this one follows."""
+        return self._one("WHERE first < ? ORDER BY first DESC LIMIT 1", segment.first)
+
+    def extent(self) -> Extent | None:
+        """The own log on the clouds, as far as it is known here."""
+        row = self._db.execute(
+            "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
+            "ORDER BY first DESC LIMIT 1"
+        ).fetchone()
+        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
+
+    def count(self) -> int:
+        """How many own segments there are."""
+        (count,) = self._db.execute("SELECT count(*) FROM log_segment").fetchone()
+        return int(count)
+
+    def after(self, clock: int = 0, limit: int = -1) -> list[OwnSegment]:
+        """The own segments that begin above this clock, in order; up to *limit* unless that is negative."""
+        return self._many("WHERE first > ? ORDER BY first LIMIT ?", clock, limit)
+
+    def ending_after(self, clock: int) -> list[OwnSegment]:
+        """The own segments that end above this clock, in order."""
+        return self._many("WHERE last > ? ORDER BY last", clock)
+
+    def on_cloud(self, cloud: int) -> list[OwnSegment]:
+        """The own segments that this cloud has, in order."""
+        return self._many("WHERE instr(placement, ?) ORDER BY first", bytes((cloud,)))
+
+    def with_fewer_copies(self, copies: int) -> list[OwnSegment]:
+        """The own segments that fewer clouds have, in order."""
+        return self._many("WHERE length(placement) < ? ORDER BY first", copies)
+
+    def put(self, segment: OwnSegment, size: int) -> None:
+        """An own segment of so many bytes is on the clouds."""
+        first, last, name, placement = segment
+        self._db.execute(
+            "INSERT INTO log_segment (first, last, name, size, placement) VALUES (?, ?, ?, ?, ?)",
+            (first, last, name, size, placement),
+        )
+
+    def move(self, name: str, placement: bytes) -> None:
+        """Other clouds have the copies of an own segment."""
+        self._db.execute("UPDATE log_segment SET placement = ? WHERE name = ?", (placement, name))
+
+    def _one(self, which: str, value: int | str) -> OwnSegment | None:
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM log_segment {which}", (value,)).fetchone()
+        return None if row is None else OwnSegment(*row)
+
+    def _many(self, which: str, *values: Any) -> list[OwnSegment]:
+        return [
+            OwnSegment(*row)
+            for row in self._db.execute(f"SELECT {_COLUMNS} FROM log_segment {which}", values)
+        ]
+
+    # -- relayed segments --------------------------------------------------------------------------------
+
+    def relayed(self, author: bytes) -> list[str]:
+        """The names of the segments of another device that this one has put there."""
+        rows = self._db.execute("SELECT name FROM relayed_segment WHERE device = ?", (author,))
+        return [name for (name,) in rows]
+
+    def put_relayed(self, name: str, author: bytes, size: int, placement: bytes) -> None:
+        """The clouds of *placement* hold a segment of another device."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO relayed_segment (name, device, size, placement) VALUES (?, ?, ?, ?)",
+            (name, author, size, placement),
+        )
+
+    def forget_relayed(self, name: str) -> None:
+        """Its author's head leads to it by now."""
+        self._db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
