@@ -19,6 +19,7 @@ from hybrisfs.kinds import (
     CONTENT,
     EPOCH,
     ID,
+    LABEL,
     MEMBER,
     NODE,
     PACK,
@@ -210,6 +211,8 @@ class Arrivals:
                 self._registers.roles.note(stamp, key, value)
             if key[0] == ASSIGNMENT:
                 self._assigning = True
+            if key[0] == LABEL:
+                self._fs.labels.heard(key, value)
             if key[0] == REWRITTEN:
                 self._write()
                 self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
@@ -259,6 +262,8 @@ class Arrivals:
         for one in changes:
             for value in one.come if one.key[0] in _SAID else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+            for value in one.come if one.key[0] == LABEL else ():
+                self._fs.labels.heard(one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
         self._heed([key for key, _ in come if key[0] not in _TREE])
@@ -556,7 +561,7 @@ class Arrivals:
             self._fs.changes.drop(key)
         self._nodes.replace(inode)
         parent, name, wanted = rows[0]
-        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself())
+        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself(), node)
         self._fs.flush()
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.admit.damage import NONSENSE
+from hybrisfs.kinds import KINDS, Trait
 from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.verify.log_check import LogCheck, Vectors
@@ -66,6 +67,7 @@ def _check_pages(db: sqlite3.Connection, report: FsckReport, progress: Progress)
     progress("database", 1, 1)
 
 
+_DIRECT: Final = " OR ".join(kind.sql_rows("p.key") for kind in KINDS if Trait.DIRECT in kind.traits)
 _TREE_CHECKS: Final = (
     (
         "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.ino WHERE n.ino IS NULL",
@@ -128,6 +130,16 @@ _TREE_CHECKS: Final = (
         "UNION SELECT p.ino FROM place p JOIN reached r ON p.parent = r.ino) "
         "SELECT ino, name FROM place WHERE ino NOT IN (SELECT ino FROM reached)",
         "a name that cannot be reached from the root",
+    ),
+    (
+        "SELECT u.key FROM unsigned u LEFT JOIN pending p ON p.key = u.key AND p.clock IS NULL "
+        "WHERE p.key IS NULL",
+        "a change that no update is going to hold",
+    ),
+    (
+        f"SELECT p.key FROM pending p WHERE p.clock IS NULL AND ({_DIRECT}) "
+        "AND NOT EXISTS (SELECT 1 FROM unsigned u WHERE u.key = p.key)",
+        "a change without a value",
     ),
     (CHUNKS_NOWHERE, "a chunk that is nowhere"),
 )

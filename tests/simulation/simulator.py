@@ -32,6 +32,7 @@ _PROGRAMS: Final = {
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "sync_open": 3, "close_file": 2,
     "look": 3, "save": 4, "unaware": 4,
 }  # fmt: skip
+_LABELS: Final = 0.2  # of programs: after so many of them one labels something, or takes a label away
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
 _BURST_EVERY: Final = 30.0
@@ -64,6 +65,7 @@ class Simulation:
     def __init__(self, seed: int, clocks: Clocks, kinds: Sequence[str] = ()) -> None:
         """*kinds*: what bad members forge, see `Turncoat`."""
         self.random = Random(seed)
+        self._labelling = Random(f"label {seed}")
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
         self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
         self.clocks = clocks
@@ -197,6 +199,10 @@ class Simulation:
         else:
             arguments = (device, pick)
         self._do(name, getattr(self.world, name), *arguments)
+        if self._labelling.random() < _LABELS:
+            name = self._labelling.choice(("label", "label", "unlabel"))
+            picks = self._labelling.randrange(30), self._labelling.randrange(3)
+            self._do(name, getattr(self.world, name), device, *picks)
 
     def _do(self, name: str, action: Callable[..., None], *arguments: int) -> None:
         self.note(f"{name}{arguments}")
