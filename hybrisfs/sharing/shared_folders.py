@@ -146,13 +146,4 @@ class SharedFolders:
         return sorted(self._path(row[0]) for row in rows if row is not None)
 
     def _path(self, ino: int) -> str:
-        names: list[bytes] = []
-        while ino != ROOT_INO:
-            row = self._db.execute(
-                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
-            ).fetchone()
-            if row is None:
-                break
-            ino, name = row
-            names.append(name)
-        return os.fsdecode(b"/".join(reversed(names)))
+        return os.fsdecode(b"/".join(self._fs.names.path_of(ino)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs.registers.tree import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
@@ -77,6 +78,15 @@ class Names:
             return ino
         row = self._db.execute("SELECT parent FROM place WHERE ino = ?", (ino,)).fetchone()
         return row[0] if row else ROOT_INO
+
+    def path_of(self, ino: int) -> Sequence[bytes]:
+        """The names from the root to the first name of a node; of one that has none, as far as they lead."""
+        path: deque[bytes] = deque()
+        query = "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1"
+        while ino != ROOT_INO and (row := self._db.execute(query, (ino,)).fetchone()) is not None:
+            ino, name = row
+            path.appendleft(name)
+        return path
 
     def list(self, parent: int, after: int, limit: int) -> list[tuple[int, bytes, Inode]]:
         """Up to *limit* entries as (number, name, node), those whose numbers come after *after*."""

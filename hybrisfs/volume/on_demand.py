@@ -17,7 +17,6 @@ from hybrisfs.read.evict import Evictor
 from hybrisfs.read.pin import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
-from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.subtree import Measure, Subtree
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -189,16 +188,7 @@ class OnDemand:
         return inode
 
     def _path_of(self, ino: int) -> PurePath:
-        parts: list[str] = []
-        while ino != ROOT_INO:
-            row = self._fs.db.execute(
-                "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
-            ).fetchone()
-            if row is None:
-                break
-            ino = row[0]
-            parts.append(os.fsdecode(row[1]))
-        return PurePath(*reversed(parts))
+        return PurePath(*map(os.fsdecode, self._fs.names.path_of(ino)))
 
     def _no_such(self, path: PurePath) -> HybrisError:
         return HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
