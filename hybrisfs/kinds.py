@@ -95,8 +95,8 @@ class Trait(Flag):
     VERSIONED = auto()
     """A superseded value is kept as an older version."""
     DIRECT = auto()
-    """A facet of a node that is shown as its register says: no row of the view repeats it. What is not signed
-    yet is in the table `unsigned` (`hybrisfs.state.direct`)."""
+    """A facet of a node that is shown as its register says: no row of the view repeats it. Of concurrent
+    values the greatest counts. What is not signed yet is in table `unsigned` (`hybrisfs.state.direct`)."""
     ELSEWHERE = auto()
     """Kept in tables of its own instead of in `register`."""
     SAID = auto()

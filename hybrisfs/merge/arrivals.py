@@ -19,7 +19,6 @@ from hybrisfs.kinds import (
     CONTENT,
     EPOCH,
     ID,
-    LABEL,
     MEMBER,
     NODE,
     PACK,
@@ -73,6 +72,7 @@ __all__ = ["Arrivals"]
 log = logging.getLogger(__name__)
 
 _TREE: Final = having(Trait.TREE)
+_DIRECT: Final = having(Trait.DIRECT)
 _SAID: Final = having(Trait.SAID)
 _KIN: Final = having(Trait.KIN)
 _CLOUDS: Final = having(Trait.CLOUDS)
@@ -211,8 +211,8 @@ class Arrivals:
                 self._registers.roles.note(stamp, key, value)
             if key[0] == ASSIGNMENT:
                 self._assigning = True
-            if key[0] == LABEL:
-                self._fs.labels.heard(key, value)
+            if key[0] in _DIRECT:
+                self._fs.facets.heard(key, value)
             if key[0] == REWRITTEN:
                 self._write()
                 self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
@@ -262,8 +262,8 @@ class Arrivals:
         for one in changes:
             for value in one.come if one.key[0] in _SAID else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
-            for value in one.come if one.key[0] == LABEL else ():
-                self._fs.labels.heard(one.key, value.value)
+            for value in one.come if one.key[0] in _DIRECT else ():
+                self._fs.facets.heard(one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
         self._heed([key for key, _ in come if key[0] not in _TREE])

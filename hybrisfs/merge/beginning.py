@@ -22,7 +22,7 @@ def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
         fs.changes.mark(key, inode.ino)
-    fs.labels.inherit(inode, former)
+    fs.facets.inherit(inode, former)
 
 
 def begin_beside(

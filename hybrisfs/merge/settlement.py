@@ -58,7 +58,7 @@ class Settlement:
             ).fetchall():
                 self._fs.changes.mark(key, inode.ino)
             if not inode.is_directory and intent is not Intent.REMOVE:
-                self._fs.labels.inherit(inode, node)
+                self._fs.facets.inherit(inode, node)
             if inode.is_file and intent in (Intent.CHANGE, Intent.MOVE):
                 # Its content outlives the equal file, also where another device overwrites this one.
                 self._fs.changes.mark(content_key(inode.id), inode.ino)

@@ -36,7 +36,6 @@ __all__ = [
     "check_label",
     "from_text",
     "label_key",
-    "labels_between",
     "parse_label",
     "word_of",
 ]
@@ -50,7 +49,6 @@ TAKEN_AWAY: Final = b"\0"
 _SEPARATOR: Final = ","
 # By code points, not by what some version of Unicode calls printable: all devices have to decide alike.
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f,]|^ | $")
-_BEYOND: Final = b"\xff"  # above all bytes of UTF-8
 
 
 def label_key(node: bytes, word: str) -> bytes:
@@ -61,11 +59,6 @@ def label_key(node: bytes, word: str) -> bytes:
 def word_of(key: bytes) -> str:
     """The label that a register is of, whose key is one that `check_label` allows."""
     return key[LABEL.size :].decode()
-
-
-def labels_between(node: bytes) -> tuple[bytes, bytes]:
-    """The keys between which all labels of a node are."""
-    return LABEL.key(node), LABEL.key(node, _BEYOND)
 
 
 def check_label(key: bytes, value: bytes) -> None:

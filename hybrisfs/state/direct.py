@@ -3,6 +3,8 @@
 What a program here has changed, and no update holds yet, stands in the table `unsigned` and hides what the
 register says. `pending` has its key, too, so that the next cut takes it. When it is signed, the register says
 the same, and the row goes. So what other devices write is shown as soon as it is in the registers.
+
+Of the concurrent values of such a register the greatest counts, by its bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ __all__ = ["Direct", "ShownValue"]
 
 _VALUES = (
     "SELECT key, value FROM unsigned WHERE key >= ?1 AND key < ?2 UNION ALL "
-    "SELECT key, value FROM register r WHERE key >= ?1 AND key < ?2 "
-    "AND NOT EXISTS (SELECT 1 FROM unsigned u WHERE u.key = r.key)"
+    "SELECT key, max(value) AS value FROM register r WHERE key >= ?1 AND key < ?2 "
+    "AND NOT EXISTS (SELECT 1 FROM unsigned u WHERE u.key = r.key) GROUP BY key"
 )
 _SHOWN = (
     f"SELECT v.key, v.value, ifnull(j.ino, n.ino) AS at FROM ({_VALUES}) v "
     f"LEFT JOIN node n ON n.id = {sql_node('v.key')} AND n.nlink > 0 "
-    f"LEFT JOIN joined j ON j.id = {sql_node('v.key')} WHERE at IS NOT NULL ORDER BY v.key"
+    f"LEFT JOIN joined j ON j.id = {sql_node('v.key')} WHERE at IS NOT NULL"
 )
 _IS_SHOWN = (
     "SELECT 1 FROM node WHERE id = ?1 AND nlink > 0 UNION ALL SELECT 1 FROM joined WHERE id = ?1 LIMIT 1"
@@ -31,7 +33,7 @@ _IS_SHOWN = (
 
 
 class ShownValue(NamedTuple):
-    """One of the latest values of a register, and the inode that shows the node."""
+    """What a register says here, and the inode that shows the node."""
 
     key: bytes
     value: bytes
@@ -44,29 +46,25 @@ class Direct:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def between(self, first: bytes, last: bytes) -> dict[bytes, set[bytes]]:
-        """What the registers from *first* on and before *last* say here: the latest values of each, or the
-        one that is unsigned; in the order of their keys."""
-        found: dict[bytes, set[bytes]] = {}
-        for key, value in self._db.execute(_VALUES, (first, last)):
-            found.setdefault(key, set()).add(value)
-        return dict(sorted(found.items()))
+    def between(self, first: bytes, last: bytes) -> dict[bytes, bytes]:
+        """What the registers from *first* on and before *last* say here, by their keys."""
+        return dict(self._db.execute(_VALUES, (first, last)).fetchall())
 
     def shown(self, first: bytes, last: bytes) -> list[ShownValue]:
         """The same of all nodes that are shown; inodes must have been flushed."""
         return [ShownValue(*row) for row in self._db.execute(_SHOWN, (first, last))]
+
+    def is_wanted(self, key: bytes) -> bool:
+        """Whether the node of the register is shown; inodes must have been flushed."""
+        return self._db.execute(_IS_SHOWN, (key[NODE],)).fetchone() is not None
 
     def unsigned(self, key: bytes) -> bytes | None:
         """The value of a register that no update holds yet."""
         row = self._db.execute("SELECT value FROM unsigned WHERE key = ?", (key,)).fetchone()
         return row[0] if row else None
 
-    def is_wanted(self, key: bytes) -> bool:
-        """Whether the node of the register is shown; inodes must have been flushed."""
-        return self._db.execute(_IS_SHOWN, (key[NODE],)).fetchone() is not None
-
     def put(self, key: bytes, value: bytes) -> None:
-        """A program has changed it; the caller marks it, too (`Changes.mark`)."""
+        """A program has changed it."""
         self._db.execute("INSERT OR REPLACE INTO unsigned VALUES (?, ?)", (key, value))
 
     def forget(self, keys: Iterable[bytes]) -> None:

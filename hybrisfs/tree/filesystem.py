@@ -27,6 +27,7 @@ from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import Content, Missing
 from hybrisfs.tree.extents import Extent
+from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.labels import Labels
 from hybrisfs.tree.names import Names, failure
@@ -80,8 +81,8 @@ class FileSystem:
         self.chunks = ChunkStore(database, journal, chunk_id)
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
-        self.direct = Direct(database)
-        self.labels = Labels(database, self.direct, self.inodes, self.changes)
+        self.facets = Facets(Direct(database), self.changes)
+        self.labels = Labels(database, self.inodes, self.facets)
         self.attributes = Attributes(database, self.inodes, self.changes, self.labels)
         self.borders = Borders(database)
         self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)

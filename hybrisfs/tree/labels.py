@@ -22,12 +22,10 @@ from hybrisfs.registers.labels import (
     as_text,
     from_text,
     label_key,
-    labels_between,
     word_of,
 )
 from hybrisfs.state.database import Database
-from hybrisfs.state.direct import Direct
-from hybrisfs.tree.changes import Changes
+from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 from hybrisfs.tree.names import failure
 
@@ -41,11 +39,10 @@ class Labels:
     """Those of one volume, under its lock. Changes raise OSError: EINVAL for what is no label, ENOSPC for too
     many, EOPNOTSUPP for a node without a name, and what a node raises that this device may not change."""
 
-    def __init__(self, database: Database, direct: Direct, inodes: InodeTable, changes: Changes) -> None:
+    def __init__(self, database: Database, inodes: InodeTable, facets: Facets) -> None:
         self._db = database
-        self._direct = direct
         self._inodes = inodes
-        self._changes = changes
+        self._facets = facets
 
     def of(self, inode: Inode) -> list[str]:
         """The labels of a node, in the order of their bytes."""
@@ -54,8 +51,7 @@ class Labels:
         return sorted(found, key=str.encode)
 
     def _of_node(self, node: bytes) -> list[str]:
-        values = self._direct.between(*labels_between(node))
-        return [word_of(key) for key, latest in values.items() if ADDED in latest]
+        return [word_of(key) for key, value in self._facets.of(LABEL, node).items() if value == ADDED]
 
     def _nodes(self, inode: Inode) -> list[bytes]:
         """The nodes whose labels an inode shows."""
@@ -100,27 +96,11 @@ class Labels:
         for word in removed:
             for node in self._nodes(inode):
                 if word in self._of_node(node):
-                    self._write(inode, label_key(node, word), TAKEN_AWAY)
+                    self._facets.write(inode, label_key(node, word), TAKEN_AWAY)
         for word in added:
-            self._write(inode, label_key(inode.id, word), ADDED)
+            self._facets.write(inode, label_key(inode.id, word), ADDED)
         inode.ctime = self._inodes.now()
         self._inodes.touch(inode)
-
-    def _write(self, inode: Inode, key: bytes, value: bytes) -> None:
-        self._direct.put(key, value)
-        self._changes.mark(key, inode.ino)
-
-    def inherit(self, inode: Inode, node: bytes) -> None:
-        """Let a node have the labels of another one, which it was a version of, or seen as one with."""
-        for word in self._of_node(node):
-            self._write(inode, label_key(inode.id, word), ADDED)
-
-    def heard(self, key: bytes, value: bytes | None) -> None:
-        """Another device has written to the register of a label. Who took the label away here had not seen
-        that: if it adds the label, the node keeps it."""
-        if value == ADDED and key in self._changes.unsigned and self._direct.unsigned(key) == TAKEN_AWAY:
-            self._changes.drop(key)
-            self._direct.forget([key])
 
     # -- all of them -----------------------------------------------------------------------------
 
@@ -134,4 +114,4 @@ class Labels:
 
     def _shown(self) -> set[tuple[str, int]]:
         self._inodes.flush()
-        return {(word_of(one.key), one.ino) for one in self._direct.shown(*_ALL) if one.value == ADDED}
+        return {(word_of(one.key), one.ino) for one in self._facets.direct.shown(*_ALL) if one.value == ADDED}

@@ -388,10 +388,10 @@ def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
 
 def _capture_direct(fs: FileSystem, cut: Cut, key: bytes) -> bool:
     """Take the value of a register that the view has no row of. The node may be another inode by now."""
-    value = fs.direct.unsigned(key)
+    value = fs.facets.direct.unsigned(key)
     fs.inodes.flush()
-    if value is None or not fs.direct.is_wanted(key):
-        fs.direct.forget([key])
+    if value is None or not fs.facets.direct.is_wanted(key):
+        fs.facets.direct.forget([key])
         return False
     cut.write(key, value)
     return True

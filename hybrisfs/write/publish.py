@@ -150,7 +150,7 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
     places: list[tuple[int, int, int]] = []
     direct = [key for key in inos if key[0] in _DIRECT]
     if direct:
-        fs.direct.forget(key for key in direct if key not in fs.changes.unsigned)
+        fs.facets.direct.forget(key for key in direct if key not in fs.changes.unsigned)
     for key, ino in inos.items():
         if key[0] == PLACE:
             places.append((stamp, ino, slot_of(key)))
