@@ -283,8 +283,8 @@ class World:
             path = self._path(device, pick)
             if path is not None:
                 inode = device.at(path)
-                device.rig.fs.labels.add(inode, [f"label {word % 3}"])
-                label = inode.id, f"label {word % 3}"
+                device.rig.fs.labels.add(inode, [f"label {word}"])
+                label = inode.id, f"label {word}"
                 for labels in (self._labels, self._unsaved_labels[number], self._labels_since[number]):
                     labels.add(label)
 
@@ -294,8 +294,8 @@ class World:
             path = self._path(device, pick)
             if path is not None:
                 inode = device.at(path)
-                self._labels -= {(node, f"label {word % 3}") for node in self._nodes(device, inode)}
-                device.rig.fs.labels.remove(inode, [f"label {word % 3}"])
+                self._labels -= {(node, f"label {word}") for node in self._nodes(device, inode)}
+                device.rig.fs.labels.remove(inode, [f"label {word}"])
 
     # -- open files ------------------------------------------------------------------------------
 
