@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "pin": "Keep files and folders on this machine, or list what is kept.",
     "unpin": "Let pinned files and folders be evicted again.",
     "evict": "Free the disk space of files and folders that the clouds hold.",
+    "label": "Put words on files and folders, and find these by them.",
     "limit": "Limit the bandwidth, by the time of day.",
     "pause": "Stop transfers with the clouds for a while.",
     "resume": "Let transfers with the clouds go on.",

@@ -41,6 +41,7 @@ _MODULES: Final = {
         "hybrisfs/checkpoint/snapshot.py",
         "hybrisfs/kinds.py",
         "hybrisfs/registers/tree.py",
+        "hybrisfs/registers/labels.py",
         "hybrisfs/registers/node_id.py",
         "hybrisfs/merge/authority.py",
         "hybrisfs/members/evidence.py",

@@ -14,6 +14,7 @@ letter  kind          parts of the key             format and codec of the value
 ``k``   `PACK`        pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
 ``w``   `REWRITTEN`   pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
 ``g``   `ASSIGNMENT`  node (16), area (4)          `hybrisfs.members.areas`              all say the same
+``l``   `LABEL`       node (16), word              `hybrisfs.registers.labels`   one that adds it
 ``m``   `MEMBER`      device (16)                  `hybrisfs.members.members`            the highest stamp
 ``i``   `ADMISSION`   device (16), author (16)     `hybrisfs.members.admission`          the lowest clock
 ``x``   `VOTE`        accused (16), voter (16)     `hybrisfs.members.removal`            the newest
@@ -53,6 +54,7 @@ __all__ = [
     "ID",
     "KINDS",
     "KIT",
+    "LABEL",
     "MEMBER",
     "NODE",
     "NODE_ID_SIZE",
@@ -92,6 +94,9 @@ class Trait(Flag):
     """Part of the state hash."""
     VERSIONED = auto()
     """A superseded value is kept as an older version."""
+    DIRECT = auto()
+    """A facet of a node that is shown as its register says: no row of the view repeats it. Of concurrent
+    values the greatest counts. What is not signed yet is in table `unsigned` (`hybrisfs.state.direct`)."""
     ELSEWHERE = auto()
     """Kept in tables of its own instead of in `register`."""
     SAID = auto()
@@ -123,14 +128,15 @@ class Kind(int):
     """Where the parts of fixed size are in a key."""
     size: int
     """Bytes of the letter and of them together."""
-    has_slot: bool
-    """Whether a varint follows."""
+    has_more: bool
+    """Whether more follows, of no fixed length."""
     traits: Trait
 
-    def __new__(cls, letter: str, noun: str, *sizes: int, slot: bool = False, traits: Trait = _PLAIN) -> Kind:
-        """*sizes*: bytes of each part of a key after the letter; *slot*: whether a varint follows."""
+    def __new__(cls, letter: str, noun: str, *sizes: int, more: bool = False, traits: Trait = _PLAIN) -> Kind:
+        """*sizes*: bytes of each part of a key after the letter; *more*: whether more follows, of no fixed
+        length."""
         kind = super().__new__(cls, ord(letter))
-        kind.noun, kind.prefix, kind.has_slot, kind.traits = noun, letter.encode(), slot, traits
+        kind.noun, kind.prefix, kind.has_more, kind.traits = noun, letter.encode(), more, traits
         kind.parts = tuple(slice(*ends) for ends in pairwise(accumulate(sizes, initial=1)))
         kind.size = 1 + sum(sizes)
         return kind
@@ -146,7 +152,7 @@ class Kind(int):
 
     def has_form(self, key: bytes) -> bool:
         """Whether a key of this kind has the length that its parts have together."""
-        return len(key) > self.size if self.has_slot else len(key) == self.size
+        return len(key) > self.size if self.has_more else len(key) == self.size
 
     def split(self, key: bytes) -> tuple[bytes, ...]:
         """The parts of fixed size of a key of this kind. Raises DecodeError when it has another length."""
@@ -171,12 +177,13 @@ class Kind(int):
 _OF_NODES: Final = Trait.TREE | Trait.HASHED | Trait.VERSIONED
 _DEVICE: Final = DEVICE_ID_SIZE
 
-PLACE: Final = Kind("p", "place", NODE_ID_SIZE, slot=True, traits=_OF_NODES)
+PLACE: Final = Kind("p", "place", NODE_ID_SIZE, more=True, traits=_OF_NODES)
 ATTRIBUTES: Final = Kind("a", "attributes", NODE_ID_SIZE, traits=_OF_NODES)
 CONTENT: Final = Kind("c", "content", NODE_ID_SIZE, traits=_OF_NODES)
 PACK: Final = Kind("k", "pack", _PACK_ID_SIZE, traits=Trait.ELSEWHERE)
 REWRITTEN: Final = Kind("w", "rewritten pack", _PACK_ID_SIZE)
 ASSIGNMENT: Final = Kind("g", "assignment", NODE_ID_SIZE, AREA_SIZE)
+LABEL: Final = Kind("l", "label", NODE_ID_SIZE, more=True, traits=Trait.VERSIONED | Trait.DIRECT)
 MEMBER: Final = Kind(
     "m",
     "member",
@@ -202,7 +209,7 @@ CLOUD: Final = Kind("s", "cloud", _ONE_BYTE, traits=Trait.CLOUDS | Trait.IN_KITS
 REDUNDANCY: Final = Kind("r", "redundancy", traits=Trait.CLOUDS | Trait.IN_KITS)
 
 KINDS: Final = (
-    PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
+    PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
     PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY,
 )  # fmt: skip
 """All of them. Facets of nodes stand in the order in which the state hash takes them."""

@@ -20,6 +20,7 @@ from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
 from hybrisfs.merge.registers import is_kept
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
+from hybrisfs.registers.labels import label_key
 from hybrisfs.registers.tree import (
     assignment_key,
     attr_key,
@@ -39,6 +40,7 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.PACK: lambda: pack_key(PACK),
     kinds.REWRITTEN: lambda: rewritten_key(PACK),
     kinds.ASSIGNMENT: lambda: assignment_key(A, b"area"),
+    kinds.LABEL: lambda: label_key(A, "taxes"),
     kinds.MEMBER: lambda: member_key(A),
     kinds.ADMISSION: lambda: let_in(A, B)[0],
     kinds.VOTE: lambda: vote_key(A, B),
@@ -60,7 +62,7 @@ def test_every_kind_has_a_letter_and_a_rule() -> None:
 
 
 def test_the_letters_are_those_of_volumes_written_before() -> None:
-    assert bytes(KINDS) == b"packwgmixofdvqyesr"
+    assert bytes(KINDS) == b"packwglmixofdvqyesr"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)
@@ -70,7 +72,7 @@ def test_a_key_has_the_form_of_its_kind_only(kind: Kind) -> None:
     assert kind.has_form(key)
     assert kind.key(*kind.split(key)) == key[: kind.size]
     assert not kind.has_form(key[: kind.size - 1])
-    assert kind.has_form(key + b"\1") is kind.has_slot
+    assert kind.has_form(key + b"\1") is kind.has_more
     assert described(key).startswith(f"{kind.noun} ")
 
 

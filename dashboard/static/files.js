@@ -169,7 +169,7 @@ function row(app, place, one) {
   return h(
     "tr",
     { key: one.name },
-    h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name)),
+    h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name, one.labels.map(labelled))),
     h("td", { "data-label": "Where" }, words ? badge(tone, words, title) : null),
     h("td", { "data-label": "Size", class: "number" }, one.kind === "file" ? size(one.size) : ""),
     h("td", { "data-label": "Changed" }, moment(one.modified)),
@@ -179,6 +179,10 @@ function row(app, place, one) {
       one.kind === "file" || one.kind === "folder" ? keeping(app, place, one, path) : null,
     ),
   );
+}
+
+function labelled(word) {
+  return h("span", { key: word }, badge("quiet", word, "A label"));
 }
 
 function keeping(app, place, one, path) {

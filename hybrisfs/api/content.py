@@ -182,6 +182,7 @@ class Entry(Record):
     """Whether it is pinned, and why: see `tree.pins`."""
     conflict: str | None
     """The name that it would have, if it has a conflict name."""
+    labels: list[str]
 
 
 class FolderPage(Record):

@@ -32,6 +32,7 @@ __all__ = [
     "CloudControl",
     "ContentControl",
     "KeyValueControl",
+    "LabelControl",
     "MaintenanceControl",
     "MirrorControl",
     "OpenVolume",
@@ -75,6 +76,18 @@ class ContentControl(Protocol):
     def evict(self, path: PurePath) -> content.Freed: ...
     def pins(self) -> list[content.Pin]:
         """With paths in the volume."""
+
+
+class LabelControl(Protocol):
+    """Words on what is in a volume. Paths are relative to its root."""
+
+    def of(self, path: PurePath) -> list[str]: ...
+    def add(self, path: PurePath, words: Sequence[str]) -> list[str]:
+        """What is there after it."""
+
+    def remove(self, path: PurePath, words: Sequence[str]) -> list[str]: ...
+    def counts(self) -> Mapping[str, int]: ...
+    def find(self, word: str) -> list[PurePath]: ...
 
 
 class SettingsControl(Protocol):
@@ -238,6 +251,8 @@ class OpenVolume(Protocol):
 
     @property
     def content(self) -> ContentControl: ...
+    @property
+    def labels(self) -> LabelControl: ...
     @property
     def browsing(self) -> Browsing: ...
     @property

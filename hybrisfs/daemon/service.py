@@ -52,6 +52,7 @@ from hybrisfs.daemon.decisions import DecisionCommands
 from hybrisfs.daemon.figures import FigureCommands
 from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.key_value import KeyValueCommands
+from hybrisfs.daemon.labels import LabelCommands
 from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
@@ -100,6 +101,7 @@ class Daemon:
             **FigureCommands(self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
+            **LabelCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
             **PlaceCommands(home, kind).commands,

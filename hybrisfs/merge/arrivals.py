@@ -73,6 +73,7 @@ __all__ = ["Arrivals"]
 log = logging.getLogger(__name__)
 
 _TREE: Final = having(Trait.TREE)
+_DIRECT: Final = having(Trait.DIRECT)
 _SAID: Final = having(Trait.SAID)
 _KIN: Final = having(Trait.KIN)
 _CLOUDS: Final = having(Trait.CLOUDS)
@@ -211,6 +212,8 @@ class Arrivals:
                 self._registers.roles.note(stamp, key, value)
             if key[0] == ASSIGNMENT:
                 self._assigning = True
+            if key[0] in _DIRECT:
+                self._fs.facets.heard(key, value)
             if key[0] == REWRITTEN:
                 self._write()
                 self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
@@ -260,6 +263,8 @@ class Arrivals:
         for one in changes:
             for value in one.come if one.key[0] in _SAID else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+            for value in one.come if one.key[0] in _DIRECT else ():
+                self._fs.facets.heard(one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
         self._heed([key for key, _ in come if key[0] not in _TREE])
@@ -557,7 +562,7 @@ class Arrivals:
             self._fs.changes.drop(key)
         self._nodes.replace(inode)
         parent, name, wanted = rows[0]
-        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself())
+        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself(), node)
         self._fs.flush()
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]

@@ -52,6 +52,7 @@ from hybrisfs.kinds import (
     EVIDENCE,
     ID,
     KIT,
+    LABEL,
     MEMBER,
     NODE,
     PACK,
@@ -76,6 +77,7 @@ from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role, RoleRecord, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
+from hybrisfs.registers.labels import check_label
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
     PLAIN_TAIL,
@@ -234,6 +236,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ADMISSION: Rule(check_admission, ends_with_writer=True, by_readers=_about_itself),
     ROLE: Rule(lambda _, value: RoleRecord.decode(value)),
     ASSIGNMENT: Rule(lambda _, value: check_assignment(value)),
+    LABEL: Rule(check_label, by_contributors=_on_its_grounds),
     EPOCH: Rule(lambda _, value: check_grant(value)),
     CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
     REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),

@@ -13,17 +13,21 @@ from hybrisfs.tree.inodes import Inode
 __all__ = ["begin_anew", "begin_beside"]
 
 
-def begin_anew(fs: FileSystem, inode: Inode) -> None:
-    """Let the next update tell of a file, which has one name, as of a new one. Under the volume's lock."""
+def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
+    """Let the next update tell of a file, which has one name, as of a new one. It was node *former*, or a
+    version of that. Under the volume's lock."""
     directory = fs.inodes.find(fs.names.parent_of(inode.ino))
     fs.inodes.identify_anew(inode, None if directory is None else fs.borders.inside(directory))
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
         fs.changes.mark(key, inode.ino)
+    fs.facets.inherit(inode, former)
 
 
-def begin_beside(fs: FileSystem, inode: Inode, parent: int, name: bytes, author: Author) -> bytes:
+def begin_beside(
+    fs: FileSystem, inode: Inode, parent: int, name: bytes, author: Author, former: bytes
+) -> bytes:
     """`begin_anew` with a file that has no name: it wants to be called *name* in directory *parent*. Where
     somebody is, it stands beside him in conflict, and says so (`unsigned.unsigned_place`). The name that it
     is shown under, for which *author* counts."""
@@ -37,5 +41,5 @@ def begin_beside(fs: FileSystem, inode: Inode, parent: int, name: bytes, author:
     )
     inode.nlink = 1
     fs.inodes.disturbed.update(((parent, name), (parent, shown)))
-    begin_anew(fs, inode)
+    begin_anew(fs, inode, former)
     return shown

@@ -57,6 +57,8 @@ class Settlement:
                 "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
             ).fetchall():
                 self._fs.changes.mark(key, inode.ino)
+            if not inode.is_directory and intent is not Intent.REMOVE:
+                self._fs.facets.inherit(inode, node)
             if inode.is_file and intent in (Intent.CHANGE, Intent.MOVE):
                 # Its content outlives the equal file, also where another device overwrites this one.
                 self._fs.changes.mark(content_key(inode.id), inode.ino)
@@ -68,7 +70,7 @@ class Settlement:
         if intent is Intent.REMOVE:
             self._forget(inode)
         else:
-            self._release(inode)
+            self._release(inode, original)
         if not self._release_copies(original):
             self._write_again(original)
 
@@ -76,16 +78,16 @@ class Settlement:
         """Make files of their own of the versions of a node; whether there were any."""
         copies = self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall()
         for (ino,) in copies:
-            self._release(self._fs.inodes.get(ino))
+            self._release(self._fs.inodes.get(ino), node)
         if copies:
             self._write_again(node)
         return bool(copies)
 
-    def _release(self, inode: Inode) -> None:
-        """Make the version a node of its own, under the name that it has."""
+    def _release(self, inode: Inode, original: bytes) -> None:
+        """Make the version of a node a node of its own, under the name that it has."""
         self._forget(inode)
         self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
-        begin_anew(self._fs, inode)
+        begin_anew(self._fs, inode, original)
 
     def _forget(self, inode: Inode) -> None:
         self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
@@ -119,7 +121,7 @@ class Settlement:
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
         fs.total_files += 1
-        name = begin_beside(fs, inode, parent, name, self._arrivals.myself())
+        name = begin_beside(fs, inode, parent, name, self._arrivals.myself(), place.node)
         self._show([Change(parent, name), Change(parent), Change(inode.ino)])
         if self._is_nameless(parent):
             self._show(self._arrivals.reveal([place.folder]))

@@ -120,11 +120,18 @@ class Sparing:
 
     def _content_of(self, inode: Inode) -> Value | None:
         """What has been signed of a file, or as the version of one, and is shown."""
-        if not inode.derived:
-            return winner(self._registers.values(content_key(inode.id)))
-        (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+        node = self._node_of(inode)
         values = self._registers.values(content_key(node))
+        if not inode.derived:
+            return winner(values)
         return winner([one for one in values if copy_id(node, one.value) == inode.id])
+
+    def _node_of(self, inode: Inode) -> bytes:
+        """The node that it is, or is a version of."""
+        if not inode.derived:
+            return inode.id
+        (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+        return bytes(node)
 
     def _copy_beside(self, inode: Inode) -> None:
         """Make a file of what has been signed of this one, which has a name."""
@@ -137,6 +144,6 @@ class Sparing:
         ).fetchone()
         copy = self._nodes.make(fs.inodes.new_id(inode.mode), fs.attributes.record(inode))
         fs.received.show(copy, content.value)
-        shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp))
+        shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp), self._node_of(inode))
         fs.flush()
         self._show([Change(parent, shown), Change(parent)])

@@ -24,6 +24,7 @@ format  what has changed
 15      tables `deletion` and `held`: what others have deleted and is shown here all the same
 16      removals are votes: those of member registers, and proofs, are noted in `said`; table `charge`
 17      column `spare.lost`: which packs the clouds have lost is no longer guessed
+18      table `unsigned`: changes of labels
 ======  =======================================================================================
 """
 
@@ -36,7 +37,7 @@ from typing import Final
 
 from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.state.moments import credible, latest
-from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, lay_out
+from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, UNSIGNED, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -233,6 +234,11 @@ def _mark_lost(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
+def _add_unsigned(connection: sqlite3.Connection, _: int) -> bool:
+    lay_out(connection, UNSIGNED)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -246,4 +252,5 @@ _STEPS: Final[dict[int, Step]] = {
     14: _add_holds,
     15: _note_votes,
     16: _mark_lost,
+    17: _add_unsigned,
 }

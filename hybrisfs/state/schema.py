@@ -28,12 +28,13 @@ __all__ = [
     "MINUTES",
     "ROOT_INO",
     "SCHEMA_VERSION",
+    "UNSIGNED",
     "create_schema",
     "lay_out",
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 17  # `migration` tells of earlier ones
+SCHEMA_VERSION = 18  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -401,6 +402,15 @@ CREATE TABLE said (
 CREATE INDEX said_begins ON said (branch, clock) WHERE begins;
 """
 
+UNSIGNED = """
+-- Registers that the view shows as they say, without rows of its own (hybrisfs.state.direct): what has been
+-- changed in them here and is not signed yet. Each is in `pending`, too.
+CREATE TABLE IF NOT EXISTS unsigned (
+    key   BLOB PRIMARY KEY,
+    value BLOB NOT NULL
+) WITHOUT ROWID;
+"""
+
 CHARGES = """
 -- Since when this device has known, by its own clock in ns, what time makes it do something about
 -- (hybrisfs.sharing.trials): an accusation, or a proof of a fork, then `accuser` is empty.
@@ -468,6 +478,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     lay_out(connection, MINUTES)
     lay_out(connection, HOLDS)
     lay_out(connection, CHARGES)
+    lay_out(connection, UNSIGNED)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

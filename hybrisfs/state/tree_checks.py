@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from hybrisfs.kinds import KINDS, Trait
 from hybrisfs.state.chunk_checks import CHUNKS_NOWHERE, PAGES_WITHOUT_CHUNK, PARTS_WITHOUT_CHUNK
 from hybrisfs.state.database import Reader
 from hybrisfs.state.schema import ROOT_INO
@@ -37,6 +38,7 @@ class TreeCheck(NamedTuple):
         return db.execute(self.query)
 
 
+_DIRECT: Final = " OR ".join(kind.sql_rows("p.key") for kind in KINDS if Trait.DIRECT in kind.traits)
 TREE_CHECKS: Final = (
     TreeCheck(
         "SELECT p.parent, p.name FROM place p LEFT JOIN node n ON n.ino = p.ino WHERE n.ino IS NULL",
@@ -99,6 +101,16 @@ TREE_CHECKS: Final = (
         "UNION SELECT p.ino FROM place p JOIN reached r ON p.parent = r.ino) "
         "SELECT ino, name FROM place WHERE ino NOT IN (SELECT ino FROM reached)",
         "a name that cannot be reached from the root",
+    ),
+    TreeCheck(
+        "SELECT u.key FROM unsigned u LEFT JOIN pending p ON p.key = u.key AND p.clock IS NULL "
+        "WHERE p.key IS NULL",
+        "a change that no update is going to hold",
+    ),
+    TreeCheck(
+        f"SELECT p.key FROM pending p WHERE p.clock IS NULL AND ({_DIRECT}) "
+        "AND NOT EXISTS (SELECT 1 FROM unsigned u WHERE u.key = p.key)",
+        "a change without a value",
     ),
     TreeCheck(CHUNKS_NOWHERE, "a chunk that is nowhere"),
 )

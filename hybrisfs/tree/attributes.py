@@ -1,4 +1,9 @@
-"""Attributes of nodes: mode, owner, times, extended attributes."""
+"""Attributes of nodes: mode, owner, times, extended attributes.
+
+`user.hybrisfs.labels` is no extended attribute of the node's attributes: its value is the node's labels
+(`hybrisfs.tree.labels`). The kernel allows it on regular files and directories only, so that it is listed of
+these.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from hybrisfs.tree import acl
 from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
+from hybrisfs.tree.labels import LABELS_XATTR, Labels
 from hybrisfs.tree.names import failure
 
 __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
@@ -33,10 +39,11 @@ _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 class Attributes:
     """Reads and changes attributes, under the volume's lock."""
 
-    def __init__(self, database: Database, inodes: InodeTable, changes: Changes) -> None:
+    def __init__(self, database: Database, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
         self._db = database
         self._inodes = inodes
         self._changes = changes
+        self._labels = labels
 
     def change(
         self,
@@ -85,6 +92,8 @@ class Attributes:
         if name in acl.NAMES:
             found = self._acl(inode, name)
             value = found.encode() if found else None
+        elif name == LABELS_XATTR:
+            value = self._labels.text(inode)
         else:
             _check_name(name)
             value = self._value(inode, name)
@@ -100,6 +109,12 @@ class Attributes:
         return row[0] if row else None
 
     def list_xattrs(self, inode: Inode) -> list[bytes]:
+        names = self._kept(inode)
+        if (inode.is_file or inode.is_directory) and self._labels.of(inode):
+            names.append(LABELS_XATTR)
+        return names
+
+    def _kept(self, inode: Inode) -> list[bytes]:
         if not inode.xattrs:
             return []
         rows = self._db.execute("SELECT name FROM xattr WHERE ino = ? ORDER BY name", (inode.ino,))
@@ -108,6 +123,10 @@ class Attributes:
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         """Set one that is no access control list."""
         _check_name(name)
+        if name == LABELS_XATTR:
+            _require_allowed(flags, exists=bool(self._labels.of(inode)))
+            self._labels.set_text(inode, value)
+            return
         self._require_room(inode, name, value, flags)
         self._inodes.intend(inode, Intent.CHANGE)
         self._store(inode, name, value)
@@ -118,11 +137,8 @@ class Attributes:
             raise failure(errno.ERANGE)
         if len(value) > MAX_XATTR_VALUE:
             raise failure(errno.E2BIG)
-        exists = name in self.list_xattrs(inode)
-        if exists and flags & XATTR_CREATE:
-            raise failure(errno.EEXIST)
-        if not exists and flags & XATTR_REPLACE:
-            raise failure(errno.ENODATA)
+        exists = name in self._kept(inode)
+        _require_allowed(flags, exists=exists)
         if not exists and inode.xattrs >= MAX_XATTRS:
             raise failure(errno.ENOSPC)
         others = self._db.execute(
@@ -142,6 +158,9 @@ class Attributes:
         if name in acl.NAMES and self._acl(inode, name) is None:
             return
         self.get_xattr(inode, name)
+        if name == LABELS_XATTR:
+            self._labels.set_text(inode, b"")
+            return
         self._inodes.intend(inode, Intent.CHANGE)
         self._remove(inode, name)
         self._changed(inode)
@@ -207,6 +226,13 @@ class Attributes:
 
 def _nearest_time(time: int) -> int:
     return min(max(time, _FIRST_TIME), _LAST_TIME)
+
+
+def _require_allowed(flags: int, *, exists: bool) -> None:
+    if exists and flags & XATTR_CREATE:
+        raise failure(errno.EEXIST)
+    if not exists and flags & XATTR_REPLACE:
+        raise failure(errno.ENODATA)
 
 
 def _check_name(name: bytes) -> None:

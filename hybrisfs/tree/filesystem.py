@@ -18,6 +18,7 @@ from typing import Final
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database
+from hybrisfs.state.direct import Direct
 from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
 from hybrisfs.state.packs import PackTable
@@ -29,7 +30,9 @@ from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import Content, Missing
 from hybrisfs.tree.extents import Extent
+from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
+from hybrisfs.tree.labels import Labels
 from hybrisfs.tree.names import Names, failure
 from hybrisfs.tree.pins import Hoard
 from hybrisfs.tree.received import ReceivedContent
@@ -86,7 +89,9 @@ class FileSystem:
         self.disposals = DisposalTable(database)
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
-        self.attributes = Attributes(database, self.inodes, self.changes)
+        self.facets = Facets(Direct(database), self.changes)
+        self.labels = Labels(database, self.inodes, self.facets)
+        self.attributes = Attributes(database, self.inodes, self.changes, self.labels)
         self.borders = Borders(database)
         self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)
         self.hoard = Hoard(database, self.inodes)

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from hybrisfs.kinds import PACK, PLACE
-from hybrisfs.registers.tree import attr_key, content_key, pack_key
+from hybrisfs.kinds import KINDS, PACK, Trait
+from hybrisfs.registers.tree import pack_key
 from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -35,6 +35,16 @@ __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
+_LAST: Final = f"?1 || x'{'ff' * 64}'"
+_OF_FACETS: Final = " OR ".join(
+    f"key BETWEEN {kind.sql_key('?1')} AND {kind.sql_key(_LAST)}"
+    for kind in KINDS
+    if kind.traits & (Trait.TREE | Trait.DIRECT)
+)
+_UNTOLD: Final = (
+    f"SELECT 1 FROM pending WHERE ({_OF_FACETS}) "
+    "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1"
+)
 
 
 class State(Enum):
@@ -102,13 +112,7 @@ class Residency:
 
     def _is_untold(self, inode: Inode) -> bool:
         """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
-        keys = (attr_key(inode.id), content_key(inode.id))
-        places = PLACE.prefix + inode.id
-        row = self._db.execute(
-            "SELECT 1 FROM pending WHERE (key IN (?, ?) OR key BETWEEN ? AND ?) "
-            "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1",
-            (*keys, places, places + b"\xff" * 16),
-        ).fetchone()
+        row = self._db.execute(_UNTOLD, (inode.id,)).fetchone()
         return row is not None or self._is_placed_unheard(inode)
 
     def _is_placed_unheard(self, inode: Inode) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from hybrisfs.kinds import Trait, having
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting, described
-from hybrisfs.registers.tree import is_of_tree
+from hybrisfs.merge.registers import is_kept
 from hybrisfs.state.file_chunks import is_known
 from hybrisfs.state.stored_log import body_of
 from hybrisfs.state.versions import all_versions, kept_contents
@@ -16,6 +17,8 @@ from sync import decode_signed
 
 __all__ = ["check_versions", "count_without_bytes"]
 
+_VERSIONED = having(Trait.VERSIONED)
+
 
 def check_versions(db: sqlite3.Connection) -> Iterator[str]:
     """What is wrong with the versions in the snapshot *db*, in words."""
@@ -23,7 +26,7 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
     update: tuple[bytes | None, int] = (None, -1)
     roles = Roles(db)
     for key, clock, branch, value, is_latest in all_versions(db):
-        if not is_of_tree(key):
+        if key[0] not in _VERSIONED or not is_kept(key):
             yield f"{described(key)}: is noted as a version, and is nothing that has any"
             continue
         if (branch, clock) != update:

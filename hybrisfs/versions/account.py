@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hybrisfs.kinds import PLACE
+from hybrisfs.kinds import LABEL, PLACE
 from hybrisfs.merge.rules import decode_place, standing_attr
+from hybrisfs.registers.labels import ADDED, word_of
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
@@ -61,6 +62,7 @@ class Account:
     def _of_node(self, stay: Stay) -> Iterator[tuple[Stamp, int, str]]:
         yield from self._places(stay.node)
         yield from self._attributes(stay.node)
+        yield from self._labels(stay.node)
         key = content_key(stay.node)
         for one in _in_order(intervals_of(self._db, key)):
             yield one.stamp, one.since, f"content: {size_of(one.value):,} bytes"
@@ -90,6 +92,12 @@ class Account:
                 for what in _differences(before, standing[1]):
                     yield one.stamp, one.since, what
             before = standing[1]
+
+    def _labels(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
+        for key, values in intervals_with_prefix(self._db, LABEL.key(node)).items():
+            for one in values:
+                verb = "added" if one.value == ADDED else "removed"
+                yield one.stamp, one.since, f"label {verb}: {word_of(key)}"
 
 
 def _in_order(values: list[Interval]) -> list[Interval]:

@@ -1,6 +1,8 @@
 """The tree as it was at a moment: by the same rules as the view (`hybrisfs.merge`), but one folder at a time
 and without rows of its own.
 
+The labels that a node had are among its extended attributes, as programs see them.
+
 A folder that stood elsewhere because it would have contained itself, or as its own folder was unknown, is
 looked for among those that do so now.
 """
@@ -11,12 +13,15 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hybrisfs.kinds import NODE
+from hybrisfs.kinds import LABEL, NODE
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import Contender, Entry, copy_id, entries
+from hybrisfs.registers.labels import ADDED, as_text, word_of
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr
+from hybrisfs.state.direct import has_any
 from hybrisfs.state.shown_nodes import moved_nodes
+from hybrisfs.tree.labels import LABELS_XATTR
 from hybrisfs.versions.past import NothingUnsigned, PastRegisters
 
 __all__ = ["PastNode", "PastTree", "as_one"]
@@ -53,15 +58,32 @@ class PastTree:
         self._db = db
         self._registers = PastRegisters(db, moment)
         self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers.depends)
+        self._has_labels = has_any(db, LABEL)
 
     def root(self) -> PastNode:
         """The volume's own folder."""
-        attr = self._resolver.attr(ROOT_ID)
+        attr = self.attr(ROOT_ID)
         return as_one((ROOT_ID,)) if attr is None else PastNode((ROOT_ID,), attr, None, 1)
 
     def attr(self, node: bytes) -> Attr | None:
         """The attributes that a node had; None when it was unknown."""
-        return self._resolver.attr(node)
+        attr = self._resolver.attr(node)
+        return attr if attr is None else self._with_labels(attr, (node,))
+
+    def _with_labels(self, attr: Attr, nodes: Iterable[bytes]) -> Attr:
+        """The attributes of what is seen as these nodes, and the labels that they had."""
+        if not self._has_labels:
+            return attr
+        words = {
+            word_of(key)
+            for node in nodes
+            for key, values in self._registers.with_prefix(LABEL.key(node)).items()
+            if any(one.value == ADDED for one in values)
+        }
+        if not words:
+            return attr
+        labels = LABELS_XATTR, as_text(sorted(words, key=str.encode))
+        return attr._replace(xattrs=(*attr.xattrs, labels))
 
     def lives(self, node: bytes) -> bool:
         """Whether a node had a name."""
@@ -94,12 +116,14 @@ class PastTree:
 
     def _node(self, entry: Entry) -> PastNode:
         node = entry.node.id
+        ids = node, *(one.id for one in entry.joined)
         attr = self._resolver.attr(node)
         assert attr is not None
+        attr = self._with_labels(attr, ids)
         if entry.copy is not None:
             return PastNode((copy_id(node, entry.copy.value),), attr, entry.copy.value, 1, node)
         if entry.node.is_directory:
-            return PastNode((node, *(one.id for one in entry.joined)), attr, None, 1)
+            return PastNode(ids, attr, None, 1)
         contents = self._resolver.contents(node)
         value = contents[0].value if contents else None
         return PastNode((node,), attr, value, len(self._resolver.names(node)))

@@ -54,6 +54,7 @@ class Browsing:
             state=self._residency.state(inode).value if inode.is_file else None,
             pinned=self._fs.hoard.standing(inode).value,
             conflict=None if wanted is None else os.fsdecode(wanted),
+            labels=self._fs.labels.of(inode),
         )
 
     def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:

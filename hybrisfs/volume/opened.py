@@ -74,6 +74,7 @@ from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.conflicts import Conflicts
 from hybrisfs.volume.goodbye import say_goodbye
+from hybrisfs.volume.labelling import Labelling
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.on_demand import OnDemand
@@ -254,6 +255,7 @@ class Opened:
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
+        self.labels = Labelling(fs, self.committer, self._mounting.shown)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
     def _open_receiving(self) -> None:

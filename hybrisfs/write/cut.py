@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hybrisfs.kinds import ATTRIBUTES, PLACE
+from hybrisfs.kinds import ATTRIBUTES, PLACE, Trait, having
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.state.file_chunks import BaseRow
 from hybrisfs.tree.extents import ZEROS, Extent
@@ -56,6 +56,7 @@ __all__ = [
     "take_cut",
 ]
 
+_DIRECT: Final = having(Trait.DIRECT)
 _LOOKED_AT: Final = 2  # times the limits: so much of what waits is looked at, when there is more
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
@@ -367,6 +368,8 @@ def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
         place = unsigned_place(fs, key, ino)
         cut.write(key, None if place is None else place.encode())
         return True
+    if kind in _DIRECT:
+        return _capture_direct(fs, cut, key)
     inode = fs.inodes.find(ino)
     if inode is None or inode.orphan:
         return False
@@ -380,6 +383,17 @@ def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     cut.write(key, None)  # the publisher fills it in; the key keeps its place in the order
     cut.files.append(_snapshot(fs, key, inode))
     cut.size += min(inode.size >> 14, _LARGEST_LIST) + (inode.size >> 24)
+    return True
+
+
+def _capture_direct(fs: FileSystem, cut: Cut, key: bytes) -> bool:
+    """Take the value of a register that the view has no row of. The node may be another inode by now."""
+    value = fs.facets.direct.unsigned(key)
+    fs.inodes.flush()
+    if value is None or not fs.facets.direct.is_wanted(key):
+        fs.facets.direct.forget([key])
+        return False
+    cut.write(key, value)
     return True
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.kinds import NODE, PLACE
+from hybrisfs.kinds import NODE, PLACE, Trait, having
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.registers.tree import attr_key, content_key, slot_of
@@ -27,6 +27,7 @@ __all__ = ["Publisher", "record_signed"]
 log = logging.getLogger(__name__)
 
 ROUND_SECONDS: Final = 1.0
+_DIRECT: Final = having(Trait.DIRECT)
 _BRISK_SECONDS: Final = 0.02
 _BRISK_SHARE: Final = (
     20  # of the time, at most one part in so many goes into rounds while others wait for them
@@ -147,6 +148,9 @@ class Publisher:
 def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
     """Note in the view that the update with this stamp wrote these registers."""
     places: list[tuple[int, int]] = []
+    direct = [key for key in inos if key[0] in _DIRECT]
+    if direct:
+        fs.facets.direct.forget(key for key in direct if key not in fs.changes.unsigned)
     for key, ino in inos.items():
         if key[0] == PLACE:
             places.append((ino, slot_of(key)))

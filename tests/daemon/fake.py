@@ -30,7 +30,7 @@ from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError
 from hybrisfs.versions.ladder import parse_ladder
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
-from tests.daemon.fake_content import FakeBrowsing, FakeContent
+from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_mirrors import FakeMirrors
 from tests.daemon.fake_versions import FakeVersions
@@ -172,6 +172,7 @@ class FakeVolume:
     looks: int = 0
     browsing: FakeBrowsing = field(default_factory=FakeBrowsing)
     content: FakeContent = field(default_factory=FakeContent)
+    labels: FakeLabels = field(default_factory=FakeLabels)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
     mirrors: FakeMirrors = field(default_factory=FakeMirrors)

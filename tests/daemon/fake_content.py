@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -11,7 +12,7 @@ from hybrisfs.api.content import Entry, Freed, Measured, Pin
 from hybrisfs.errors import HybrisError, UsageError
 from tests.daemon.fake_facts import EXPIRES
 
-__all__ = ["FakeBrowsing", "FakeContent"]
+__all__ = ["FakeBrowsing", "FakeContent", "FakeLabels"]
 
 
 @dataclass
@@ -53,15 +54,44 @@ class FakeContent:
 
 
 @dataclass
+class FakeLabels:
+    """Remembers the labels of each path."""
+
+    by_path: dict[PurePath, set[str]] = field(default_factory=dict)
+
+    def of(self, path: PurePath) -> list[str]:
+        if path.name == "missing":
+            raise HybrisError(f"{path}: No such file or directory")
+        return sorted(self.by_path.get(path, ()))
+
+    def add(self, path: PurePath, words: Sequence[str]) -> list[str]:
+        self.by_path.setdefault(path, set()).update(words)
+        return self.of(path)
+
+    def remove(self, path: PurePath, words: Sequence[str]) -> list[str]:
+        self.by_path.setdefault(path, set()).difference_update(words)
+        return self.of(path)
+
+    def counts(self) -> Counter[str]:
+        return Counter(word for words in self.by_path.values() for word in words)
+
+    def find(self, word: str) -> list[PurePath]:
+        return sorted(path for path, words in self.by_path.items() if word in words)
+
+
+@dataclass
 class FakeBrowsing:
-    """Every folder holds `names`, which are files; every file holds `data`."""
+    """Every folder holds `names`, which are files with `labels`; every file holds `data`."""
 
     names: list[str] = field(default_factory=list)
     data: bytes = b"hello"
+    labels: list[str] = field(default_factory=list)
 
     def folder(self, path: PurePath, after: str, limit: int) -> tuple[list[Entry], bool]:
         left = [name for name in sorted(self.names) if name > after]
-        entries = [Entry(name, "file", 5, EXPIRES, "durable", "no", None) for name in left[:limit]]
+        entries = [
+            Entry(name, "file", 5, EXPIRES, "durable", "no", None, self.labels) for name in left[:limit]
+        ]
         return entries, len(left) > limit
 
     def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:

@@ -7,6 +7,7 @@ import struct
 from typing import Final
 
 from hybrisfs.keys import EpochKeys
+from hybrisfs.kinds import LABEL, NODE, Kind
 from hybrisfs.members.epochs import (
     encode_grant,
     encode_grant_object,
@@ -23,6 +24,7 @@ from hybrisfs.merge.authority import breach
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
+from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
 from hybrisfs.registers.tree import (
     Attr,
     Content,
@@ -39,7 +41,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.tree.acl import Acl
-from sync.codec import Reader, Writer
+from sync.codec import DecodeError, Reader, Writer
 from sync.identity import SIGNATURE_SIZE, Members
 from tests.fuzz.target import Target, decoder, text
 from tests.members.test_evidence import BROKE, FORK, FORKED, OFFENCE
@@ -98,6 +100,24 @@ def _key(data: bytes) -> object:
     if data[:1] == b"p":
         assert place_key(data[1:17], slot_of(data)) == data
     return data
+
+
+def _label(data: bytes) -> object:
+    """A key without its last byte, which is the value."""
+    key, value = data[:-1], data[-1:]
+    if Kind.of(key) is not LABEL or not LABEL.has_form(key):
+        raise DecodeError("no key of a label")
+    check_label(key, value)
+    assert label_key(key[NODE], word_of(key)) == key
+    return key
+
+
+def _labels(data: bytes) -> object:
+    words = from_text(data)
+    assert from_text(as_text(words)) == words
+    for word in words:
+        check_label(label_key(_NODE, word), ADDED)
+    return words
 
 
 def _removal(data: bytes) -> object:
@@ -173,6 +193,10 @@ TARGETS: Final[dict[str, Target]] = {
     "register w": decoder(
         Rewritten.decode, [Rewritten(()).encode(), Rewritten((_CHUNK, b"d" * 32)).encode()], Rewritten.encode
     ),
+    "register l": Target(
+        _label, [label_key(_NODE, "taxes") + ADDED, label_key(_NODE, "zwei Wörter") + TAKEN_AWAY]
+    ),
+    "labels as text": Target(_labels, [b"2026,taxes", "a b, ä".encode(), b""], (ValueError,)),
     "register m": decoder(
         Member.decode,
         [

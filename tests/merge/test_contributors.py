@@ -149,7 +149,7 @@ def test_a_table_says_for_every_kind_what_contributors_write() -> None:
             and may_write(role, CYD_ID, keys.get(kind, kind.key(node)), values.get(kind, b""), grounds)
         }
 
-    assert allowed(Role.CONTRIBUTOR) - allowed(Role.READER) == {"p", "a", "c", "k"}
+    assert allowed(Role.CONTRIBUTOR) - allowed(Role.READER) == {"p", "a", "c", "l", "k"}
     assert allowed(Role.READER) <= allowed(Role.CONTRIBUTOR)
     assert not may_write(Role.CONTRIBUTOR, CYD_ID, b"?unknown", b"", grounds)
     assert not may_write(Role.CONTRIBUTOR, CYD_ID, pack_key(bytes(32)), None, grounds)

@@ -81,6 +81,14 @@ class TreeOfMany(RuleBasedStateMachine):
     def xattr(self, device: int, pick: int, value: int) -> None:
         self.world.xattr(device % self.count, pick, value)
 
+    @rule(device=few, pick=picks, word=few)
+    def label(self, device: int, pick: int, word: int) -> None:
+        self.world.label(device % self.count, pick, word)
+
+    @rule(device=few, pick=picks, word=few)
+    def unlabel(self, device: int, pick: int, word: int) -> None:
+        self.world.unlabel(device % self.count, pick, word)
+
     @rule(device=few, pick=picks)
     def open_file(self, device: int, pick: int) -> None:
         self.world.open_file(device % self.count, pick)

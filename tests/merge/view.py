@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from hybrisfs.kinds import LABEL, NODE
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Content
@@ -36,6 +37,7 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     for path, inode in walk.items():
         expected = seen[path]
         assert device.rig.fs.attributes.record(inode) == expected.attr, path
+        assert device.rig.fs.labels.of(inode) == labels(device, [expected.node, *expected.joined]), path
         assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
         if inode.is_file and not (excused and expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)
@@ -44,6 +46,15 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     _check_conflicts(device, seen)
     found = what_fsck_says(device)
     assert not [one for one in found if not (excused and "content is not the one signed" in one)], found
+
+
+def labels(device: Device, nodes: Iterable[bytes]) -> list[str]:
+    """The labels that nodes have together, by the definition."""
+    found: set[str] = set()
+    for key, values in device.registers().items():
+        if key[0] == LABEL and key[NODE] in nodes and any(one.value == b"\1" for one in values):
+            found.add(key[LABEL.size :].decode())
+    return sorted(found, key=str.encode)
 
 
 def what_fsck_says(device: Device) -> list[str]:

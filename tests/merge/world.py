@@ -70,6 +70,9 @@ class World:
         self._kernels = [Kernel(device) for device in self.fleet.devices]
         self._names = {name.encode() for name in NAMES}
         self._on_clouds: list[list[bytes]] = []
+        self._labels: set[tuple[bytes, str]] = set()  # nodes and words: of all that nobody has taken away
+        self._unsaved_labels: list[set[tuple[bytes, str]]] = [set() for _ in range(devices)]
+        self._labels_since: list[set[tuple[bytes, str]]] = [set() for _ in range(devices)]
         self._count = 0
         self._orders = [Order(device.rig) for device in self.fleet.devices]
 
@@ -104,8 +107,16 @@ class World:
 
     def _discard(self, device: Device, inode: Inode) -> None:
         """What the program is about to do ends the content that it sees."""
+        nodes = self._nodes(device, inode)
+        self._labels = {(node, word) for node, word in self._labels if node not in nodes}
         if inode.is_file and inode.nlink < 2:
             self._gone |= self._tokens(device.content(inode))
+
+    @staticmethod
+    def _nodes(device: Device, inode: Inode) -> set[bytes]:
+        """The nodes that are seen as this one."""
+        rows = device.rig.db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall()
+        return {inode.id, *(node for (node,) in rows)}
 
     def _tokens(self, content: bytes) -> set[bytes]:
         return {token for token in self._written if token in content}
@@ -220,6 +231,8 @@ class World:
 
     def _save(self, number: int, parent: int, name: bytes, signed: int = 0) -> None:
         rig, draft = self.fleet[number].rig, b"draft %d" % self._count
+        replaced = self._nodes(self.fleet[number], rig.find(name, parent))
+        self._labels = {(node, word) for node, word in self._labels if node not in replaced}
         rig.make(draft, self._token(number, 0), parent)
 
         def rename() -> None:
@@ -263,6 +276,26 @@ class World:
             if path is not None:
                 inode = device.at(path)
                 device.rig.fs.attributes.set_xattr(inode, b"user.x", b"%d" % (value % 3), 0)
+
+    def label(self, number: int, pick: int, word: int) -> None:
+        """Give a label to a node."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                inode = device.at(path)
+                device.rig.fs.labels.add(inode, [f"label {word}"])
+                label = inode.id, f"label {word}"
+                for labels in (self._labels, self._unsaved_labels[number], self._labels_since[number]):
+                    labels.add(label)
+
+    def unlabel(self, number: int, pick: int, word: int) -> None:
+        """Take a label away."""
+        with self._program(number) as device:
+            path = self._path(device, pick)
+            if path is not None:
+                inode = device.at(path)
+                self._labels -= {(node, f"label {word}") for node in self._nodes(device, inode)}
+                device.rig.fs.labels.remove(inode, [f"label {word}"])
 
     # -- open files ------------------------------------------------------------------------------
 
@@ -373,6 +406,7 @@ class World:
     def commit(self, number: int) -> None:
         self.fleet[number].rig.commit()
         self._unsaved[number].clear()
+        self._unsaved_labels[number].clear()
 
     def _ended(self, number: int) -> None:
         """All programs of a device are gone, and what its kernel remembered."""
@@ -391,6 +425,7 @@ class World:
         device = self.fleet[number]
         device.rig = device.rig.reopen()
         self._unsaved[number].clear()
+        self._unsaved_labels[number].clear()
         self._ended(number)
 
     def crash(self, number: int) -> None:
@@ -398,14 +433,18 @@ class World:
         device = self.fleet[number]
         device.rig = device.rig.crashed()
         self._gone |= self._unsaved[number]
+        self._labels -= self._unsaved_labels[number]
         self._unsaved[number].clear()
+        self._unsaved_labels[number].clear()
         self._ended(number)
 
     def back_up(self, number: int) -> None:
         if number not in self._backups:
             self._backups[number] = self.fleet[number].saved()
             self._unsaved[number].clear()
+            self._unsaved_labels[number].clear()
             self._since[number].clear()
+            self._labels_since[number].clear()
 
     def has_backup(self, number: int) -> bool:
         return number in self._backups
@@ -414,9 +453,11 @@ class World:
         """A device goes on from its backup, and forks; what it had signed since is on the clouds."""
         if number in self._backups:
             self._gone |= self._since[number]
+            self._labels -= self._labels_since[number]
             self._on_clouds.append(self.fleet[number].log())
             self.fleet[number].restore(self._backups[number])
             self._unsaved[number].clear()
+            self._unsaved_labels[number].clear()
             self._ended(number)
 
     # -- in the end ------------------------------------------------------------------------------
@@ -447,6 +488,7 @@ class World:
             check_view(device, self._excused if self.bad else None)
         if not self.bad:
             self._check_tokens()
+            self._check_labels()
 
     def _excused(self, value: bytes) -> bool:
         """Whether nobody needs to be able to read this content: nothing in it is from an honest device, or a
@@ -493,6 +535,13 @@ class World:
         everything = b"".join(entry.content for entry in tree.values() if stat.S_ISREG(entry.kind))
         lost = {token for token in self.expected() if token not in everything}
         assert not lost, f"nobody deleted or overwrote {sorted(lost)}"
+
+    def _check_labels(self) -> None:
+        """What somebody has labelled, and nobody taken the label from, has it."""
+        device = self.fleet[0]
+        shown = {node: one for one in device.walk().values() for node in self._nodes(device, one)}
+        for node, word in self._labels:
+            assert node not in shown or word in device.rig.fs.labels.of(shown[node]), (node.hex(), word)
 
     def end(self) -> None:
         self.fleet.discard()

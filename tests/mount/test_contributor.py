@@ -43,6 +43,7 @@ def contributor(tmp_path: Path) -> Iterator[MountedFleet]:
         there.mkdir("folder")
         with there.rig.fs.lock:
             there.rig.fs.set_xattr(there.at("file"), b"user.known", b"value", 0)
+            there.rig.fs.labels.add(there.at("file"), ["known"])
         both.fleet.tell_who_came_by_whom({0: 1})
         both.fleet.meet()
         with there.rig.fs.lock:
@@ -70,16 +71,18 @@ def test_every_change_elsewhere_is_refused(contributor: MountedFleet) -> None:
 def test_in_its_folder_programs_work_as_on_any_machine(contributor: MountedFleet) -> None:
     deep = contributor.root / "shared" / "deep"
     deep.mkdir()
-    for name in CHANGES.keys() - {"rmdir", "removexattr", "append"}:
+    for name in CHANGES.keys() - {"rmdir", "removexattr", "remove labels", "append"}:
         (deep / "file").write_bytes(b"content")
         CHANGES[name](deep)
         for new in deep.glob("new"):
             (Path.rmdir if new.is_dir() else Path.unlink)(new)
     (deep / "file").write_bytes(b"saved")
+    os.setxattr(deep / "file", "user.hybrisfs.labels", b"saved")
     (deep / "file").rename(deep.parent / "moved")
     shutil.copy(contributor.root / "file", deep / "copied")
     contributor.fleet.meet()
     there = contributor.there
+    assert there.rig.fs.labels.of(there.at("shared/moved")) == ["saved"]
     assert there.read("shared/moved") == b"saved" and there.read("shared/deep/copied") == b"content"
     paths = ["shared", "shared/deep", "shared/deep/copied", "shared/file", "shared/moved"]
     assert there.names() == ["file", "folder", *paths]

@@ -27,6 +27,7 @@ def then(device: Device, root: Path, tmp_path: Path) -> Path:
     (root / "folder" / "file").write_bytes(b"old")
     (root / "folder" / "file").chmod(0o640)
     os.setxattr(root / "folder" / "file", "user.key", b"value")
+    os.setxattr(root / "folder" / "file", "user.hybrisfs.labels", b"b,a")
     (root / "folder" / "link").symlink_to("inner/big")
     (root / "folder" / "hard").hardlink_to(root / "folder" / "file")
     (root / "folder" / "sparse").touch()
@@ -62,7 +63,8 @@ def test_programs_read_what_was(device: Device, root: Path, then: Path, tmp_path
         assert (was.st_mode, was.st_size) == (copied.st_mode, copied.st_size)
     assert (then / "folder" / "file").stat().st_mtime_ns == 10**18
     assert os.getxattr(then / "folder" / "file", "user.key") == b"value"
-    assert os.listxattr(then / "folder" / "file") == ["user.key"]
+    assert os.listxattr(then / "folder" / "file") == ["user.key", "user.hybrisfs.labels"]
+    assert os.getxattr(then / "folder" / "file", "user.hybrisfs.labels") == b"a,b"
     assert (then / "folder" / "file").stat().st_ino == (then / "folder" / "hard").stat().st_ino
     assert (then / "folder" / "file").stat().st_nlink == 2
     with (then / "folder" / "inner" / "big").open("rb") as file:

@@ -31,6 +31,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "utime": lambda root: os.utime(root / "file", (1, 1)),
     "setxattr": lambda root: os.setxattr(root / "file", "user.name", b"value"),
     "removexattr": lambda root: os.removexattr(root / "file", "user.known"),
+    "label": lambda root: os.setxattr(root / "file", "user.hybrisfs.labels", b"new"),
+    "remove labels": lambda root: os.removexattr(root / "file", "user.hybrisfs.labels"),
 }
 
 
@@ -46,6 +48,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedFleet]:
         with both.there.rig.fs.lock:
             inode = both.there.at("file")
             both.there.rig.fs.set_xattr(inode, b"user.known", b"value", 0)
+            both.there.rig.fs.labels.add(inode, ["known"])
         both.fleet.meet()
         both.fleet.tell_who_came_by_whom({0: 1})
         both.there.rig.sharing.membership.set_role(NAMES[0], Role.READER)

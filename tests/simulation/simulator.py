@@ -32,6 +32,7 @@ _PROGRAMS: Final = {
     "chmod": 1, "xattr": 1, "open_file": 6, "read_open": 3, "write_open": 8, "sync_open": 3, "close_file": 2,
     "look": 3, "save": 4, "unaware": 4,
 }  # fmt: skip
+_LABELS: Final = 0.3  # of programs: after so many of them one labels something, or takes a label away
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
 _BURST_EVERY: Final = 30.0
@@ -64,6 +65,7 @@ class Simulation:
     def __init__(self, seed: int, clocks: Clocks, kinds: Sequence[str] = ()) -> None:
         """*kinds*: what bad members forge, see `Turncoat`."""
         self.random = Random(seed)
+        self._labelling = Random(f"label {seed}")
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
         self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
         self.clocks = clocks
@@ -197,6 +199,20 @@ class Simulation:
         else:
             arguments = (device, pick)
         self._do(name, getattr(self.world, name), *arguments)
+        if self._labelling.random() < _LABELS:
+            self._label(device)
+
+    def _label(self, device: int) -> None:
+        """Change the labels of one of a few nodes, so that devices meet, by chances of their own."""
+        picks = self._labelling.randrange(3), self._labelling.randrange(9)
+        match self._labelling.randrange(8):
+            case 0:
+                self._do("unlabel", self.world.unlabel, device, *picks)
+            case 1 | 2 | 3 | 4:  # one takes away what another one wants
+                self._do("unlabel", self.world.unlabel, self._labelling.choice(self.honest), *picks)
+                self._do("label", self.world.label, device, *picks)
+            case _:
+                self._do("label", self.world.label, device, *picks)
 
     def _do(self, name: str, action: Callable[..., None], *arguments: int) -> None:
         self.note(f"{name}{arguments}")

@@ -86,7 +86,7 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(15))
+@pytest.mark.parametrize("survived", range(16))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     left = survived
@@ -105,7 +105,7 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
     steps = {version: killed(step) for version, step in migration._STEPS.items()}
     with mock.patch.object(migration, "_ROWS", 3):
         with mock.patch.object(migration, "_STEPS", steps):
-            if survived < 14:
+            if survived < 15:
                 with pytest.raises(KilledError):
                     Database(path)
                 with closing(sqlite3.connect(path)) as db:

@@ -264,8 +264,10 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
 
 def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> None:
     page = opened.page
+    machines.here.run("label", "add", "holiday", str(machines.here.mountpoint / "Photos" / "one.jpg"))
     _show(page, "files")
     page.locator("table.files").get_by_role("button", name="Photos", exact=True).click()
+    expect(page.locator("table.files").get_by_text("holiday", exact=True)).to_be_visible(timeout=_PATIENCE)
     page.get_by_role("button", name="Always keep one.jpg on this machine").click()
     expect(page.get_by_role("button", name="Unpin one.jpg")).to_be_visible(timeout=_PATIENCE)
     assert [one["inside"] for one in json.loads(machines.here.run("pin", "--json"))["pins"]] == [

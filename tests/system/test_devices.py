@@ -82,6 +82,24 @@ def test_both_down_everybody_works_on_and_nothing_is_lost(group: Group) -> None:
     assert sum(b"(conflict, " in path for path in tree) == 4
 
 
+def test_labels_that_devices_change_apart_are_a_set(group: Group) -> None:
+    a, b, c = group.devices
+    file = a.mountpoint / "labelled"
+    file.write_text("labelled")
+    a.run("label", "add", "kept,taken", str(file))
+    same_trees(group.devices)
+    with group.network.without(), away(*group.clouds):
+        a.run("label", "add", "of a,kept", str(file))
+        b.run("label", "remove", "kept,taken", str(b.mountpoint / "labelled"))
+        os.setxattr(c.mountpoint / "labelled", "user.hybrisfs.labels", b"kept,taken,of c")
+    same_trees(group.devices)
+    for device in group.devices:
+        assert os.getxattr(device.mountpoint / "labelled", "user.hybrisfs.labels") == b"kept,of a,of c"
+        assert device.run("label", "list", "--with", "of c").splitlines() == [
+            str(device.mountpoint / "labelled")
+        ]
+
+
 _FILES = 300
 
 

@@ -37,7 +37,7 @@ def test_what_is_said_of_each_name(device: Device) -> None:
     with fs.lock:
         folder = fs.make(ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
         fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"music")
-        fs.make(folder.ino, os.fsencode(odd), stat.S_IFREG | 0o644, 1, 1)
+        fs.labels.add(fs.make(folder.ino, os.fsencode(odd), stat.S_IFREG | 0o644, 1, 1), ["b", "a"])
     device.write("song", b"la" * 1000)
     device.sync()
     device.volume.content.pin(PurePath("music"))
@@ -51,6 +51,7 @@ def test_what_is_said_of_each_name(device: Device) -> None:
     assert entries["song"].size == 2000
     [inside], _ = device.volume.browsing.folder(PurePath("music"), "", 10)
     assert (inside.name, inside.pinned, inside.conflict) == (odd, "inherited", None)
+    assert inside.labels == ["a", "b"]
 
 
 def test_a_part_of_a_file_that_only_the_clouds_have(device: Device) -> None:

@@ -85,6 +85,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "placement": ("UPDATE pack SET placement = x'0202'", "packs"),
     "pack": ("DELETE FROM pack", "tree"),
     "extents": ("INSERT INTO extent VALUES (3, 0, 10, 0, 0), (3, 5, 10, 0, 0)", "tree"),
+    "no change": ("INSERT INTO unsigned VALUES (x'6c', x'01')", "tree"),
+    "no value": ("INSERT INTO pending (key, ino, seq) VALUES (x'6c', 3, 1)", "tree"),
     "stamp": ("UPDATE place SET stamp = stamp + 65536", "tree"),
     "update": ("UPDATE log SET bytes = CAST(substr(bytes, 2) || x'00' AS BLOB) WHERE clock = 1", "log"),
     "signature": (

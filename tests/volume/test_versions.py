@@ -147,6 +147,7 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
             fs.release(handle)
         fs.make(folder.ino, b"link", 0o120777, 1, 1, target=b"inner/file")
         fs.set_xattr(folder, b"user.key", b"value", 0)
+        fs.labels.add(folder, ["kept", "here"])
     device.write("lonely", b"one of a kind")
     then = sign(device)
     with fs.lock:
@@ -173,6 +174,7 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
         assert folder_again is not None
         assert folder_again.mode == 0o40750
         assert fs.attributes.get_xattr(folder_again, b"user.key") == b"value"
+        assert fs.labels.of(folder_again) == ["here", "kept"]
         link = fs.lookup(folder_again.ino, b"link")
         assert link is not None
         assert link.target == b"inner/file"

@@ -1,0 +1,99 @@
+"""Labels: words on nodes. Each word on each node is a register of its own, so that devices add and remove
+labels without knowing of each other.
+
+=========  ==============================================  ==================================================
+register   key                                             value
+=========  ==============================================  ==================================================
+label      ``l`` node id (16), word (1 .. 64 bytes)        u8: 1 the node has it, 0 it was taken away
+=========  ==============================================  ==================================================
+
+A word is UTF-8 without control characters (below U+0020, U+007F to U+009F) and commas, and begins and ends
+with no space. Words with other bytes are other labels: what people type is brought into the form NFC.
+
+Of concurrent values one that adds the label counts: who took it away had not seen that. The node has the
+label while any of the latest values is 1.
+
+As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
+the order of their bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+from hybrisfs.kinds import LABEL
+from sync.codec import DecodeError
+
+__all__ = [
+    "ADDED",
+    "LABEL_BYTES",
+    "MOST_LABELS",
+    "TAKEN_AWAY",
+    "as_text",
+    "check_label",
+    "from_text",
+    "label_key",
+    "parse_label",
+    "word_of",
+]
+
+LABEL_BYTES: Final = 64
+"""That a label has at most."""
+MOST_LABELS: Final = 64
+"""That programs here can give a node. With those of other devices it can have more."""
+ADDED: Final = b"\1"
+TAKEN_AWAY: Final = b"\0"
+_SEPARATOR: Final = ","
+# By code points, not by what some version of Unicode calls printable: all devices have to decide alike.
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f,]|^ | $")
+
+
+def label_key(node: bytes, word: str) -> bytes:
+    """The register of a label on a node."""
+    return LABEL.key(node, word.encode())
+
+
+def word_of(key: bytes) -> str:
+    """The label that a register is of, whose key is one that `check_label` allows."""
+    return key[LABEL.size :].decode()
+
+
+def check_label(key: bytes, value: bytes) -> None:
+    """Raises DecodeError unless this is the key of a label and a value that it may have."""
+    word = key[LABEL.size :]
+    try:
+        unfit = not 0 < len(word) <= LABEL_BYTES or _UNFIT.search(word.decode())
+    except UnicodeDecodeError:
+        unfit = True
+    if unfit:
+        raise DecodeError("a word that is no label")
+    if value not in (ADDED, TAKEN_AWAY):
+        raise DecodeError("neither a label nor none")
+
+
+def parse_label(text: str) -> str:
+    """The label that a person means. Raises ValueError, which says what is wrong with it."""
+    word = unicodedata.normalize("NFC", text.strip())
+    if not word:
+        raise ValueError("a label is a word")
+    if _SEPARATOR in word:
+        raise ValueError("a label has no comma")
+    if not word.isprintable():
+        raise ValueError("a label consists of characters that can be seen")
+    if len(word.encode()) > LABEL_BYTES:
+        raise ValueError(f"a label has {LABEL_BYTES} bytes at most")
+    return word
+
+
+def as_text(words: Iterable[str]) -> bytes:
+    """Labels as an extended attribute has them."""
+    return _SEPARATOR.join(words).encode()
+
+
+def from_text(text: bytes) -> list[str]:
+    """The labels that an extended attribute names, each once. Raises ValueError."""
+    parts = text.decode().split(_SEPARATOR)
+    return list(dict.fromkeys(parse_label(one) for one in parts if one.strip()))

@@ -1,0 +1,117 @@
+"""Labels of nodes as programs give, take and see them (`hybrisfs.registers.labels`).
+
+A label that is given to a node is written even if the node has it: a device that takes it away at the same
+time has not seen that, so the node keeps it.
+
+What is seen as one node has the labels of all the nodes that it is. A conflict copy has those of its node,
+and keeps them when it becomes a file of its own. A file without a name has none: nobody else hears of it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from hybrisfs.kinds import LABEL
+from hybrisfs.registers.labels import (
+    ADDED,
+    MOST_LABELS,
+    TAKEN_AWAY,
+    as_text,
+    from_text,
+    label_key,
+    word_of,
+)
+from hybrisfs.state.database import Database
+from hybrisfs.tree.facets import Facets
+from hybrisfs.tree.inodes import Inode, InodeTable, Intent
+from hybrisfs.tree.names import failure
+
+__all__ = ["LABELS_XATTR", "Labels"]
+
+LABELS_XATTR: Final = b"user.hybrisfs.labels"
+_ALL: Final = LABEL.prefix, bytes((LABEL + 1,))
+
+
+class Labels:
+    """Those of one volume, under its lock. Changes raise OSError: EINVAL for what is no label, ENOSPC for too
+    many, EOPNOTSUPP for a node without a name, and what a node raises that this device may not change."""
+
+    def __init__(self, database: Database, inodes: InodeTable, facets: Facets) -> None:
+        self._db = database
+        self._inodes = inodes
+        self._facets = facets
+
+    def of(self, inode: Inode) -> list[str]:
+        """The labels of a node, in the order of their bytes."""
+        nodes = self._nodes(inode)
+        found = {word for node in nodes for word in self._of_node(node)}
+        return sorted(found, key=str.encode)
+
+    def _of_node(self, node: bytes) -> list[str]:
+        return [word_of(key) for key, value in self._facets.of(LABEL, node).items() if value == ADDED]
+
+    def _nodes(self, inode: Inode) -> list[bytes]:
+        """The nodes whose labels an inode shows."""
+        if inode.ino not in self._inodes.entangled:
+            return [inode.id]
+        query = "SELECT id FROM copy WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
+        rows = self._db.execute(query, (inode.ino,)).fetchall()
+        return [*([] if inode.derived else [inode.id]), *(node for (node,) in rows)]
+
+    def text(self, inode: Inode) -> bytes | None:
+        """The labels as an extended attribute has them; None when there are none."""
+        words = self.of(inode)
+        return as_text(words) if words else None
+
+    def set_text(self, inode: Inode, text: bytes) -> None:
+        """Let the node have the labels that an extended attribute names, and no others."""
+        try:
+            wanted = from_text(text)
+        except ValueError:
+            raise failure(errno.EINVAL) from None
+        before = self.of(inode)
+        added = [word for word in wanted if word not in before]
+        self._change(inode, added, [word for word in before if word not in wanted])
+
+    def add(self, inode: Inode, words: Iterable[str]) -> None:
+        """Give labels to a node."""
+        self._change(inode, list(words), [])
+
+    def remove(self, inode: Inode, words: Iterable[str]) -> None:
+        """Take labels from a node; those that it does not have do not matter."""
+        before = self.of(inode)
+        self._change(inode, [], [word for word in words if word in before])
+
+    def _change(self, inode: Inode, added: list[str], removed: list[str]) -> None:
+        if not (added or removed):
+            return
+        if inode.orphan:
+            raise failure(errno.EOPNOTSUPP)
+        if added and len({*self.of(inode), *added} - {*removed}) > MOST_LABELS:
+            raise failure(errno.ENOSPC)
+        self._inodes.intend(inode, Intent.CHANGE)
+        for word in removed:
+            for node in self._nodes(inode):
+                if word in self._of_node(node):
+                    self._facets.write(inode, label_key(node, word), TAKEN_AWAY)
+        for word in added:
+            self._facets.write(inode, label_key(inode.id, word), ADDED)
+        inode.ctime = self._inodes.now()
+        self._inodes.touch(inode)
+
+    # -- all of them -----------------------------------------------------------------------------
+
+    def counts(self) -> Counter[str]:
+        """How many nodes that are shown have each label."""
+        return Counter(word for word, _ in self._shown())
+
+    def labelled(self, word: str) -> list[int]:
+        """The inodes of the nodes that have a label."""
+        return sorted({ino for one, ino in self._shown() if one == word})
+
+    def _shown(self) -> set[tuple[str, int]]:
+        self._inodes.flush()
+        return {(word_of(one.key), one.ino) for one in self._facets.direct.shown(*_ALL) if one.value == ADDED}
