@@ -114,6 +114,12 @@ class Device:
     def sync(self) -> None:
         assert self.volume.sync(PATIENCE, lambda done, total: None)
 
+    def has_signed(self) -> bool:
+        """Whether an update holds all that was changed here."""
+        fs = self.volume.fs
+        with fs.lock:
+            return not fs.changes.unsigned_up_to(fs.changes.seq)
+
     def fsck(self, *, clouds: bool = False) -> FsckReport:
         return self.volume.fsck(clouds=clouds, progress=lambda stage, done, total: None)
 

@@ -16,6 +16,7 @@ from hybrisfs.gc.collector import Collection
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.ladder import parse_ladder
+from tests.system.deadline import until
 from tests.volume.device import NAME, Device
 
 MIB = 1 << 20
@@ -209,9 +210,13 @@ def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
     with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")) as cut:
         hasty.volume.signals.chunks_made()
         assert hasty.volume.signals.wait_until(lambda: bool(cut.called), deadline=None, step=0.05)
+        hasty.volume.transfers.pause(None)
         hasty.close()
     hasty.reopen()
-    hasty.write("another", noise(3, 1000))  # so that the chunks may make another pack
+    hasty.write("another", noise(3, 1000))  # so that the chunks make another pack
+    hasty.volume.signals.begin_flush()
+    until(hasty.has_signed, "all to be signed")
+    hasty.volume.transfers.resume()
     hasty.sync()
     (name,) = {
         identity.hex()

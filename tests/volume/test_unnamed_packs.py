@@ -34,12 +34,6 @@ def log_of(device: Device) -> list[bytes]:
     return [data for (data,) in rows if data is not None]
 
 
-def has_signed(device: Device) -> bool:
-    fs = device.volume.fs
-    with fs.lock:
-        return not fs.changes.unsigned_up_to(fs.changes.seq)
-
-
 def shares(device: Device) -> list[Path]:
     return [path for cloud in device.clouds for path in cloud.glob("packs/*/*")]
 
@@ -57,7 +51,7 @@ def test_what_it_uploaded_last_is_found_and_can_be_read(pair: tuple[Device, Seco
     with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")):
         first.write("file", CONTENT)
         first.volume.signals.begin_flush()
-        until(lambda: readable_bytes(first) >= len(CONTENT) and has_signed(first), "the upload")
+        until(lambda: readable_bytes(first) >= len(CONTENT) and first.has_signed(), "the upload")
         log = log_of(first)
         first.close()
     assert second.volume.sharing.receiver.receive(log)  # over a link, just before
