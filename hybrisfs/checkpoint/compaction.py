@@ -46,13 +46,7 @@ from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.bodies import BodyStore
-from hybrisfs.state.segment_ends import (
-    end_of_segment,
-    first_recorded_clock,
-    forget_covered_segments,
-    is_covered,
-    recorded_segments,
-)
+from hybrisfs.state.segment_ends import end_of_segment, is_covered
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, VersionVector, parse_segment_name, segment_name
 
@@ -98,7 +92,7 @@ class Compactor:
     def run(self, covered: VersionVector) -> bool:
         """Let go of what *covered* covers; False when something is left to be done later. Raises OSError."""
         with self._fs.lock:
-            forget_covered_segments(self._fs.db, covered)
+            self._fs.segments.forget_covered(covered)
         self._drop_bodies(covered)
         self._commit()
         done = self._go_on() and self._delete_segments(covered)
@@ -128,7 +122,7 @@ class Compactor:
     def _first_kept(self) -> int:
         """The clock of the first own update that a segment on record may have to be made of again, or that is
         not on the clouds yet."""
-        first = first_recorded_clock(self._fs.db)
+        first = self._fs.segments.first_clock()
         unpublished: int = self._fs.db.meta("published") + 1
         return unpublished if first is None else min(first, unpublished)
 
@@ -193,7 +187,7 @@ class Compactor:
     def _gone(self, names: Iterable[str], covered: VersionVector) -> set[str]:
         """Those of *names* that are covered and that no record of this device holds."""
         with self._fs.lock:
-            kept = recorded_segments(self._fs.db)
+            kept = self._fs.segments.names()
             return {name for name in names if name not in kept and is_covered(self._fs.db, name, covered)}
 
     def _delete(self, cloud: int, gone: Sequence[str]) -> bool:

@@ -358,10 +358,7 @@ class Arrivals:
     def _rename(self, rename: Rename) -> None:
         """Values of a forked device go by other names, which may change who wins."""
         self._only.clear()
-        self._db.execute(
-            "UPDATE pack SET branch = ? WHERE branch = ? AND clock > ?",
-            (rename.new, rename.old, rename.above),
-        )
+        self._fs.packs.rename(rename)
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
             if not is_of_tree(key):
                 continue

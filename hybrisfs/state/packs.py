@@ -19,6 +19,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.state.bulk import select_with
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.database import Reader
+from sync import Rename
 
 __all__ = ["Pack", "PackOnCloud", "PackTable"]
 
@@ -213,6 +214,13 @@ class PackTable:
             [(pack, record.k, record.n, record.placement, *stamp) for pack, record, stamp in told],
         )
         return self.numbers([pack for pack, _, _ in told])
+
+    def rename(self, rename: Rename) -> None:
+        """A branch of the log has another name now, above a clock."""
+        self._db.execute(
+            "UPDATE pack SET branch = ? WHERE branch = ? AND clock > ?",
+            (rename.new, rename.old, rename.above),
+        )
 
     def learn_again(self, pack: bytes, record: PackRecord, stamp: Stamp, *, overrules: bool) -> int | None:
         """Note where a pack is of which something is known, if this is later than what is known, or

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.state.database import Reader
-from sync import parse_segment_name
+from hybrisfs.state.segment_ends import is_covered
+from sync import VersionVector, parse_segment_name
 from sync.head import Extent
 
 __all__ = ["OwnSegment", "SegmentTable"]
@@ -63,6 +64,11 @@ class SegmentTable:
         """How many own segments there are."""
         (count,) = self._db.execute("SELECT count(*) FROM log_segment").fetchone()
         return int(count)
+
+    def first_clock(self) -> int | None:
+        """The clock of the first update in an own segment; None while there is none."""
+        first: int | None = self._db.execute("SELECT min(first) FROM log_segment").fetchone()[0]
+        return first
 
     def after(self, clock: int = 0, limit: int = -1) -> list[OwnSegment]:
         """The own segments that begin above this clock, in order; up to *limit* unless that is negative."""
@@ -119,3 +125,21 @@ class SegmentTable:
     def forget_relayed(self, name: str) -> None:
         """Its author's head leads to it by now."""
         self._db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
+
+    # -- both --------------------------------------------------------------------------------------------
+
+    def names(self) -> set[str]:
+        """The names of all that are known."""
+        rows = self._db.execute("SELECT name FROM log_segment UNION ALL SELECT name FROM relayed_segment")
+        return {name for (name,) in rows}
+
+    def forget_covered(self, covered: VersionVector) -> None:
+        """Know no longer of those that *covered* covers, but for the newest own one."""
+        newest = self.newest()
+        gone = [
+            (name,)
+            for name in self.names()
+            if (newest is None or name != newest.name) and is_covered(self._db, name, covered)
+        ]
+        for table in ("log_segment", "relayed_segment"):
+            self._db.executemany(f"DELETE FROM {table} WHERE name = ?", gone)
