@@ -185,8 +185,13 @@ class ChunkStore(ChunkPlaces):
     # -- read, and kept when they were fetched -----------------------------------------------------
 
     def read(self, ref: ChunkRef, skip: int, length: int) -> bytes | None:
-        """Bytes *skip*..*skip+length* of a chunk, or None when this device does not hold it. Raises OSError
-        (EIO) when they are damaged here and on no cloud."""
+        """Bytes *skip*..*skip+length* of a chunk, or None when this device does not hold it. What a file
+        shows beyond the end of a chunk, as no correct device says, is zeros. Raises OSError (EIO) when they
+        are damaged here and on no cloud."""
+        found = self._read(ref, skip, min(length, max(0, ref.length - skip)))
+        return found if found is None or len(found) == length else found.ljust(length, b"\0")
+
+    def _read(self, ref: ChunkRef, skip: int, length: int) -> bytes | None:
         data = self._recent.get(ref.number)
         if data is not None:
             return data[skip : skip + length]

@@ -9,12 +9,22 @@ import pytest
 
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
-from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, is_of_tree, place_key
+from hybrisfs.registers.tree import (
+    Attr,
+    Content,
+    Place,
+    Run,
+    attr_key,
+    content_key,
+    is_of_tree,
+    place_key,
+)
 from sync import DeviceKey, Members
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet, member_of
 from tests.sync.support import NOON
 from tests.sync.support import Device as Signer
+from tests.tree.rig import SEALER
 
 LIAR = DeviceKey.from_seed(b"\xee" * 32)
 NODE = new_node_id(stat.S_IFREG, NOON, random_bytes=bytes)
@@ -99,3 +109,19 @@ def test_a_member_is_learned_of_though_another_says_nonsense_of_it(fleet: Fleet)
     fleet[0].rig.sharing.membership.admit(Member(new.public, "tablet"))
     for device in both_ways(fleet, lie((member_key(new.device_id), b"nonsense"))):
         assert new.device_id in device.rig.sharing.current_members()
+
+
+def test_a_run_that_is_longer_than_its_chunk_shows_nothing_of_other_files(fleet: Fleet) -> None:
+    honest = fleet[0]
+    honest.write("short", b"short")
+    honest.write("secret", b"secret" * 100)
+    honest.sign()
+    assert honest.read("short") == b"short", "it is here, and was looked at"
+    run = Run(200, SEALER.chunk_id(b"short"))
+    lies = lie(
+        (place_key(NODE, 0), Place(ROOT_ID, b"odd").encode()),
+        (attr_key(NODE), FILE.encode()),
+        (content_key(NODE), Content(205, 0, [run, Run(5, SEALER.chunk_id(b"short"))]).encode()),
+    )
+    honest.receive(lies)
+    assert honest.read("odd") == b"short" + bytes(195) + b"short"

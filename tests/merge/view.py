@@ -27,7 +27,7 @@ __all__ = ["by_path", "check_view", "what_fsck_says"]
 def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -> None:
     """The device has signed all that it shows; that is what the rules say, and so are the conflicts; fsck
     finds nothing. The bytes of files with an *excused* value may be anything, and missing."""
-    check_accounts(device.rig, [])
+    check_accounts(device.rig, [], honest=excused is None)
     assert not device.rig.fs.changes.unsigned
     arrivals = device.rig.sharing.arrivals
     tree = visible_tree(device.registers(), arrivals.depends, arrivals.author)

@@ -19,8 +19,10 @@ from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.kinds import LABEL, NODE
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.registers.labels import word_of
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.tree.inodes import Displaced, Inode
 from hybrisfs.tree.unseen import NameChange
@@ -103,7 +105,7 @@ class World:
             yield device
         self._hear(number, told=False)
         self._kernels[number].forget()
-        check_accounts(device.rig, [])
+        check_accounts(device.rig, [], honest=not self.bad)
 
     def _discard(self, device: Device, inode: Inode) -> None:
         """What the program is about to do ends the content that it sees."""
@@ -332,7 +334,7 @@ class World:
             self._check_again(device, inode, displaced)
         self._kernels[one.device].forget_attr(inode.ino)
         self._hear(one.device)
-        check_accounts(device.rig, [])
+        check_accounts(device.rig, [], honest=not self.bad)
 
     def _check_again(self, device: Device, inode: Inode, displaced: Displaced) -> None:
         """An open file has a name again: in the folder in which it stood, if anybody was ever told of that,
@@ -357,7 +359,7 @@ class World:
         if self.open:
             one = self.open.pop(pick % len(self.open))
             self.fleet[one.device].rig.fs.release(one.number)
-            check_accounts(self.fleet[one.device].rig, [])
+            check_accounts(self.fleet[one.device].rig, [], honest=not self.bad)
 
     # -- the daemon ------------------------------------------------------------------------------
 
@@ -370,9 +372,23 @@ class World:
         """Rounds of the publisher, until there is no more to sign."""
         self._sign(number, everything=everything)
         self._hear(number)
-        check_accounts(self.fleet[number].rig, [])
+        check_accounts(self.fleet[number].rig, [], honest=not self.bad)
+
+    def _leave_labels(self, number: int) -> None:
+        """Nobody hears of labels that a program gave to a node which another device has removed since: what
+        is shown instead, if anything, has taken them along."""
+        device = self.fleet[number]
+        direct = device.rig.fs.facets.direct
+        keys = [key for key in device.rig.fs.changes.unsigned if key[0] == LABEL]
+        if keys:
+            device.rig.fs.inodes.flush()
+        for key in keys:
+            label = key[NODE], word_of(key)
+            if label in self._labels and not direct.is_wanted(key):
+                self._labels.remove(label)
 
     def _sign(self, number: int, *, everything: bool = True) -> None:
+        self._leave_labels(number)
         self.fleet[number].sign(everything=everything)
         self._orders[number].check()
 
@@ -394,7 +410,7 @@ class World:
     def received(self, number: int) -> None:
         """A device has taken in updates, or none."""
         self._hear(number)
-        check_accounts(self.fleet[number].rig, [])
+        check_accounts(self.fleet[number].rig, [], honest=not self.bad)
 
     def _hear(self, number: int, *, told: bool = True) -> None:
         shown = self.fleet[number].rig.shown
@@ -413,7 +429,7 @@ class World:
         self.open = [one for one in self.open if one.device != number]
         self._kernels[number] = Kernel(self.fleet[number])
         self._orders[number] = Order(self.fleet[number].rig)
-        check_accounts(self.fleet[number].rig, [])
+        check_accounts(self.fleet[number].rig, [], honest=not self.bad)
 
     def _close_all(self, number: int) -> None:
         for one in self.open:
@@ -503,6 +519,7 @@ class World:
         devices = self.fleet.devices
         before = [len(device.log()) for device in devices]
         for number, device in enumerate(devices):
+            self._leave_labels(number)
             device.sign()
             self._hear(number)
             self.commit(number)
