@@ -322,7 +322,10 @@ class Badness:
         within ten minutes that the brake asks."""
         if self._members:
             self._judge(number)
-        deletions = self._simulation.world.fleet[number].rig.sharing.deletions
+        sharing = self._simulation.world.fleet[number].rig.sharing
+        if not sharing.signer.may_sign:
+            return  # somebody has accused it: it can decide when that is vetoed
+        deletions = sharing.deletions
         for one in deletions.all():
             self._simulation.note(f"{number} decides about a deletion")
             answer = deletions.accept if self._chance.random() < 0.5 else deletions.undo
