@@ -460,9 +460,10 @@ def test_no_cloud_is_accused_for_what_a_member_made_up() -> None:
 
 
 def test_a_cloud_that_lacks_its_share_of_what_another_one_has_is_named() -> None:
-    """... though only a member says that it holds one. One of the two is asked first."""
+    """... though only a member says that it holds one. One of the two is asked first: the quicker one."""
     named = 0
-    for index in range(2):
+    for attempt in range(40):
+        index = attempt % 2
         with Cluster(1, 1, 3) as cluster:
             location = cluster.write(CHUNKS)[0]
             lacking = location.placement[index]
@@ -470,6 +471,8 @@ def test_a_cloud_that_lacks_its_share_of_what_another_one_has_is_named() -> None
             assert cluster.engine.get_chunk(location._replace(owed=False), timeout=5) in CHUNKS
             assert cluster.states() in ({}, {f"c{lacking}": "lying"})
             named += bool(cluster.states())
+        if named:
+            break
     assert named
 
 
