@@ -40,7 +40,7 @@ class LabelCommands:
     def _each(
         self, paths: Sequence[str], work: Callable[[LabelControl, PurePath], list[str]]
     ) -> api.LabelledPaths:
-        """Do it with each path, all of which must be in mounted volumes. Raises HybrisError."""
+        """Do the work with each path. Raises HybrisError when a path is in no mounted volume."""
         targets = [(path, *self._slots.containing(Path(path))) for path in paths]
         return api.LabelledPaths(
             [

@@ -123,7 +123,7 @@ def has_agreed_checkpoint(db: Reader) -> bool:
 
 
 class HintedRow(NamedTuple):
-    """A pack of which a checkpoint hints where it is. *branch* and *clock*: of the update that says so."""
+    """A pack, and the place that a checkpoint hints at. *branch*, *clock*: of the update with that place."""
 
     number: int
     id: bytes

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hybrisfs.kinds import NODE, Kind, sql_node
+from hybrisfs.kinds import ATTRIBUTES, NODE, Kind, sql_node
 from hybrisfs.state.database import Database, Reader
 
 __all__ = ["Direct", "ShownValue", "has_any"]
@@ -27,8 +27,9 @@ _SHOWN = (
     f"LEFT JOIN node n ON n.id = {sql_node('v.key')} AND n.nlink > 0 "
     f"LEFT JOIN joined j ON j.id = {sql_node('v.key')} WHERE at IS NOT NULL"
 )
-_IS_SHOWN = (
-    "SELECT 1 FROM node WHERE id = ?1 AND nlink > 0 UNION ALL SELECT 1 FROM joined WHERE id = ?1 LIMIT 1"
+_IS_WANTED = (
+    "SELECT 1 FROM node WHERE id = ?1 AND nlink > 0 UNION ALL SELECT 1 FROM joined WHERE id = ?1 "
+    f"UNION ALL SELECT 1 FROM register WHERE key = {ATTRIBUTES.sql_key('?1')} LIMIT 1"
 )
 
 
@@ -61,8 +62,9 @@ class Direct:
         return [ShownValue(*row) for row in self._db.execute(_SHOWN, (first, last))]
 
     def is_wanted(self, key: bytes) -> bool:
-        """Whether the node of the register is shown; inodes must have been flushed."""
-        return self._db.execute(_IS_SHOWN, (key[NODE],)).fetchone() is not None
+        """Whether the node of the register is shown, or others know it and may bring it back; inodes must
+        have been flushed."""
+        return self._db.execute(_IS_WANTED, (key[NODE],)).fetchone() is not None
 
     def unsigned(self, key: bytes) -> bytes | None:
         """The value of a register that no update holds yet."""

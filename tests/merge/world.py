@@ -375,8 +375,7 @@ class World:
         check_accounts(self.fleet[number].rig, [], honest=not self.bad)
 
     def _leave_labels(self, number: int) -> None:
-        """Nobody hears of labels that a program gave to a node which another device has removed since: what
-        is shown instead, if anything, has taken them along."""
+        """Nobody hears of labels of a node that is gone before any other device has heard of it."""
         device = self.fleet[number]
         direct = device.rig.fs.facets.direct
         keys = [key for key in device.rig.fs.changes.unsigned if key[0] == LABEL]
