@@ -7,12 +7,14 @@ started when there is much to examine, and ends when there has been nothing for 
 
 Requests and answers on its standard input and output, with big-endian numbers:
 
+    ready      an answer of no bytes, before the first request: the process has started
     request    size u32 of all that follows; members u16, how many, and for each: device id (16), public key
                (32); then for each update: size u32, its bytes
     answer     size u32 of what follows: a list in Python's marshal format, version 2, with for each update
                None when it is malformed, else a tuple: whether its member signed it; size of header and
                signature; the fields of `sync.SignedHeader` from `hash` on; the writes; which do not count
 
+It takes as long to start as to examine thousands of updates: until it is ready, its parent does the work.
 Answers come in the order of the requests. The process reads requests and writes answers while it examines, so
 that neither side waits for the other as long as there is something to do.
 """
@@ -113,12 +115,13 @@ class Examiner:
         return Examination(updates, keys, which, asked)
 
     def _ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked | None:
-        """Hand them over; None when the process has yet to start, or cannot."""
+        """Hand them over; None when the process is not ready yet, or cannot start."""
         try:
-            if self._process is not None and self._process.runs():
+            if self._process is None or not self._process.runs():
+                self._end()
+                self._process = _Process()
+            elif self._process.is_ready():
                 return self._process.ask(updates, keys)
-            self._end()
-            self._process = _Process()
         except OSError as error:
             _warn(error)
         return None
@@ -150,6 +153,7 @@ class _Process:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
+        self._ready = False
         self._unanswered: deque[_Asked] = deque()
         self._reading = threading.Lock()
         self._reaper = threading.Thread(target=self._process.wait, name="examine", daemon=True)
@@ -158,8 +162,17 @@ class _Process:
     def runs(self) -> bool:
         return self._process.poll() is None
 
+    def is_ready(self) -> bool:
+        """Whether it has started. One caller at a time. Raises OSError."""
+        if not self._ready and select.select([self._answers], [], [], 0)[0]:
+            if _read(self._answers) != b"":
+                self.stop()
+                raise BrokenPipeError("the process did not start as it should")
+            self._ready = True
+        return self._ready
+
     def ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked:
-        """One caller at a time. Raises OSError."""
+        """One caller at a time, when it is ready. Raises OSError."""
         parts = [_COUNT.pack(len(keys)), *(_MEMBER.pack(*member) for member in keys.items())]
         parts += [part for data in updates for part in (_SIZE.pack(len(data)), data)]
         asked = _Asked(self, updates)
@@ -237,7 +250,7 @@ def _write(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _read(pipe: IO[bytes]) -> bytes | None:
-    """The next message; None when whoever writes them has ended."""
+    """The next message; None when the writer of messages has ended."""
     size = _read_exactly(pipe, _SIZE.size)
     return size and _read_exactly(pipe, *_SIZE.unpack(size))
 
@@ -327,6 +340,7 @@ def _read_all(requests: SimpleQueue[bytes | None], idle_seconds: float) -> None:
 def _serve(idle_seconds: float) -> None:
     requests: SimpleQueue[bytes | None] = SimpleQueue()
     answers: SimpleQueue[bytes | None] = SimpleQueue()
+    answers.put(b"")  # ready
     threading.Thread(target=_examine_all, args=(requests, answers)).start()
     threading.Thread(target=_write_all, args=(answers,)).start()
     _read_all(requests, idle_seconds)

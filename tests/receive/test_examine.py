@@ -89,6 +89,13 @@ def handed_over(examiner: Examiner) -> Examination:
     return examiner.examine(UPDATES, KEYS, nothing)
 
 
+def begin(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
+    """Have the process started, and wait until it is ready."""
+    assert handed_over(examiner).result() == EXPECTED
+    assert (answers := started[-1].stdout) is not None
+    assert select.select([answers], [], [], 60)[0]
+
+
 def test_few_are_examined_without_a_process(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
@@ -104,6 +111,7 @@ def test_signatures_of_what_is_known_are_not_checked(examiner: Examiner) -> None
 
 
 def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
+    begin(examiner, started)
     for examination in [handed_over(examiner) for _ in range(3)]:
         found = examination.result()
         assert found == EXPECTED
@@ -116,6 +124,8 @@ def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subp
 def test_results_may_be_asked_for_in_any_order_by_any_thread(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
+    begin(examiner, started)
+
     def ask() -> bool:
         asked = [handed_over(examiner) for _ in range(3)]
         return all(one.result() == EXPECTED for one in reversed(asked))
@@ -132,6 +142,7 @@ def test_one_large_update_is_as_many_small_ones(
     large = encode_signed(
         Update(b"v" * 16, DEVICES[0].device_id, 1, 0, ZERO_HASH, (), bytes(32), 1, writes), DEVICES[0]
     )
+    begin(examiner, started)
     for _ in range(2):
         found = examiner.examine([large], KEYS, nothing).result()
         assert found == [Examined(decode_signed(large), True)]
@@ -141,7 +152,7 @@ def test_one_large_update_is_as_many_small_ones(
 def test_the_process_ends_with_the_examiner(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    handed_over(examiner).result()
+    begin(examiner, started)
     asked = handed_over(examiner)
     examiner.close()
     assert [one.returncode for one in started] == [-signal.SIGKILL]
@@ -162,7 +173,7 @@ def test_the_process_ends_when_there_has_been_nothing_to_do(
 def test_a_process_that_dies_is_done_without(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    handed_over(examiner).result()
+    begin(examiner, started)
     asked = [handed_over(examiner) for _ in range(2)]
     started[0].send_signal(signal.SIGKILL)
     asked += [handed_over(examiner) for _ in range(2)]
@@ -176,7 +187,7 @@ def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
     examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
-    handed_over(examiner)
+    begin(examiner, started)
     handed_over(examiner)  # more than fits into a pipe
     reads_no_more = select.poll()
     assert started[0].stdin is not None
@@ -189,7 +200,7 @@ def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
 def test_a_process_that_stands_still_does_not_keep_the_examiner_from_ending(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    handed_over(examiner).result()
+    begin(examiner, started)
     started[0].send_signal(signal.SIGSTOP)
     assert started[0].stdin is not None
     reads = select.poll()
@@ -206,7 +217,7 @@ def test_a_process_that_is_interrupted_ends(
     examiner: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """As by Ctrl-C, which all of a terminal's processes get."""
-    handed_over(examiner).result()
+    begin(examiner, started)
     handed_over(examiner).result()
     started[0].send_signal(signal.SIGINT)
     assert started[0].wait(60) == 0
@@ -220,13 +231,31 @@ def test_a_process_that_cannot_be_started_is_done_without(
     assert handed_over(examiner).result() == EXPECTED
 
 
+@pytest.mark.parametrize("words", [r"\0\0\0\4junk", r"\0\0\0\0\0\0\0\4junk"])
 def test_a_process_that_answers_nonsense_is_done_without(
-    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    examiner: Examiner,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: str,
 ) -> None:
     mad = tmp_path / "python"
-    mad.write_text("#!/bin/sh\nprintf '\\000\\000\\000\\004junk'\nexec cat > /dev/null\n")
+    mad.write_text(f"#!/bin/sh\nprintf '{words}'\nexec cat > /dev/null\n")
     mad.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(mad))
+    begin(examiner, started)
+    assert handed_over(examiner).result() == EXPECTED
+    assert started[0].wait(60) == -signal.SIGKILL
+    assert handed_over(examiner).result() == EXPECTED
+
+
+def test_nothing_waits_for_a_process_that_does_not_become_ready(
+    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 3600\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(slow))
     for _ in range(3):
         assert handed_over(examiner).result() == EXPECTED
 
