@@ -14,7 +14,7 @@ Of concurrent values one that adds the label counts: who took it away had not se
 label while any of the latest values is 1.
 
 As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
-the order of their bytes.
+the order of their bytes, and no more than the first 64.
 """
 
 from __future__ import annotations

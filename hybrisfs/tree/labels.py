@@ -62,17 +62,18 @@ class Labels:
         return [*([] if inode.derived else [inode.id]), *(node for (node,) in rows)]
 
     def text(self, inode: Inode) -> bytes | None:
-        """The labels as an extended attribute has them; None when there are none."""
-        words = self.of(inode)
+        """The labels as an extended attribute has them; None when there are none. Of more than a device here
+        gives, the first: a member that gives thousands keeps no program from copying the file."""
+        words = self.of(inode)[:MOST_LABELS]
         return as_text(words) if words else None
 
     def set_text(self, inode: Inode, text: bytes) -> None:
-        """Let the node have the labels that an extended attribute names, and no others."""
+        """Let the node have the labels that an extended attribute names, and of `text` no others."""
         try:
             wanted = from_text(text)
         except ValueError:
             raise failure(errno.EINVAL) from None
-        before = self.of(inode)
+        before = self.of(inode)[:MOST_LABELS]
         added = [word for word in wanted if word not in before]
         self._change(inode, added, [word for word in before if word not in wanted])
 

@@ -235,6 +235,21 @@ def test_what_a_member_signs_beyond_its_rights_counts_for_nothing(fleet: Fleet) 
     assert of(fleet[0], "file") == []
 
 
+def test_a_member_that_gives_thousands_keeps_no_program_from_copying_the_file(fleet: Fleet) -> None:
+    words = [f"{number:04} {'x' * 50}" for number in range(2000)]
+    node = fleet[1].at("file").id
+    with fleet[1].rig.fs.lock:
+        fleet[1].rig.updates.sign([(label_key(node, word), ADDED) for word in words], 1, 0)
+    assert fleet[0].receive(fleet[1].log())
+    fs, inode = fleet[0].rig.fs, fleet[0].at("file")
+    shown = fs.attributes.get_xattr(inode, LABELS_XATTR)
+    assert shown == ",".join(words[:MOST_LABELS]).encode()
+    fs.set_xattr(inode, LABELS_XATTR, shown, 0)
+    assert of(fleet[0], "file") == words
+    fs.attributes.remove_xattr(inode, LABELS_XATTR)
+    assert of(fleet[0], "file") == words[MOST_LABELS:]
+
+
 def test_all_that_are_shown(fleet: Fleet) -> None:
     add(fleet[0], "file", "a", "b")
     add(fleet[0], "folder", "a")

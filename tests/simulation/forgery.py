@@ -27,6 +27,7 @@ from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyReco
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, label_key
 from hybrisfs.registers.node_id import ROOT_ID, kind_of, new_node_id
 from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
@@ -284,7 +285,7 @@ def _of_another_kind(forger: Forger) -> list[Write]:
 
 
 def _stale(forger: Forger) -> list[Write]:
-    keys = forger.heard.keys(b"packwdvmesry")
+    keys = forger.heard.keys(b"packwdvmesryloj")
     return [(key, forger.random.choice(forger.heard.values[key])) for key in forger.some(keys)]
 
 
@@ -519,6 +520,16 @@ def _in_areas(forger: Forger) -> list[Write]:
     return writes
 
 
+def _labelled(forger: Forger) -> list[Write]:
+    """Labels on nodes, known or not: more than a program gives, or none left of those there were."""
+    random = forger.random
+    if random.random() < 0.5:
+        return [(key, TAKEN_AWAY) for key in forger.some(forger.heard.keys(b"l"), 20)]
+    nodes = [ROOT_ID, forger.node(), *forger.some(forger.heard.nodes())]
+    most = random.choice((1, 4, 400))
+    return [(label_key(node, f"{at}"), ADDED) for node in nodes for at in range(most)]
+
+
 def _assigned(forger: Forger) -> list[Write]:
     """Nodes are given to an area, and emptied by that."""
     area = forger.area()
@@ -555,6 +566,7 @@ KINDS: Final[Mapping[str, Callable[[Forger], list[Write]]]] = {
     "knots": _knots,
     "crowd": _crowd,
     "wiped": _wiped,
+    "labelled": _labelled,
     "in areas": _in_areas,
     "assigned": _assigned,
 }
