@@ -6,4 +6,4 @@ from typing import Final
 
 __all__ = ["VERSION"]
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"

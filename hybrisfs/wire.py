@@ -3,7 +3,7 @@
 Each message is one line: a JSON object in ASCII, ended by a newline, of at most `MAX_LINE` bytes.
 Paths that are no UTF-8 travel as lone surrogates (Python's surrogateescape).
 
-daemon  {"hello": {"protocol": 1, "version": "0.1.0"}}                  first thing on a connection
+daemon  {"hello": {"protocol": 1, "version": "0.2.0"}}                  first thing on a connection
 client  {"command": "sync", "arguments": {...}}                         then any number of requests,
 daemon  {"progress": {...}}                                             each answered by any number of these
         {"result": {...}}                                               and one of these two
