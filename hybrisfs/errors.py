@@ -28,6 +28,7 @@ __all__ = [
     "UnknownVolumeError",
     "UsageError",
     "disk_trouble",
+    "failure",
     "from_wire",
 ]
 
@@ -37,6 +38,11 @@ _DISK_ERRORS: Final = frozenset(
 _DATABASE_ERRORS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
+
+
+def failure(number: int) -> OSError:
+    """The error that a program sees as *number*."""
+    return OSError(number, os.strerror(number))
 
 
 class HybrisError(Exception):

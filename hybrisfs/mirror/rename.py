@@ -7,6 +7,8 @@ import errno
 import os
 from typing import Final
 
+from hybrisfs.errors import failure
+
 __all__ = ["exchange", "rename_to_free_name"]
 
 _NOREPLACE: Final = 1
@@ -18,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _renameat2(old_folder: int, old: bytes, new_folder: int, new: bytes, flags: int) -> None:
     if _libc.renameat2(old_folder, old, new_folder, new, ctypes.c_uint(flags)) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise failure(number)
 
 
 def rename_to_free_name(old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:

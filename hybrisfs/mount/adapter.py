@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.errors import failure
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, statvfs_of
@@ -176,7 +177,7 @@ class Adapter(fuse.Operations):
         with self._lock:
             inode = self._fs.lookup(parent, name)
             if inode is None:
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+                raise failure(errno.ESTALE)
             return self._echoed(inode)
 
     def _make(self, request: Request, parent: int, name: bytes, mode: int, rdev: int = 0) -> Entry | Later:
@@ -359,7 +360,7 @@ class Adapter(fuse.Operations):
         inode = self._fs.get(ino)
         if inode.kernel_cache == STALE:
             inode.kernel_cache = NOTHING
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            raise failure(errno.ESTALE)
 
     def _open_later(
         self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
@@ -409,7 +410,7 @@ class Adapter(fuse.Operations):
             if flags & os.O_EXCL:
                 raise
             # It has come from another device, and the kernel knows of no such file yet: it looks again.
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE)) from None
+            raise failure(errno.ESTALE) from None
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
         who = request.uid, request.gid
@@ -466,7 +467,7 @@ class Adapter(fuse.Operations):
     def _prepare_to_fetch(self, request: Request) -> None:
         """Raises OSError (EPERM) when the program may not have anything fetched."""
         if self._no_fetch.includes(request.pid):
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+            raise failure(errno.EPERM)
         request.abandon_when_killed()
 
     def _read_later(self, request: Request, fh: int, offset: int, size: int, missing: Missing) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 from typing import Final
 
 from hybrisfs import fuse
+from hybrisfs.errors import failure
 from hybrisfs.fuse import Attributes, StatVfs
 from hybrisfs.tree.content import BLOCK
 from hybrisfs.tree.filesystem import FileSystem, Space
@@ -76,5 +76,5 @@ def sized(value: bytes, size: int) -> bytes | int:
     if size == 0:
         return len(value)
     if len(value) > size:
-        raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+        raise failure(errno.ERANGE)
     return value

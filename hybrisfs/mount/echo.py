@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
+from hybrisfs.errors import failure
 from hybrisfs.fuse import Attributes, Entry, Request
 from hybrisfs.mount.answers import FOREVER
 
@@ -86,7 +87,7 @@ class Echoes:
     def attributes(self, ino: int) -> Attributes:
         """Those of the hidden directory. Raises OSError for a ghost."""
         if ino != HIDDEN_INO:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            raise failure(errno.ESTALE)
         return self._hidden()
 
     def _hidden(self) -> Attributes:

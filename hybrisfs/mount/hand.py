@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from hybrisfs.errors import failure
+
 __all__ = ["Hand"]
 
 _JOIN_SECONDS: Final = 5.0
@@ -103,7 +105,7 @@ class Hand:
             raise BrokenPipeError("the process that touches the mount has ended")
         error = int(answer)
         if error:
-            raise OSError(error, os.strerror(error))
+            raise failure(error)
 
 
 # -- what runs in the process ------------------------------------------------------------------------
@@ -122,7 +124,7 @@ class _Mount:
         try:
             device = os.fstat(descriptor).st_dev
             if f"{os.major(device)}:{os.minor(device)}" != self._device:
-                raise _failure(errno.EXDEV)
+                raise failure(errno.EXDEV)
             for name in path.split("/") if path else ():
                 above, descriptor = descriptor, _open_in(descriptor, name, _DIRECTORY)
                 os.close(above)
@@ -175,7 +177,7 @@ class _Mount:
 def _plain(name: str) -> str:
     """The name. Raises OSError when it is a way to somewhere else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise _failure(errno.EINVAL)
+        raise failure(errno.EINVAL)
     return name
 
 
@@ -185,17 +187,13 @@ def _open_in(folder: int, name: str, flags: int) -> int:
     if _mount_of(descriptor) == _mount_of(folder):
         return descriptor
     os.close(descriptor)
-    raise _failure(errno.EXDEV)
+    raise failure(errno.EXDEV)
 
 
 def _mount_of(descriptor: int) -> int:
     """The kernel's number of the mount that something open is in: bind mounts have their own, too."""
     with open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
         return next(int(line[len(_MOUNT) :]) for line in lines if line.startswith(_MOUNT))
-
-
-def _failure(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
 
 
 def _appear(source: int, number: str, target: int, name: str, mode: int) -> None:

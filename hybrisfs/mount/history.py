@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs import fuse
+from hybrisfs.errors import failure
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
 from hybrisfs.mount.adapter import Adapter, Served
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import BLOCK
-from hybrisfs.tree.names import failure
 from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past
 from hybrisfs.versions.contents import size_of
 

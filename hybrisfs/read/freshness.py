@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import failure
 
 __all__ = ["WAIT_SECONDS", "Freshness", "only_writes"]
 
@@ -90,7 +91,7 @@ class Freshness:
                 self._held = [one for one in self._held if one not in ended]
                 last = not self._held
             for one in ended:
-                one.go_on(None if fresh else OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+                one.go_on(None if fresh else failure(errno.ETIMEDOUT))
             if last:
                 return
             with self._condition:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_places import ChunkPlaces
@@ -79,7 +79,7 @@ class ChunkStore(ChunkPlaces):
         """Raises OSError (ESTALE) when the chunk has been dropped."""
         ref = self.get_if_known(number)
         if ref is None:
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            raise failure(errno.ESTALE)
         return ref
 
     def get_if_known(self, number: int) -> ChunkRef | None:
@@ -220,7 +220,7 @@ class ChunkStore(ChunkPlaces):
         """The bytes of a chunk are not what they were. Raises OSError (EIO) when it is PENDING."""
         if ref.pack is None:
             log.error("chunk %s is damaged on this disk and on no cloud yet", ref.id.hex())
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise failure(errno.EIO)
         log.warning("chunk %s is damaged or missing on this disk; it will be fetched", ref.id.hex())
         if ref.pack == ELSEWHERE:
             self._unpin(ref.segment)

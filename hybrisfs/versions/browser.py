@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.names import failure
 from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.ladder import Ladder

@@ -6,10 +6,10 @@ import errno
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, decode_runs
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.names import failure
 from sync.codec import DecodeError
 
 __all__ = ["VersionReader", "content_of", "size_of"]
