@@ -16,9 +16,9 @@ from typing import Final
 
 from hybrisfs.members.members import Member
 from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
+from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.tree.extents import ZEROS
 from sync import DEVICE_ID_SIZE, device_id_of
 from sync.codec import Buffer
 

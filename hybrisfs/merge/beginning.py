@@ -16,7 +16,7 @@ __all__ = ["begin_anew", "begin_beside"]
 def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
     """Let the next update tell of a file, which has one name, as of a new one. It was node *former*, or a
     version of that. Under the volume's lock."""
-    directory = fs.inodes.find(fs.names.parent_of(inode.ino))
+    directory = fs.inodes.find(fs.places.parent_of(inode.ino))
     fs.inodes.identify_anew(inode, None if directory is None else fs.borders.inside(directory))
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)

@@ -11,8 +11,8 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.bulk import insert_many
+from hybrisfs.state.nodes import NodeRow
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.inodes import NodeRow
 
 __all__ = ["NewNode", "NewNodes"]
 
@@ -58,7 +58,7 @@ class NewNodes:
         )
         fs.total_files += len(files)
         now = fs.inodes.now()
-        fs.inodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
+        fs.nodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
         fs.db.executemany(
             "INSERT INTO xattr VALUES (?, ?, ?)",
             [(ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs],

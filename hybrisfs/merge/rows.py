@@ -13,7 +13,6 @@ from hybrisfs.registers.tree import place_key
 from hybrisfs.state.database import Database
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Displaced, Inode
-from hybrisfs.tree.names import INSERT_PLACE
 
 __all__ = ["Aspect", "Change", "Row", "Rows", "is_crowded", "is_taken"]
 
@@ -171,8 +170,8 @@ class Rows:
             evict(*holder)
         self.remove(inode, slot)
         number = self._numbers.get((row.parent, row.name))
-        place = number, row.parent, row.name, inode.ino, slot, self._told(inode, slot), row.wanted
-        self._db.execute(INSERT_PLACE, place)
+        stamp = self._told(inode, slot)
+        self._fs.places.insert(row.parent, row.name, inode.ino, slot, stamp, number, row.wanted)
         self._counted(row.parent, inode, 1)
         self.changes.append(Change(row.parent, row.name))
 

@@ -126,7 +126,7 @@ class Settlement:
         if self._is_nameless(parent):
             self._show(self._arrivals.reveal([place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
-            fs.inodes.disturbed.add((fs.names.parent_of(inode.ino), name))
+            fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))
 
     def _is_nameless(self, folder: int) -> bool:
         row = self._db.execute("SELECT 1 FROM place WHERE ino = ?", (folder,)).fetchone()

@@ -126,7 +126,7 @@ def _list(
     offset, end = between
     if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
         return
-    if offset <= 1 and not add_dot(b"..", fs.names.parent_of(ino), stat.S_IFDIR, _DOTS):
+    if offset <= 1 and not add_dot(b"..", fs.places.parent_of(ino), stat.S_IFDIR, _DOTS):
         return
     for number, name, inode in fs.names.list(ino, max(offset - _DOTS, 0), limit):
         if number > end or not add(name, inode, number + _DOTS):

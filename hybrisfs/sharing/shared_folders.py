@@ -92,19 +92,13 @@ class SharedFolders:
             other = ino_of(self._db, node)
             if other is None:
                 continue
-            if other in self._above(folder.ino) or folder.ino in self._above(other):
+            above = self._fs.places.above
+            if other in above(folder.ino) or folder.ino in above(other):
                 raise UsageError(
                     f"nobody can be limited to {shown(path)}",
                     f"{shown(path_of(self._db, other))} is a contributor's, and one is inside the other",
                     "Choose folders that are apart.",
                 )
-
-    def _above(self, ino: int) -> list[int]:
-        found = []
-        while ino != ROOT_INO:
-            ino = self._fs.names.parent_of(ino)
-            found.append(ino)
-        return found
 
     def _new_area(self, chosen: Iterable[Area]) -> bytes:
         taken = self._registers.roles.known_areas() | {one.id for one in chosen}

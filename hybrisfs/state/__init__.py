@@ -12,6 +12,11 @@ intervals        the same with what they have now, by moments
 held             `HeldDeletions`: deletions that wait for a person
 said             all that members have said of members and of packs that may end
 
+nodes            `NodeTable`: nodes, their extended attributes, and those without a name
+places           `PlaceTable`: the names, and which node each means
+conflicts        `ConflictTable`: what is seen as one node, and what is a copy of another
+extents          `ExtentTable`: the bytes of files that are in no chunk yet
+
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
 chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or discarded

@@ -25,6 +25,7 @@ __all__ = [
     "Stamped",
     "after",
     "branches_by_number",
+    "keys_of_node",
     "rows_of_kind",
     "some_latest_value",
     "stamped_of_kind",
@@ -215,6 +216,13 @@ def some_latest_value(db: Reader, key: bytes) -> bytes | None:
     """One of the latest values of a register; None also when it has none."""
     row = db.execute("SELECT value FROM register WHERE key = ?", (key,)).fetchone()
     return None if row is None else row[0]
+
+
+def keys_of_node(db: Reader, kind: Kind, node: bytes) -> set[bytes]:
+    """The registers of a kind of one node."""
+    first = kind.key(node)
+    rows = db.execute("SELECT key FROM register WHERE key >= ? AND key < ?", (first, after(first)))
+    return {key for (key,) in rows}
 
 
 def stamped_of_kind(db: Reader, kind: Kind) -> list[Stamped]:

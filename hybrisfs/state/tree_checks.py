@@ -20,7 +20,6 @@ __all__ = [
     "count_files",
     "count_pages",
     "damaged_pages",
-    "has_orphans",
     "is_staged",
     "recorded_files",
     "staged_parts",
@@ -156,11 +155,6 @@ def recorded_files(db: sqlite3.Connection) -> FileCount:
     """What the counters say of it."""
     recorded = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('files', 'bytes')"))
     return FileCount(recorded["files"], recorded["bytes"])
-
-
-def has_orphans(db: sqlite3.Connection) -> bool:
-    """Whether programs have files open that have no name any more."""
-    return db.execute("SELECT 1 FROM orphan LIMIT 1").fetchone() is not None
 
 
 def staged_parts(db: sqlite3.Connection) -> Iterator[StagedPart]:

@@ -25,12 +25,10 @@ __all__ = [
     "names_shown_for",
     "nodes_by_id",
     "nodes_in_conflicts",
-    "orphans",
     "rivals_marked",
     "rivals_named",
     "unlisted_content",
     "unsigned_keys",
-    "xattrs_of",
 ]
 
 NodeRow: TypeAlias = tuple[bytes, int, int, int, int, int, int, int, int, int, int, bytes]
@@ -88,11 +86,6 @@ def copies(db: sqlite3.Connection) -> dict[int, bytes]:
     return dict(db.execute("SELECT ino, id FROM copy").fetchall())
 
 
-def orphans(db: sqlite3.Connection) -> set[int]:
-    """The inodes without a name that programs have open."""
-    return {ino for (ino,) in db.execute("SELECT ino FROM orphan")}
-
-
 def nodes_in_conflicts(db: sqlite3.Connection) -> set[bytes]:
     """The nodes that have copies, are joined with others, or stand elsewhere than their registers say."""
     rows = db.execute("SELECT id FROM copy UNION SELECT id FROM joined UNION SELECT id FROM moved")
@@ -111,11 +104,6 @@ def names_shown_for(db: sqlite3.Connection, node: bytes) -> list[NameRow]:
     """The same, and those of the node that it is joined with."""
     query = f"{_NAMES} WHERE n.ino IN ({_OF_NODE} UNION ALL SELECT ino FROM joined WHERE id = ?1)"
     return db.execute(query, (node,)).fetchall()
-
-
-def xattrs_of(db: sqlite3.Connection, ino: int) -> tuple[tuple[bytes, bytes], ...]:
-    """Names and values of the extended attributes of an inode, by name."""
-    return tuple(db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (ino,)))
 
 
 def unlisted_content(db: sqlite3.Connection, ino: int) -> bytes | None:

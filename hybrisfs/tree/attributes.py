@@ -11,6 +11,7 @@ import errno
 import stat
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.registers.tree import (
     MAX_NAME,
     MAX_XATTR_VALUE,
@@ -19,13 +20,12 @@ from hybrisfs.registers.tree import (
     Attr,
     attr_key,
 )
-from hybrisfs.state.database import Database
+from hybrisfs.state.nodes import NodeTable
 from hybrisfs.tree import acl
 from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 from hybrisfs.tree.labels import LABELS_XATTR, Labels
-from hybrisfs.tree.names import failure
 
 __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
 
@@ -39,8 +39,8 @@ _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 class Attributes:
     """Reads and changes attributes, under the volume's lock."""
 
-    def __init__(self, database: Database, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
-        self._db = database
+    def __init__(self, nodes: NodeTable, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
+        self._nodes = nodes
         self._inodes = inodes
         self._changes = changes
         self._labels = labels
@@ -80,10 +80,7 @@ class Attributes:
 
     def record(self, inode: Inode) -> Attr:
         """The value of the node's attr register."""
-        xattrs: tuple[tuple[bytes, bytes], ...] = ()
-        if inode.xattrs:
-            rows = self._db.execute("SELECT name, value FROM xattr WHERE ino = ? ORDER BY name", (inode.ino,))
-            xattrs = tuple(rows.fetchall())
+        xattrs = tuple(self._nodes.xattrs(inode.ino)) if inode.xattrs else ()
         return Attr(inode.mode, inode.uid, inode.gid, inode.rdev, inode.mtime, inode.target or b"", xattrs)
 
     # -- extended attributes ---------------------------------------------------------------------
@@ -102,11 +99,7 @@ class Attributes:
         return value
 
     def _value(self, inode: Inode, name: bytes) -> bytes | None:
-        if not inode.xattrs:
-            return None
-        query = "SELECT value FROM xattr WHERE ino = ? AND name = ?"
-        row = self._db.execute(query, (inode.ino, name)).fetchone()
-        return row[0] if row else None
+        return self._nodes.xattr(inode.ino, name) if inode.xattrs else None
 
     def list_xattrs(self, inode: Inode) -> list[bytes]:
         names = self._kept(inode)
@@ -115,10 +108,7 @@ class Attributes:
         return names
 
     def _kept(self, inode: Inode) -> list[bytes]:
-        if not inode.xattrs:
-            return []
-        rows = self._db.execute("SELECT name FROM xattr WHERE ino = ? ORDER BY name", (inode.ino,))
-        return [row[0] for row in rows]
+        return self._nodes.xattr_names(inode.ino) if inode.xattrs else []
 
     def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         """Set one that is no access control list."""
@@ -141,16 +131,13 @@ class Attributes:
         _require_allowed(flags, exists=exists)
         if not exists and inode.xattrs >= MAX_XATTRS:
             raise failure(errno.ENOSPC)
-        others = self._db.execute(
-            "SELECT total(length(name) + length(value)) FROM xattr WHERE ino = ? AND name <> ?",
-            (inode.ino, name),
-        ).fetchone()[0]
+        others = self._nodes.size_of_xattrs(inode.ino, but=name)
         if others + len(name) + len(value) > MAX_XATTRS_SIZE:
             raise failure(errno.ENOSPC)
 
     def _store(self, inode: Inode, name: bytes, value: bytes) -> None:
         self._remove(inode, name)
-        self._db.execute("INSERT INTO xattr VALUES (?, ?, ?)", (inode.ino, name, value))
+        self._nodes.add_xattr(inode.ino, name, value)
         inode.xattrs += 1
 
     def remove_xattr(self, inode: Inode, name: bytes) -> None:
@@ -166,14 +153,12 @@ class Attributes:
         self._changed(inode)
 
     def _remove(self, inode: Inode, name: bytes) -> None:
-        if inode.xattrs:
-            inode.xattrs -= self._db.execute(
-                "DELETE FROM xattr WHERE ino = ? AND name = ?", (inode.ino, name)
-            ).rowcount
+        if inode.xattrs and self._nodes.remove_xattr(inode.ino, name):
+            inode.xattrs -= 1
 
     def discard(self, inode: Inode) -> None:
         if inode.xattrs:
-            self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
+            self._nodes.clear_xattrs(inode.ino)
 
     # -- access control lists --------------------------------------------------------------------
 

@@ -9,14 +9,14 @@ where this device may not change anything: EROFS would say that of the whole mou
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Collection, Mapping
 
-from hybrisfs.kinds import AREA_SIZE
+from hybrisfs.errors import failure
+from hybrisfs.kinds import AREA_SIZE, ASSIGNMENT
 from hybrisfs.registers.node_id import born_in
-from hybrisfs.registers.tree import assignment_key
 from hybrisfs.state.database import Database
-from hybrisfs.tree.inodes import Inode
+from hybrisfs.state.registers import keys_of_node
+from hybrisfs.tree.inodes import Inode, InodeTable
 
 __all__ = ["Borders"]
 
@@ -24,8 +24,9 @@ __all__ = ["Borders"]
 class Borders:
     """Of one volume, under its lock. While nobody is limited to a folder, the database is not asked."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, inodes: InodeTable) -> None:
         self._db = database
+        self._inodes = inodes
         self.folders: Mapping[bytes, bytes] = {}
         """The areas that somebody is limited to, by the nodes of their folders."""
         self.limits: Collection[bytes] | None = None
@@ -40,12 +41,12 @@ class Borders:
     def may_change(self, inode: Inode) -> bool:
         """Whether this device may change a node."""
         limits = self.limits
-        return limits is None or all(self._area(node) in limits for node in self._nodes(inode))
+        return limits is None or all(self._area(node) in limits for node in self._inodes.shown_as(inode))
 
     def require_change(self, inode: Inode) -> None:
         """Raises OSError (EACCES) when this device may not change a node."""
         if not self.may_change(inode):
-            raise _failure(errno.EACCES)
+            raise failure(errno.EACCES)
 
     def may_enter(self, directory: Inode) -> bool:
         """Whether this device may change what is in a directory."""
@@ -54,7 +55,7 @@ class Borders:
     def require_entry(self, directory: Inode) -> None:
         """Raises OSError (EACCES) when this device may not change what is in a directory."""
         if not self.may_enter(directory):
-            raise _failure(errno.EACCES)
+            raise failure(errno.EACCES)
 
     def require_move(self, inode: Inode, directory: Inode, new_directory: Inode) -> None:
         """Raises OSError when the node may not leave a directory (EACCES) for another one (EXDEV)."""
@@ -65,7 +66,7 @@ class Borders:
             self.require_entry(directory)
             self.require_entry(new_directory)
         if directory.ino != new_directory.ino and self.inside(directory) != self.inside(new_directory):
-            raise _failure(errno.EXDEV)
+            raise failure(errno.EXDEV)
 
     def require_name(self, inode: Inode, standing: Inode | None, directory: Inode) -> None:
         """Raises OSError when nothing may have a new name in a directory (EACCES), or not this node, which
@@ -75,7 +76,7 @@ class Borders:
         self.require_entry(directory)
         area = self._area(inode.id) if standing is None else self.inside(standing)
         if area != self.inside(directory):
-            raise _failure(errno.EXDEV)
+            raise failure(errno.EXDEV)
 
     def _area(self, node: bytes) -> bytes | None:
         areas = set(self.folders.values())
@@ -84,19 +85,4 @@ class Borders:
 
     def _assigned(self, node: bytes) -> set[bytes]:
         """The areas to which full members have assigned a node."""
-        first, last = assignment_key(node, bytes(AREA_SIZE)), assignment_key(node, b"\xff" * AREA_SIZE)
-        rows = self._db.execute("SELECT key FROM register WHERE key BETWEEN ? AND ?", (first, last))
-        return {key[-AREA_SIZE:] for (key,) in rows}
-
-    def _nodes(self, inode: Inode) -> list[bytes]:
-        """The nodes whose registers tell of what is seen as one."""
-        own = inode.id
-        if inode.derived:
-            row = self._db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
-            own = row[0] if row else own
-        joined = self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall()
-        return [own, *(node for (node,) in joined)]
-
-
-def _failure(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
+        return {key[-AREA_SIZE:] for key in keys_of_node(self._db, ASSIGNMENT, node)}

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_FILE_SIZE, attr_key, content_key
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database
+from hybrisfs.state.extents import ZEROS, Piece
 from hybrisfs.state.file_chunks import BaseRow, parts_between
 from hybrisfs.state.journal import Journal
 from hybrisfs.tree.changes import Changes
-from hybrisfs.tree.extents import ZEROS, Piece
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
-from hybrisfs.tree.names import failure
 from sync.codec import Buffer
 
 __all__ = ["BLOCK", "Content", "Missing"]
@@ -54,9 +54,6 @@ class Content:
         self._changes = changes
         self._chunks = chunks
         self.total_bytes: int = database.meta("bytes")
-        for segment, count in database.execute("SELECT segment, count(*) FROM extent GROUP BY segment"):
-            if segment != ZEROS:
-                journal.pins[segment] += count
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -15,25 +15,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
+from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.database import Database
 from hybrisfs.state.direct import Direct
 from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
+from hybrisfs.state.extents import Extent, ExtentTable
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
+from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.packs import PackTable
+from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.segments import SegmentTable
-from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import Content, Missing
-from hybrisfs.tree.extents import Extent
 from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.labels import Labels
-from hybrisfs.tree.names import Names, failure
+from hybrisfs.tree.names import Names
 from hybrisfs.tree.pins import Hoard
 from hybrisfs.tree.received import ReceivedContent
 from hybrisfs.tree.unseen import Unseen
@@ -80,7 +83,11 @@ class FileSystem:
         self.environment: Final = database.environment
         self.journal = journal
         self.changes = Changes(database)
-        self.inodes = InodeTable(database, journal)
+        self.nodes = NodeTable(database)
+        self.places = PlaceTable(database)
+        self.conflicts = ConflictTable(database)
+        self.extents = ExtentTable(database, journal)
+        self.inodes = InodeTable(database.environment, self.nodes, self.conflicts, self.extents)
         self.chunks = ChunkStore(database, journal, chunk_id)
         self.packs = PackTable(database)
         self.segments = SegmentTable(database)
@@ -90,10 +97,10 @@ class FileSystem:
         self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
         self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
         self.facets = Facets(Direct(database), self.changes)
-        self.labels = Labels(database, self.inodes, self.facets)
-        self.attributes = Attributes(database, self.inodes, self.changes, self.labels)
-        self.borders = Borders(database)
-        self.names = Names(database, self.inodes, self.changes, self.borders, self._unlinked)
+        self.labels = Labels(self.inodes, self.facets)
+        self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)
+        self.borders = Borders(database, self.inodes)
+        self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
         self.hoard = Hoard(database, self.inodes)
         self.unseen = Unseen(database)
         self.read_only = False
@@ -113,7 +120,7 @@ class FileSystem:
         self._calls_until_space_check = 0
         self._saved = database.total_changes()
         self._drop_orphans()
-        if not database.execute("SELECT 1 FROM node WHERE ino = ?", (ROOT_INO,)).fetchone():
+        if self.inodes.find(ROOT_INO) is None:
             root = self.inodes.create_root(*owner)
             self.changes.mark(attr_key(root.id), root.ino)
 
@@ -156,7 +163,7 @@ class FileSystem:
         """
         self.inodes.trim()
         self._require_space()
-        default = self._default_acl(parent) if target is None else None
+        default = self.attributes.default_acl(self.names.directory(parent)) if target is None else None
         mode = default.limit(mode) if default else mode & ~umask
         inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
         if default:
@@ -165,9 +172,6 @@ class FileSystem:
             self.total_files += 1
         return inode
 
-    def _default_acl(self, directory: int) -> Acl | None:
-        return self.attributes.default_acl(self.names.directory(directory))
-
     def link(self, ino: int, parent: int, name: bytes) -> Inode:
         self._require_space()
         inode = self.get(ino)
@@ -175,7 +179,7 @@ class FileSystem:
         self.names.link(ino, parent, name)
         if first:
             self.total_files += 1
-            self.db.execute("DELETE FROM orphan WHERE ino = ?", (ino,))
+            self.nodes.forget_nameless(ino)
         return inode
 
     def unlink(self, parent: int, name: bytes) -> None:
@@ -222,14 +226,10 @@ class FileSystem:
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:
-            self._keep_nameless(inode)
+            self.nodes.note_nameless(inode.ino)
             self.inodes.touch(inode)
         else:
             self._let_go(inode)
-
-    def _keep_nameless(self, inode: Inode) -> None:
-        """Should the daemon die, the next start deletes the node."""
-        self.db.execute("INSERT OR REPLACE INTO orphan VALUES (?)", (inode.ino,))
 
     def _let_go(self, inode: Inode) -> None:
         """Destroy a node without name and handle, unless a program may have looked up the name that it had
@@ -249,10 +249,10 @@ class FileSystem:
                 self._destroy_nameless(inode)
         self._lingering_long = set(self._lingering)
         for inode in self._lingering.values():
-            self._keep_nameless(inode)
+            self.nodes.note_nameless(inode.ino)
 
     def _destroy_nameless(self, inode: Inode) -> None:
-        self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+        self.nodes.forget_nameless(inode.ino)
         self._destroy(inode)
 
     def _destroy(self, inode: Inode) -> None:
@@ -264,12 +264,11 @@ class FileSystem:
 
     def _drop_orphans(self) -> None:
         """Delete what was open without a name when the daemon stopped."""
-        for (ino,) in self.db.execute("SELECT ino FROM orphan").fetchall():
+        for ino in self.nodes.nameless():
             inode = self.names.inode(ino)
             inode.orphan = True
-            self._destroy(inode)
+            self._destroy_nameless(inode)
             self.inodes.forget(ino)
-        self.db.execute("DELETE FROM orphan")
 
     def forget(self, ino: int) -> None:
         """The kernel does not know this node any more."""
@@ -308,7 +307,7 @@ class FileSystem:
         if inode.orphan and not inode.handles:
             if self._lingering.pop(ino, None) is None:
                 raise failure(errno.ESTALE)
-            self._keep_nameless(inode)
+            self.nodes.note_nameless(inode.ino)
         if inode.is_directory:
             raise failure(errno.EISDIR)
         writable = flags & os.O_ACCMODE != os.O_RDONLY
@@ -334,13 +333,13 @@ class FileSystem:
         named it, which O_EXCL forbids."""
         self.inodes.trim()
         self._require_space()
-        default = self._default_acl(parent)
+        default = self.attributes.default_acl(self.names.directory(parent))
         mode = stat.S_IFREG | stat.S_IMODE(default.limit(mode) if default else mode & ~umask)
         inode = self.names.create_nameless(parent, mode, uid, gid)
         if default:
             self.attributes.inherit(inode, default)
         inode.linkable = not flags & os.O_EXCL
-        self._keep_nameless(inode)
+        self.nodes.note_nameless(inode.ino)
         self._content_changed(inode)
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
@@ -351,7 +350,7 @@ class FileSystem:
         self._require_space()
         inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
         inode.nlink, inode.orphan = 0, True
-        self._keep_nameless(inode)
+        self.nodes.note_nameless(inode.ino)
         return inode, self._new_handle(inode, True)
 
     def _new_handle(self, inode: Inode, writable: bool) -> int:
@@ -380,7 +379,7 @@ class FileSystem:
             if inode.dirty_since:
                 self.changes.announce()  # it was held back until now
         if inode.orphan and not inode.handles:
-            self.db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+            self.nodes.forget_nameless(inode.ino)
             self._let_go(inode)
 
     def read(self, inode: Inode, offset: int, size: int) -> bytes | Missing:

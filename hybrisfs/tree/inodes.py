@@ -7,22 +7,21 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from hybrisfs.environment import Environment
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
-from hybrisfs.state.bulk import insert_many
-from hybrisfs.state.database import Database
-from hybrisfs.state.journal import Journal
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.extents import ExtentMap, ExtentTable
+from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow, NodeTable
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.tree.extents import ExtentMap
 
 __all__ = [
     "LEAST_PATIENCE",
-    "NODE_COLUMNS",
     "NOTHING",
     "STALE",
     "Displaced",
@@ -30,22 +29,10 @@ __all__ = [
     "InodeLimits",
     "InodeTable",
     "Intent",
-    "NodeRow",
 ]
 
 LEAST_PATIENCE: Final = 1.0
-NODE_COLUMNS: Final = (
-    "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
-    "attr_stamp, content_stamp"
-)
-NodeRow = tuple[int, bytes, int, int, int, int, int, int, int, int, int, int, bytes | None, int, int, int]
 _row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
-_CHANGEABLE = [name for name in NODE_COLUMNS.split(", ") if name not in ("ino", "id")]
-_INSERT = f"INSERT INTO node ({NODE_COLUMNS}) VALUES {{}}"
-_UPSERT = (
-    f"{_INSERT} "
-    f"ON CONFLICT (ino) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGEABLE)}"
-)
 _BLOCK: Final = 512
 NOTHING: Final = -1
 STALE: Final = -2
@@ -178,24 +165,21 @@ class InodeLimits:
 class InodeTable:
     """All inodes that are in memory, by number."""
 
-    def __init__(self, database: Database, journal: Journal) -> None:
-        self._db = database
-        self._journal = journal
+    def __init__(
+        self, environment: Environment, nodes: NodeTable, conflicts: ConflictTable, extents: ExtentTable
+    ) -> None:
+        self._nodes = nodes
+        self._conflicts = conflicts
+        self._extents = extents
         self._loaded: dict[int, Inode] = {}
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
-        self.now = database.environment.time_ns
-        self._random_bytes = database.environment.random_bytes
-        self.most_loaded = database.environment.limits.of(InodeLimits).most_loaded
+        self.now = environment.time_ns
+        self._random_bytes = environment.random_bytes
+        self.most_loaded = environment.limits.of(InodeLimits).most_loaded
         # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
         # `settle` is told before this device changes one of them.
-        self.entangled = {
-            ino
-            for (ino,) in database.execute(
-                "SELECT ino FROM joined UNION SELECT ino FROM copy "
-                "UNION SELECT n.ino FROM copy c JOIN node n ON n.id = c.id"
-            )
-        }
+        self.entangled = conflicts.entangled()
         self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
         # Raises OSError for a node that this device may not change; None: it may change all.
         self.permit: Callable[[Inode], None] | None = None
@@ -203,18 +187,16 @@ class InodeTable:
         self.displaced: dict[int, Displaced] = {}
         # Names that have come or gone since the last update, by directory.
         self.disturbed: set[tuple[int, bytes]] = set()
-        # A node that is gone may still have names to withdraw (pending): its number must not name another.
-        highest = database.execute(
-            "SELECT max(ifnull((SELECT max(ino) FROM node), 0), ifnull((SELECT max(ino) FROM pending), 0))"
-        ).fetchone()[0]
-        self._next_ino: int = highest + 1
+        # A node that is gone may still have names to withdraw: its number must not name another.
+        self._next_ino = nodes.highest() + 1
 
     def create_root(self, uid: int, gid: int) -> Inode:
         now = self.now()
         mode = stat.S_IFDIR | 0o755
         self._next_ino = max(self._next_ino, ROOT_INO + 1)
         row: NodeRow = (ROOT_INO, ROOT_ID, mode, uid, gid, 0, 2, 0, 0, now, now, now, None, 0, 0, 0)
-        return self._add(Inode(row))
+        inode = self._loaded[ROOT_INO] = self._dirty[ROOT_INO] = Inode(row)
+        return inode
 
     def create(
         self,
@@ -238,18 +220,15 @@ class InodeTable:
             )
         )  # fmt: skip
         if stat.S_ISREG(mode):
-            inode.extents = ExtentMap(self._journal.pins)
-        return self._add(inode)
+            inode.extents = self._extents.empty()
+        self._loaded[number] = self._dirty[number] = inode
+        return inode
 
     def reserve(self, count: int) -> range:
-        """Numbers for so many new nodes, which the caller makes with `insert`."""
+        """Numbers for so many new nodes, which the caller adds to the table."""
         first = self._next_ino
         self._next_ino = first + count
         return range(first, self._next_ino)
-
-    def insert(self, rows: Sequence[NodeRow]) -> None:
-        """Make new nodes at once; none of them is in memory yet."""
-        insert_many(self._db, _INSERT, rows)
 
     def new_id(self, mode: int, area: bytes | None = None) -> bytes:
         """An id that no node ever had: see `new_node_id`."""
@@ -262,13 +241,8 @@ class InodeTable:
     def identify(self, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""
         inode.id = identity
-        self._db.execute("UPDATE node SET id = ? WHERE ino = ?", (identity, inode.ino))
+        self._nodes.identify(inode.ino, identity)
         self._dirty[inode.ino] = inode
-
-    def _add(self, inode: Inode) -> Inode:
-        self._loaded[inode.ino] = inode
-        self._dirty[inode.ino] = inode
-        return inode
 
     def cached(self, ino: int) -> Inode | None:
         return self._loaded.get(ino)
@@ -277,10 +251,12 @@ class InodeTable:
         """Raises KeyError when there is no such node."""
         inode = self._loaded.get(ino)
         if inode is None:
-            row = self._db.execute(f"SELECT {NODE_COLUMNS} FROM node WHERE ino = ?", (ino,)).fetchone()
+            row = self._nodes.find(ino)
             if row is None:
                 raise KeyError(ino)
-            inode = self.adopt(row)
+            inode = self._loaded[ino] = Inode(row)
+            if ino in self.entangled:
+                self._note_derived(inode)
         return inode
 
     def find(self, ino: int) -> Inode | None:
@@ -290,20 +266,17 @@ class InodeTable:
         except KeyError:
             return None
 
-    def has_name(self, identity: bytes) -> bool:
-        """Whether there is a node with this id that has a name, as of the last `flush`."""
-        query = "SELECT 1 FROM node WHERE id = ? AND nlink > 0"
-        return self._db.execute(query, (identity,)).fetchone() is not None
-
     def adopt(self, row: NodeRow) -> Inode:
         """The inode of a row just read from the database."""
         inode = self._loaded.get(row[0])
         if inode is None:
             inode = self._loaded[row[0]] = Inode(row)
-            if row[0] in self.entangled:
-                query = "SELECT 1 FROM copy WHERE ino = ?"
-                inode.derived = self._db.execute(query, (row[0],)).fetchone() is not None
+            if inode.ino in self.entangled:
+                self._note_derived(inode)
         return inode
+
+    def _note_derived(self, inode: Inode) -> None:
+        inode.derived = self._conflicts.original(inode.ino) is not None
 
     def trim(self) -> None:
         """When there are many, drop the quarter that has been in memory longest and that nothing needs.
@@ -321,6 +294,13 @@ class InodeTable:
                 # To the end of the line, so that the next sweep meets others first.
                 self._loaded[ino] = self._loaded.pop(ino)
 
+    def shown_as(self, inode: Inode) -> list[bytes]:
+        """The nodes that are seen as this one; a conflict copy is seen as the node whose copy it is."""
+        if inode.ino not in self.entangled:
+            return [inode.id]
+        others = self._conflicts.shown_by(inode.ino)
+        return others if inode.derived else [inode.id, *others]
+
     def entangle(self, ino: int, entangled: bool) -> None:
         """Say whether `settle` must be told before the node changes."""
         (self.entangled.add if entangled else self.entangled.discard)(ino)
@@ -336,11 +316,7 @@ class InodeTable:
     def extents_of(self, inode: Inode) -> ExtentMap:
         extents = inode.extents
         if extents is None:
-            rows = self._db.execute(
-                "SELECT start, length, segment, position FROM extent WHERE ino = ?", (inode.ino,)
-            ).fetchall()
-            # The rows' pins were counted when the volume was opened, or when they were made.
-            extents = inode.extents = ExtentMap(self._journal.pins, rows)
+            extents = inode.extents = self._extents.of(inode.ino)
         return extents
 
     def touch(self, inode: Inode) -> None:
@@ -355,11 +331,11 @@ class InodeTable:
         """The node is gone for good. It stays in memory, nameless, until the kernel forgets it."""
         self._dirty.pop(inode.ino, None)
         if inode.extents is not None:
-            self._flush_extents({inode.ino: inode})
+            self._flush_extents([inode])
         self._extents_dirty.pop(inode.ino, None)
         self.entangled.discard(inode.ino)
         self.displaced.pop(inode.ino, None)
-        self._db.execute("DELETE FROM node WHERE ino = ?", (inode.ino,))
+        self._nodes.remove(inode.ino)
 
     def forget(self, ino: int) -> None:
         """Drop a destroyed node from memory."""
@@ -372,25 +348,15 @@ class InodeTable:
     def flush(self) -> None:
         """Write all changed rows into the open transaction."""
         if self._dirty:
-            insert_many(self._db, _UPSERT, [inode.row() for inode in self._dirty.values()])
+            self._nodes.put([inode.row() for inode in self._dirty.values()])
             self._dirty.clear()
         if self._extents_dirty:
-            self._flush_extents(self._extents_dirty)
+            self._flush_extents(self._extents_dirty.values())
             self._extents_dirty.clear()
 
-    def _flush_extents(self, inodes: dict[int, Inode]) -> None:
-        removed: list[tuple[int, int]] = []
-        added: list[tuple[int, int, int, int, int]] = []
-        for ino, inode in inodes.items():
-            extents = inode.extents
-            if extents is None:
-                continue
-            gone, come = extents.take_changes()
+    def _flush_extents(self, inodes: Iterable[Inode]) -> None:
+        changed = [(inode, inode.extents) for inode in inodes if inode.extents is not None]
+        self._extents.write((inode.ino, extents) for inode, extents in changed)
+        for inode, extents in changed:
             if not extents and not inode.handles and not inode.snapshots:
                 inode.extents = None  # most files have none; the empty map is not worth its memory
-            removed.extend((ino, start) for start in gone)
-            added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
-        if removed:
-            self._db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", removed)
-        if added:
-            self._db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", added)

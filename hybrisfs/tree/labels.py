@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.kinds import LABEL
 from hybrisfs.registers.labels import (
     ADDED,
@@ -24,10 +25,8 @@ from hybrisfs.registers.labels import (
     label_key,
     word_of,
 )
-from hybrisfs.state.database import Database
 from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
-from hybrisfs.tree.names import failure
 
 __all__ = ["LABELS_XATTR", "Labels"]
 
@@ -39,27 +38,18 @@ class Labels:
     """Those of one volume, under its lock. Changes raise OSError: EINVAL for what is no label, ENOSPC for too
     many, EOPNOTSUPP for a node without a name, and what a node raises that this device may not change."""
 
-    def __init__(self, database: Database, inodes: InodeTable, facets: Facets) -> None:
-        self._db = database
+    def __init__(self, inodes: InodeTable, facets: Facets) -> None:
         self._inodes = inodes
         self._facets = facets
 
     def of(self, inode: Inode) -> list[str]:
         """The labels of a node, in the order of their bytes."""
-        nodes = self._nodes(inode)
+        nodes = self._inodes.shown_as(inode)
         found = {word for node in nodes for word in self._of_node(node)}
         return sorted(found, key=str.encode)
 
     def _of_node(self, node: bytes) -> list[str]:
         return [word_of(key) for key, value in self._facets.of(LABEL, node).items() if value == ADDED]
-
-    def _nodes(self, inode: Inode) -> list[bytes]:
-        """The nodes whose labels an inode shows."""
-        if inode.ino not in self._inodes.entangled:
-            return [inode.id]
-        query = "SELECT id FROM copy WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
-        rows = self._db.execute(query, (inode.ino,)).fetchall()
-        return [*([] if inode.derived else [inode.id]), *(node for (node,) in rows)]
 
     def text(self, inode: Inode) -> bytes | None:
         """The labels as an extended attribute has them; None when there are none. Of more than a device here
@@ -95,7 +85,7 @@ class Labels:
             raise failure(errno.ENOSPC)
         self._inodes.intend(inode, Intent.CHANGE)
         for word in removed:
-            for node in self._nodes(inode):
+            for node in self._inodes.shown_as(inode):
                 if word in self._of_node(node):
                     self._facets.write(inode, label_key(node, word), TAKEN_AWAY)
         for word in added:

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
 from hybrisfs.state.database import Database
-from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.places import PlaceRow, PlaceTable
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
-from hybrisfs.tree.inodes import NODE_COLUMNS, Inode, InodeTable, Intent
+from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 
-__all__ = ["INSERT_PLACE", "RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names", "failure"]
+__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names"]
 
 RENAME_NOREPLACE: Final = 1
 RENAME_EXCHANGE: Final = 2
-INSERT_PLACE: Final = (
-    "INSERT INTO place (number, parent, name, ino, slot, stamp, wanted) "
-    "SELECT iif(EXISTS (SELECT 1 FROM place WHERE number = ?1), NULL, ?1), ?, ?, ?, ?, ?, ?"
-)
-"""The first parameter is the number that the name had, NULL if it is new; one that is taken meanwhile is not
-used again."""
-_JOINED = ", ".join(f"n.{name}" for name in NODE_COLUMNS.split(", "))
-_Place = tuple[int, int, int]  # ino, slot, stamp
-
-
-def failure(number: int) -> OSError:
-    """The error that a program sees as *number*."""
-    return OSError(number, os.strerror(number))
 
 
 class Names:
@@ -40,12 +27,13 @@ class Names:
     def __init__(
         self,
         database: Database,
+        places: PlaceTable,
         inodes: InodeTable,
         changes: Changes,
         borders: Borders,
         discard: Callable[[Inode], None],
     ) -> None:
-        self._db = database
+        self._places = places
         self._random_bytes = database.environment.random_bytes
         self._borders = borders
         self._inodes = inodes
@@ -68,43 +56,19 @@ class Names:
 
     def find(self, parent: int, name: bytes) -> Inode | None:
         """The node called *name* in *parent*, or None."""
-        place = self._place(parent, name)
+        place = self._places.find(parent, name)
         return self.inode(place[0]) if place else None
-
-    def parent_of(self, ino: int) -> int:
-        """A directory that holds *ino*; the root holds itself."""
-        if ino == ROOT_INO:
-            return ino
-        row = self._db.execute("SELECT parent FROM place WHERE ino = ?", (ino,)).fetchone()
-        return row[0] if row else ROOT_INO
 
     def list(self, parent: int, after: int, limit: int) -> list[tuple[int, bytes, Inode]]:
         """Up to *limit* entries as (number, name, node), those whose numbers come after *after*."""
         self._inodes.trim()
-        rows = self._db.execute(
-            f"SELECT p.number, p.name, p.ino, {_JOINED} FROM place p LEFT JOIN node n ON n.ino = p.ino "
-            "WHERE p.parent = ? AND p.number > ? ORDER BY p.number LIMIT ?",
-            (parent, after, limit),
-        ).fetchall()
+        rows = self._places.listing(parent, after, limit)
         # A node made since the last flush has no row yet, but then it is in memory.
         adopt, get = self._inodes.adopt, self._inodes.get
         return [(row[0], row[1], adopt(row[3:]) if row[3] is not None else get(row[2])) for row in rows]
 
-    def signed(self, stamp: int, places: Iterable[tuple[int, int]]) -> None:
-        """The update with this stamp wrote the places of these nodes, each given by its node and slot."""
-        self._db.executemany(
-            "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?",
-            [(stamp, ino, slot) for ino, slot in places],
-        )
-
-    def _place(self, parent: int, name: bytes) -> _Place | None:
-        row: _Place | None = self._db.execute(
-            "SELECT ino, slot, stamp FROM place WHERE parent = ? AND name = ?", (parent, name)
-        ).fetchone()
-        return row
-
-    def _require(self, parent: int, name: bytes) -> _Place:
-        place = self._place(parent, name)
+    def _require(self, parent: int, name: bytes) -> PlaceRow:
+        place = self._places.find(parent, name)
         if place is None:
             raise failure(errno.ENOENT)
         return place
@@ -127,7 +91,7 @@ class Names:
         _check_name(name)
         if target is not None and len(target) > MAX_TARGET:
             raise failure(errno.ENAMETOOLONG)
-        if self._place(parent, name) is not None:
+        if self._places.find(parent, name) is not None:
             raise failure(errno.EEXIST)
         inode = self._new_node(directory, mode, uid, gid, rdev, target)
         self._insert(directory, name, inode, 0, 0)
@@ -160,9 +124,9 @@ class Names:
             raise failure(errno.EPERM)
         if inode.orphan and not inode.linkable:
             raise failure(errno.ENOENT)
-        if self._place(parent, name) is not None:
+        if self._places.find(parent, name) is not None:
             raise failure(errno.EEXIST)
-        standing = None if inode.linkable else self._inodes.find(self.parent_of(ino))
+        standing = None if inode.linkable else self._inodes.find(self._places.parent_of(ino))
         self._borders.require_name(inode, standing, directory)
         self._inodes.intend(inode, Intent.CHANGE)
         inode.nlink += 1
@@ -187,8 +151,7 @@ class Names:
     def _insert(
         self, directory: Inode, name: bytes, inode: Inode, slot: int, stamp: int, number: int | None = None
     ) -> None:
-        place = number, directory.ino, name, inode.ino, slot, stamp, None
-        self._db.execute(INSERT_PLACE, place)
+        self._places.insert(directory.ino, name, inode.ino, slot, stamp, number)
         self._changes.mark(place_key(inode.id, slot), inode.ino)
         self._changed_entries(directory, name, 1 if inode.is_directory else 0)
 
@@ -217,23 +180,16 @@ class Names:
         self._remove(self.directory(parent), name, place)
 
     def _require_empty(self, ino: int) -> None:
-        if self._db.execute("SELECT 1 FROM place WHERE parent = ? LIMIT 1", (ino,)).fetchone():
+        if not self._places.is_empty(ino):
             raise failure(errno.ENOTEMPTY)
 
-    def _delete(self, directory: Inode, name: bytes) -> int:
-        """Delete the row of a name; the number that it had."""
-        number: int = self._db.execute(
-            "DELETE FROM place WHERE parent = ? AND name = ? RETURNING number", (directory.ino, name)
-        ).fetchone()[0]
-        return number
-
-    def _remove(self, directory: Inode, name: bytes, place: _Place) -> int:
+    def _remove(self, directory: Inode, name: bytes, place: PlaceRow) -> int:
         """Take a name away, and the node with it when it was the last; the number of the name."""
         ino, slot, stamp = place
         inode = self.inode(ino)
         self._borders.require_entry(directory)
         self._inodes.intend(inode, Intent.REMOVE)
-        number = self._delete(directory, name)
+        number = self._places.remove_name(directory.ino, name)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
         self._changed_entries(directory, name, -1 if inode.is_directory else 0)
         inode.ctime = self._inodes.now()
@@ -255,10 +211,11 @@ class Names:
         if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
             raise failure(errno.EINVAL)
         source = self._require(parent, name)
-        target = self._place(new_parent, new_name)
+        target = self._places.find(new_parent, new_name)
         _check_name(new_name)
         old_dir, new_dir = self.directory(parent), self._require_living_directory(new_parent)
-        self._borders.require_move(self.inode(source[0]), old_dir, new_dir)
+        moved = self.inode(source[0])
+        self._borders.require_move(moved, old_dir, new_dir)
         if target is not None:
             self._borders.require_move(self.inode(target[0]), new_dir, old_dir)
         if flags == RENAME_EXCHANGE:
@@ -268,18 +225,18 @@ class Names:
             return
         if target is not None and flags == RENAME_NOREPLACE:
             raise failure(errno.EEXIST)
-        moved = self.inode(source[0])
+        replaced = number = None
         if target is not None:
             if target[0] == source[0]:
                 return  # two names of one file: POSIX says do nothing
-            self._require_replaceable(moved, self.inode(target[0]))
+            there = self.inode(target[0])
+            self._require_replaceable(moved, there)
+            replaced = place_key(there.id, target[1])
         self._require_outside(moved, new_parent)
-        replaced = number = None
         if target is not None:
-            replaced = place_key(self.inode(target[0]).id, target[1])
             number = self._remove(new_dir, new_name, target)
         source = self._about_to_move(moved, source)
-        self._delete(old_dir, name)
+        self._places.remove_name(old_dir.ino, name)
         self._changed_entries(old_dir, name, -1 if moved.is_directory else 0)
         self._insert(new_dir, new_name, moved, source[1], source[2], number)
         if replaced is not None:
@@ -287,7 +244,7 @@ class Names:
         self._moved(moved)
 
     def _exchange(
-        self, one_dir: Inode, one: bytes, first: _Place, two_dir: Inode, two: bytes, second: _Place
+        self, one_dir: Inode, one: bytes, first: PlaceRow, two_dir: Inode, two: bytes, second: PlaceRow
     ) -> None:
         if first[0] == second[0]:
             return  # two names of one file, or one name twice
@@ -295,7 +252,7 @@ class Names:
         self._require_outside(left, two_dir.ino)
         self._require_outside(right, one_dir.ino)
         first, second = self._about_to_move(left, first), self._about_to_move(right, second)
-        numbers = self._delete(one_dir, one), self._delete(two_dir, two)
+        numbers = self._places.remove_name(one_dir.ino, one), self._places.remove_name(two_dir.ino, two)
         self._changed_entries(one_dir, one, -1 if left.is_directory else 0)
         self._changed_entries(two_dir, two, -1 if right.is_directory else 0)
         self._insert(one_dir, one, right, second[1], second[2], numbers[0])
@@ -304,7 +261,7 @@ class Names:
         self._moved(left)
         self._moved(right)
 
-    def _about_to_move(self, inode: Inode, place: _Place) -> _Place:
+    def _about_to_move(self, inode: Inode, place: PlaceRow) -> PlaceRow:
         """The place once nothing else hangs on it: it may be one that nobody has heard of then."""
         self._inodes.intend(inode, Intent.MOVE)
         return place if inode.attr_stamp else (place[0], place[1], 0)
@@ -325,13 +282,8 @@ class Names:
 
     def _require_outside(self, moved: Inode, directory: int) -> None:
         """A directory may not move into itself."""
-        if not moved.is_directory:
-            return
-        at = directory
-        while at != ROOT_INO:
-            if at == moved.ino:
-                raise failure(errno.EINVAL)
-            at = self.parent_of(at)
+        if moved.is_directory and moved.ino in (directory, *self._places.above(directory)):
+            raise failure(errno.EINVAL)
 
 
 def _check_name(name: bytes) -> None:

@@ -24,12 +24,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from hybrisfs.errors import failure
 from hybrisfs.kinds import KINDS, PACK, Trait
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.names import failure
 
 __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 

@@ -11,13 +11,13 @@ from typing import Final
 from hybrisfs.admit.damage import NONSENSE
 from hybrisfs.state.checkpoints import has_agreed_checkpoint
 from hybrisfs.state.members import member_rows
+from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.stored_log import count_bare_updates, count_updates
 from hybrisfs.state.tree_checks import (
     TREE_CHECKS,
     count_files,
     count_pages,
     damaged_pages,
-    has_orphans,
     recorded_files,
 )
 from hybrisfs.state.versions import count_versions
@@ -84,7 +84,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
             shown = ", ".join(one.hex() if isinstance(one, bytes) else str(one) for one in row)
             report.add("tree", f"{check.what} ({shown})")
     found, recorded = count_files(db), recorded_files(db)
-    if recorded.files != found.files or (recorded.bytes != found.bytes and not has_orphans(db)):
+    if recorded.files != found.files or (recorded.bytes != found.bytes and not NodeTable(db).nameless()):
         report.add(
             "tree",
             f"{found.files} files of {found.bytes} bytes, but {recorded.files} of {recorded.bytes} on record",

@@ -50,6 +50,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.registers import RegisterTable, rows_of_kind
 from hybrisfs.state.stored_log import signer_of
 from hybrisfs.state.view_checks import (
@@ -65,11 +66,9 @@ from hybrisfs.state.view_checks import (
     names_shown_for,
     nodes_by_id,
     nodes_in_conflicts,
-    orphans,
     rivals_marked,
     rivals_named,
     unsigned_keys,
-    xattrs_of,
 )
 from hybrisfs.verify.content_check import ContentCheck
 from hybrisfs.verify.log_check import Vectors
@@ -135,7 +134,8 @@ class ViewCheck:
         self._registers = RegisterTable(db)
         self._unsigned = unsigned_keys(db)
         self._copies = copies(db)
-        self._orphans = orphans(db)
+        self._nodes = NodeTable(db)
+        self._nameless = set(self._nodes.nameless())
         self._odd = nodes_in_conflicts(db)
 
     def run(self, progress: Callable[[int, int], None]) -> Iterator[str]:
@@ -229,7 +229,7 @@ class ViewCheck:
         original = self._copies.get(inode.ino)
         if original is not None:
             yield from self._check_copy(inode, original)
-        elif inode.ino not in self._orphans:
+        elif inode.ino not in self._nameless:
             if attr_key(inode.id) not in self._unsigned:
                 yield from self._check_attributes(inode, values.get(attr_key(inode.id), ()))
             if content_key(inode.id) not in self._unsigned and stat.S_ISREG(inode.attr.mode):
@@ -237,7 +237,7 @@ class ViewCheck:
 
     def _check_attributes(self, inode: _Inode, values: Iterable[Value]) -> Iterator[str]:
         standing, stamp = standing_attr(values), inode.attr_stamp
-        xattrs = xattrs_of(self._db, inode.ino) if inode.xattrs else ()
+        xattrs = tuple(self._nodes.xattrs(inode.ino)) if inode.xattrs else ()
         if standing is None:
             yield f"{inode}: no update says what its attributes are"
         elif standing[1] != inode.attr._replace(xattrs=xattrs):

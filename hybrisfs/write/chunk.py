@@ -14,8 +14,8 @@ from typing import Final
 
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
+from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.state.file_chunks import BaseRow, add_page, drop_pages, replace_parts
-from hybrisfs.tree.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
 from sync.codec import Buffer

@@ -164,4 +164,4 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
         elif key == content_key(inode.id):
             inode.content_stamp = stamp
         fs.inodes.touch(inode)
-    fs.names.signed(stamp, places)
+    fs.places.set_stamp(stamp, places)

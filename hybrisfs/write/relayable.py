@@ -70,7 +70,7 @@ class RelayGate:
                 return False
         except DecodeError:
             return False
-        return not self._fs.inodes.has_name(node)
+        return not self._fs.nodes.is_named(node)
 
     def _is_there(self, value: bytes | None) -> bool:
         try:

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.registers.tree import Place, attr_key, content_key, place_key
-from hybrisfs.tree.extents import ZEROS
-from hybrisfs.tree.inodes import NODE_COLUMNS
+from hybrisfs.state.extents import ZEROS
+from hybrisfs.state.nodes import NODE_COLUMNS
 from hybrisfs.write.cut import FileSnapshot
 from tests.tree.replay import Reader, read_content
 from tests.tree.rig import SEALER, Rig

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.tree.extents import ZEROS, ExtentMap
+from hybrisfs.state.extents import ZEROS, ExtentMap
 
 _SIZE = 40
 ranges = st.tuples(st.integers(0, _SIZE - 1), st.integers(1, _SIZE)).map(

@@ -1,4 +1,4 @@
-"""The staged content of one file: which of its bytes are in the journal, and where.
+"""The staged content of files: which of their bytes are in the journal, and where; the table `extent`.
 
 An extent never overlaps another. Each carries the *epoch* in which it was written. The epoch ends when the
 publisher takes a snapshot of the file and when the extents go to the database, and bytes of ended epochs are
@@ -11,11 +11,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-__all__ = ["ZEROS", "Extent", "ExtentMap", "Piece"]
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
 
-ZEROS = 0  # the segment number that stands for zeros
+__all__ = ["ZEROS", "Extent", "ExtentMap", "ExtentTable", "Piece", "cut_pieces"]
+
+ZEROS: Final = 0  # the segment number that stands for zeros
 
 
 class Extent(NamedTuple):
@@ -170,6 +173,43 @@ class ExtentMap:
     def pieces(self, start: int, end: int) -> list[Piece]:
         """start..end in order, as staged pieces and gaps."""
         return cut_pieces(self._items, self._starts, start, end)
+
+
+class ExtentTable:
+    """The extents of one volume, under its lock. A segment that an extent names is pinned in the journal."""
+
+    def __init__(self, database: Database, journal: Journal) -> None:
+        self._db = database
+        self._pins = journal.pins
+        for segment, count in database.execute("SELECT segment, count(*) FROM extent GROUP BY segment"):
+            if segment != ZEROS:
+                self._pins[segment] += count
+
+    def empty(self) -> ExtentMap:
+        """The extents of a file that has none yet."""
+        return ExtentMap(self._pins)
+
+    def of(self, ino: int) -> ExtentMap:
+        """The extents of a file; the pins of their rows have been counted already."""
+        rows = self._db.execute("SELECT start, length, segment, position FROM extent WHERE ino = ?", (ino,))
+        return ExtentMap(self._pins, rows.fetchall())
+
+    def is_staged(self, ino: int) -> bool:
+        """Whether a file has extents, as of the last `write`."""
+        return self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (ino,)).fetchone() is not None
+
+    def write(self, maps: Iterable[tuple[int, ExtentMap]]) -> None:
+        """Write what has changed in the extents of these files."""
+        removed: list[tuple[int, int]] = []
+        added: list[tuple[int, int, int, int, int]] = []
+        for ino, extents in maps:
+            gone, come = extents.take_changes()
+            removed.extend((ino, start) for start in gone)
+            added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
+        if removed:
+            self._db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", removed)
+        if added:
+            self._db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", added)
 
 
 def cut_pieces(items: list[Extent], starts: list[int], start: int, end: int) -> list[Piece]:
