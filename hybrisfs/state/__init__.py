@@ -15,6 +15,7 @@ said             all that members have said of members and of packs that may end
 nodes            `NodeTable`: nodes, their extended attributes, and those without a name
 places           `PlaceTable`: the names, and which node each means
 conflicts        `ConflictTable`: what is seen as one node, and what is a copy of another
+contents         `ContentTable`: what the contents of files are made of
 extents          `ExtentTable`: the bytes of files that are in no chunk yet
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from hybrisfs.state.database import Database
@@ -198,11 +198,11 @@ class ExtentTable:
         """Whether a file has extents, as of the last `write`."""
         return self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (ino,)).fetchone() is not None
 
-    def write(self, maps: Iterable[tuple[int, ExtentMap]]) -> None:
-        """Write what has changed in the extents of these files."""
+    def write(self, files: Mapping[int, ExtentMap]) -> None:
+        """Write what has changed in the extents of files."""
         removed: list[tuple[int, int]] = []
         added: list[tuple[int, int, int, int, int]] = []
-        for ino, extents in maps:
+        for ino, extents in files.items():
             gone, come = extents.take_changes()
             removed.extend((ino, start) for start in gone)
             added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)

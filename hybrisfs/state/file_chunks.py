@@ -1,36 +1,26 @@
-"""Which chunks the contents of files name, and where these are.
-
-A file shows chunks by its parts (`file_chunk`); the list of a long file's chunks stands in chunks itself, its
-pages (`content_page`).
-"""
+"""Which chunks the contents of files name (`hybrisfs.state.contents`), and where these are."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import CONTENT, PLACE, sql_node
 from hybrisfs.state.bulk import select_many
 from hybrisfs.state.chunk_states import CHUNK_COLUMNS, ELSEWHERE, IS_SHOWN, ChunkRef
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader
 
 __all__ = [
-    "BaseRow",
     "Whereabouts",
-    "add_page",
     "bytes_of_versions_alone",
     "chunk_named",
     "chunks_after",
-    "drop_pages",
     "hidden_contents",
     "is_at_hand",
     "is_known",
     "packs_of_file",
     "pages_of_file",
-    "parts_between",
     "parts_of_file",
-    "replace_parts",
     "shown_only_by",
     "whereabouts",
 ]
@@ -63,26 +53,6 @@ AND (
                AND (p.value IS NULL OR substr(p.value, -2) NOT IN (x'0100', x'0300')))
 )
 """
-
-
-@dataclass(frozen=True, slots=True)
-class BaseRow:
-    """A settled part of a file: its first *length* bytes of *chunk* stand at *offset*."""
-
-    offset: int
-    length: int
-    chunk: ChunkRef
-
-
-def parts_between(db: Reader, ino: int, start: int, end: int, longest: int) -> list[BaseRow]:
-    """The parts of a file that touch start..end, in order. None is of more than *longest* bytes."""
-    rows = db.execute(
-        f"SELECT f.offset, f.length, {CHUNK_COLUMNS} "
-        "FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
-        "WHERE f.ino = ? AND f.offset > ? AND f.offset < ? ORDER BY f.offset",
-        (ino, start - longest, end),
-    ).fetchall()
-    return [BaseRow(row[0], row[1], ChunkRef(*row[2:])) for row in rows if row[0] + row[1] > start]
 
 
 def chunks_after(db: Reader, number: int, limit: int) -> list[ChunkRef]:
@@ -182,31 +152,6 @@ def hidden_contents(db: Reader) -> Iterator[bytes]:
     being written: concurrent values, contents hidden by changes that are not signed yet or are held, those of
     files without a name so far. Not those of files that have been removed by all their names."""
     return (value for (value,) in db.execute(_HIDDEN))
-
-
-def replace_parts(
-    db: Database,
-    ino: int,
-    regions: Iterable[tuple[int, int]],
-    parts: Iterable[tuple[int, int, int, int]],
-) -> None:
-    """Let a file show new parts, as (node, offset, length, chunk), instead of those that begin in *regions*,
-    which are given as (start, end)."""
-    db.executemany(
-        "DELETE FROM file_chunk WHERE ino = ? AND offset >= ? AND offset < ?",
-        [(ino, start, end) for start, end in regions],
-    )
-    db.executemany("INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (?, ?, ?, ?)", parts)
-
-
-def drop_pages(db: Database, ino: int) -> None:
-    """The list of a file's chunks stands in no chunks any more."""
-    db.execute("DELETE FROM content_page WHERE ino = ?", (ino,))
-
-
-def add_page(db: Database, ino: int, chunk: int) -> None:
-    """The list of a file's chunks stands in this chunk, too."""
-    db.execute("INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)", (ino, chunk))
 
 
 def bytes_of_versions_alone(db: Reader) -> int:

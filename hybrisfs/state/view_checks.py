@@ -27,7 +27,6 @@ __all__ = [
     "nodes_in_conflicts",
     "rivals_marked",
     "rivals_named",
-    "unlisted_content",
     "unsigned_keys",
 ]
 
@@ -104,12 +103,6 @@ def names_shown_for(db: sqlite3.Connection, node: bytes) -> list[NameRow]:
     """The same, and those of the node that it is joined with."""
     query = f"{_NAMES} WHERE n.ino IN ({_OF_NODE} UNION ALL SELECT ino FROM joined WHERE id = ?1)"
     return db.execute(query, (node,)).fetchall()
-
-
-def unlisted_content(db: sqlite3.Connection, ino: int) -> bytes | None:
-    """The content register of a file whose list of chunks has yet to be read; None of others."""
-    row = db.execute("SELECT value FROM unlisted WHERE ino = ?", (ino,)).fetchone()
-    return None if row is None else bytes(row[0])
 
 
 def bodies_by_stamp(db: sqlite3.Connection, stamp: int) -> list[bytes | None]:

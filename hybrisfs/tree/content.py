@@ -17,9 +17,8 @@ from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_FILE_SIZE, attr_key, content_key
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.state.database import Database
+from hybrisfs.state.contents import BaseRow, ContentTable
 from hybrisfs.state.extents import ZEROS, Piece
-from hybrisfs.state.file_chunks import BaseRow, parts_between
 from hybrisfs.state.journal import Journal
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
@@ -46,14 +45,21 @@ class Content:
     """Reads and changes the content of inodes, under the volume's lock."""
 
     def __init__(
-        self, database: Database, journal: Journal, inodes: InodeTable, changes: Changes, chunks: ChunkStore
+        self,
+        table: ContentTable,
+        chunks: ChunkStore,
+        journal: Journal,
+        inodes: InodeTable,
+        changes: Changes,
+        *,
+        total_bytes: int,
     ) -> None:
-        self._db = database
+        self.total_bytes = total_bytes
+        self._table = table
         self._journal = journal
         self._inodes = inodes
         self._changes = changes
         self._chunks = chunks
-        self.total_bytes: int = database.meta("bytes")
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -107,7 +113,7 @@ class Content:
 
     def base_rows(self, inode: Inode, start: int, end: int) -> list[BaseRow]:
         """The settled parts that touch start..end, in order."""
-        return parts_between(self._db, inode.ino, start, end, MAX_CHUNK)
+        return self._table.parts_between(inode.ino, start, end, MAX_CHUNK)
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -147,22 +153,8 @@ class Content:
         extents = self._inodes.extents_of(inode)
         extents.truncate(size)
         self._inodes.touch_extents(inode)
-        if not inode.stored:
-            return
-        for row in self.base_rows(inode, size, size + 1):
-            if row.offset < size:
-                shown = size - row.offset
-                self._db.execute(
-                    "UPDATE file_chunk SET length = ? WHERE ino = ? AND offset = ?",
-                    (shown, inode.ino, row.offset),
-                )
-                inode.stored -= row.length - shown
-        gone = self._db.execute(
-            "SELECT total(length) FROM file_chunk WHERE ino = ? AND offset >= ?", (inode.ino, size)
-        ).fetchone()[0]
-        if gone:
-            self._db.execute("DELETE FROM file_chunk WHERE ino = ? AND offset >= ?", (inode.ino, size))
-            inode.stored -= int(gone)
+        if inode.stored:
+            inode.stored -= self._table.cut_off(inode.ino, size)
 
     def take_over(self, inode: Inode, source: Inode) -> None:
         """Let *inode* have the content of *source*, a file that nobody has heard of, which is empty then."""
@@ -217,8 +209,7 @@ class Content:
             extents.clear()
             self._inodes.touch_extents(inode)
         if inode.stored or inode.content_stamp:  # cut to nothing, it still has the pages of its old list
-            self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
-            self._db.execute("DELETE FROM content_page WHERE ino = ?", (inode.ino,))
+            self._table.clear(inode.ino)
             inode.stored = 0
 
     def resize(self, inode: Inode, size: int) -> None:

@@ -19,6 +19,7 @@ from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.database import Database
 from hybrisfs.state.direct import Direct
 from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
@@ -87,6 +88,7 @@ class FileSystem:
         self.places = PlaceTable(database)
         self.conflicts = ConflictTable(database)
         self.extents = ExtentTable(database, journal)
+        self.contents = ContentTable(database)
         self.inodes = InodeTable(database.environment, self.nodes, self.conflicts, self.extents)
         self.chunks = ChunkStore(database, journal, chunk_id)
         self.packs = PackTable(database)
@@ -94,8 +96,15 @@ class FileSystem:
         self.idle_packs = IdlePackTable(database)
         self.unnamed_shares = UnnamedShareTable(database)
         self.disposals = DisposalTable(database)
-        self.content = Content(database, journal, self.inodes, self.changes, self.chunks)
-        self.received = ReceivedContent(database, self.inodes, self.content, self.chunks)
+        self.content = Content(
+            self.contents,
+            self.chunks,
+            journal,
+            self.inodes,
+            self.changes,
+            total_bytes=database.meta("bytes"),
+        )
+        self.received = ReceivedContent(self.contents, self.inodes, self.content, self.chunks)
         self.facets = Facets(Direct(database), self.changes)
         self.labels = Labels(self.inodes, self.facets)
         self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)

@@ -7,7 +7,7 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -354,9 +354,8 @@ class InodeTable:
             self._flush_extents(self._extents_dirty.values())
             self._extents_dirty.clear()
 
-    def _flush_extents(self, inodes: Iterable[Inode]) -> None:
-        changed = [(inode, inode.extents) for inode in inodes if inode.extents is not None]
-        self._extents.write((inode.ino, extents) for inode, extents in changed)
-        for inode, extents in changed:
-            if not extents and not inode.handles and not inode.snapshots:
+    def _flush_extents(self, inodes: Collection[Inode]) -> None:
+        self._extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
+        for inode in inodes:
+            if not inode.extents and not inode.handles and not inode.snapshots:
                 inode.extents = None  # most files have none; the empty map is not worth its memory

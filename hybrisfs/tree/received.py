@@ -12,17 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hybrisfs.registers.tree import Content as Listed
 from hybrisfs.registers.tree import Run, decode_runs
-from hybrisfs.state.bulk import insert_many
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.state.database import Database
+from hybrisfs.state.contents import ContentTable, Part
 from hybrisfs.tree.content import Content, Missing
 from hybrisfs.tree.inodes import Inode, InodeTable
 from sync.codec import DecodeError
 
 __all__ = ["NoListError", "ReceivedContent"]
-
-_INSERT_PART = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
 
 
 class NoListError(OSError):
@@ -35,12 +32,12 @@ class NoListError(OSError):
 class ReceivedContent:
     """Shows contents by their register values, under the volume's lock."""
 
-    def __init__(self, database: Database, inodes: InodeTable, content: Content, chunks: ChunkStore) -> None:
-        self._db = database
+    def __init__(self, table: ContentTable, inodes: InodeTable, content: Content, chunks: ChunkStore) -> None:
+        self._table = table
         self._inodes = inodes
         self._content = content
         self._chunks = chunks
-        self._unlisted = {ino for (ino,) in database.execute("SELECT ino FROM unlisted")}
+        self._unlisted = table.unlisted()
 
     def show(self, inode: Inode, value: bytes | None) -> None:
         """Let the file have this content instead of what is there. Nobody has it open."""
@@ -63,7 +60,7 @@ class ReceivedContent:
         listed = {ino: _decode(value) for ino, value in contents.items()}
         numbers = self._numbers(listed.values())
         sizes: dict[int, tuple[int, int]] = {}
-        parts: list[tuple[int, int, int, int]] = []
+        parts: list[Part] = []
         for ino, one in listed.items():
             if one.depth:
                 self._list_later(ino, one.runs, contents[ino] or b"", numbers)
@@ -72,7 +69,7 @@ class ReceivedContent:
             mine = _parts(ino, one.runs, numbers)
             parts += mine
             sizes[ino] = one.size, sum([length for _, _, length, _ in mine])
-        insert_many(self._db, _INSERT_PART, parts)
+        self._table.add_parts(parts)
         self._content.total_bytes += sum([size for size, _ in sizes.values()])
         return sizes
 
@@ -85,17 +82,13 @@ class ReceivedContent:
 
     def unlisted(self, inode: Inode) -> bytes | None:
         """The content register of a file that is unlisted; None when it is not."""
-        if inode.ino not in self._unlisted:
-            return None
-        row = self._db.execute("SELECT value FROM unlisted WHERE ino = ?", (inode.ino,)).fetchone()
-        value: bytes = row[0]
-        return value
+        return self._table.value_unlisted(inode.ino) if inode.ino in self._unlisted else None
 
     def forget(self, inode: Inode) -> None:
         """The file is not unlisted any more."""
         if inode.ino in self._unlisted:
             self._unlisted.discard(inode.ino)
-            self._db.execute("DELETE FROM unlisted WHERE ino = ?", (inode.ino,))
+            self._table.end_unlisted(inode.ino)
 
     def _show_later(self, inode: Inode, listed: Listed, value: bytes) -> None:
         self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
@@ -112,11 +105,8 @@ class ReceivedContent:
         return self._chunks.known(lengths)
 
     def _list_later(self, ino: int, pages: Iterable[Run], value: bytes, numbers: Mapping[bytes, int]) -> None:
-        self._db.executemany(
-            "INSERT OR IGNORE INTO content_page (ino, chunk) VALUES (?, ?)",
-            [(ino, numbers[page.chunk]) for page in pages if page.chunk],
-        )
-        self._db.execute("INSERT INTO unlisted VALUES (?, ?)", (ino, value))
+        self._table.add_pages([(ino, numbers[page.chunk]) for page in pages if page.chunk])
+        self._table.leave_unlisted(ino, value)
         self._unlisted.add(ino)
 
     def lacking(self, inode: Inode) -> Missing | None:
@@ -151,17 +141,15 @@ class ReceivedContent:
             return None
 
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
-        rows = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
-        self._db.execute("DELETE FROM file_chunk WHERE ino = ?", (inode.ino,))
-        insert_many(self._db, _INSERT_PART, rows)
-        inode.stored = sum(length for _, _, length, _ in rows)
+        parts = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
+        self._table.set_parts(inode.ino, parts)
+        inode.stored = sum(length for _, _, length, _ in parts)
         self._inodes.touch(inode)
 
 
-def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[tuple[int, int, int, int]]:
-    """The rows of `file_chunk`."""
+def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[Part]:
     at = 0
-    parts: list[tuple[int, int, int, int]] = []
+    parts: list[Part] = []
     for run in runs:
         if run.chunk is not None:
             parts.append((ino, at, run.length, numbers[run.chunk]))

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from hybrisfs.registers.tree import Content, Run, encode_runs
+from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.file_chunks import pages_of_file, parts_of_file
-from hybrisfs.state.view_checks import unlisted_content
 from sync import DecodeError
 from sync.codec import Buffer
 
@@ -26,7 +26,7 @@ class ContentCheck:
         signed = _decoded(value)
         if signed.size != size:
             return f"it has {size} bytes, {signed.size} were signed"
-        unlisted = unlisted_content(self._db, ino)
+        unlisted = ContentTable(self._db).value_unlisted(ino)
         if unlisted is not None:
             if unlisted != value or signed.depth == 0:
                 return "its list of chunks, which has yet to be read, is not the one signed"

@@ -14,8 +14,8 @@ from typing import Final
 
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
+from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
-from hybrisfs.state.file_chunks import BaseRow, add_page, drop_pages, replace_parts
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
 from sync.codec import Buffer
@@ -124,17 +124,17 @@ class Chunker:
         if inode.truncations != snapshot.truncations or (inode.orphan and not inode.handles):
             return
         parts = [(inode.ino, one.offset, one.length, one.chunk) for one in fresh]
-        replace_parts(self._fs.db, inode.ino, regions if snapshot.rows else (), parts)
+        self._fs.contents.replace_parts(inode.ino, regions if snapshot.rows else (), parts)
         inode.stored = sum(row.length for row in kept) + sum(one.length for one in fresh)
         self._fs.inodes.extents_of(inode).drop_epochs(snapshot.epoch)
         self._fs.inodes.touch_extents(inode)
         self._fs.inodes.touch(inode)
 
     def _value(self, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
-        ino, db = snapshot.inode.ino, self._fs.db
+        ino, contents = snapshot.inode.ino, self._fs.contents
         gone = snapshot.inode.orphan and not snapshot.inode.handles
         if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
-            drop_pages(db, ino)
+            contents.drop_pages(ino)
         if len(runs) <= _DIRECT_RUNS:
             return Content(snapshot.size, 0, runs).encode()
         pages: list[Run] = []
@@ -145,7 +145,7 @@ class Chunker:
             segment, position = self._fs.journal.append(page, within_budget=False)
             number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
             if not gone:
-                add_page(db, ino, number)
+                contents.add_pages([(ino, number)])
             pages.append(Run(sum(run.length for run in batch), identity))
         return Content(snapshot.size, 1, pages).encode()
 
