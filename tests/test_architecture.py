@@ -352,7 +352,6 @@ HOLD_SQL_YET = (
     "hybrisfs.merge.settlement",
     "hybrisfs.merge.sparing",
     "hybrisfs.merge.unsigned",
-    "hybrisfs.tree",
 )
 IS_SQL = re.compile(
     r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES|CREATE|PRAGMA|SAVEPOINT)\b"

@@ -21,8 +21,8 @@ from hybrisfs.state.journal_chunks import (
     is_segment_named,
     staged_ranges,
 )
+from hybrisfs.state.pins import KeptChunk
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.pins import KeptChunk
 from hybrisfs.write.commit import Committer
 
 __all__ = ["RoomLimits", "Evictor"]

@@ -17,6 +17,8 @@ places           `PlaceTable`: the names, and which node each means
 conflicts        `ConflictTable`: what is seen as one node, and what is a copy of another
 contents         `ContentTable`: what the contents of files are made of
 extents          `ExtentTable`: the bytes of files that are in no chunk yet
+pending          `PendingTable`: what has changed here and is not on the clouds yet
+pins             `PinTable`: what is to be kept here, and what that covers
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it

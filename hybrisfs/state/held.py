@@ -67,6 +67,14 @@ class HeldDeletions:
         """The view holds on to a register of a deletion, with which so many names are shown or not."""
         self._db.execute("INSERT OR REPLACE INTO held VALUES (?, ?, NULL, ?)", (key, number, names))
 
+    def keys_held(self) -> set[bytes]:
+        """All registers that the view holds on to."""
+        return {key for (key,) in self._db.execute("SELECT key FROM held WHERE former IS NULL")}
+
+    def let_go(self, keys: Iterable[bytes]) -> None:
+        """The view holds on to these registers no more."""
+        self._db.executemany("DELETE FROM held WHERE key = ?", [(key,) for key in keys])
+
     def is_held_from(self, device: bytes, key: bytes) -> bool:
         """Whether a register is part of what a device has taken away."""
         row = self._db.execute(

@@ -24,6 +24,7 @@ __all__ = [
     "has_copies",
     "ino_of",
     "ino_shown_for",
+    "is_in_conflict",
     "moved_nodes",
     "name_of_slot",
     "names_in_folder",
@@ -210,3 +211,12 @@ def conflicts_beside(db: Reader, folder: int, name: bytes) -> list[ConflictName]
         (folder, folder, name),
     )
     return [ConflictName(*row) for row in rows.fetchall()]
+
+
+def is_in_conflict(db: Reader, ino: int, node: bytes) -> bool:
+    """Whether an inode is shown under a conflict name, or copies of its node are shown beside it."""
+    row = db.execute(
+        "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL UNION ALL SELECT 1 FROM copy WHERE id = ?",
+        (ino, node),
+    ).fetchone()
+    return row is not None

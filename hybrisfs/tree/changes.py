@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from hybrisfs.state.bulk import insert_many
-from hybrisfs.state.database import Database
+from hybrisfs.state.held import HeldDeletions
+from hybrisfs.state.pending import PendingTable
 from hybrisfs.topic import Topic
 
 __all__ = ["Changes"]
@@ -27,18 +27,17 @@ _MOST_SPANS: Final = 1000  # of dropped changes; beyond, neighbours are taken fo
 class Changes:
     """The unsigned changes of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    def __init__(self, pending: PendingTable, held: HeldDeletions) -> None:
+        self._pending = pending
+        self._held = held
         self.begun = Topic[[]]()
         """Something changes, for the first time since the last cut."""
         self.marked = Topic[[int]]()
         """The node with this number changes."""
         self._announced = False
-        self.seq: int = database.meta("seq")
-        rows = database.execute("SELECT key, ino, seq FROM pending WHERE clock IS NULL").fetchall()
-        self.unsigned: dict[bytes, tuple[int, int]] = {key: (ino, seq) for key, ino, seq in rows}
-        held = database.execute("SELECT key FROM held WHERE former IS NULL")
-        self.held: set[bytes] = {key for (key,) in held if key in self.unsigned}
+        self.seq = pending.newest()
+        self.unsigned = {key: (ino, number) for key, ino, number in pending.unsigned()}
+        self.held = held.keys_held() & self.unsigned.keys()
         # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
         # daemon ended, only the latest change is known: they are taken for one.
         own = self.unsigned.keys() - self.held
@@ -171,7 +170,6 @@ class Changes:
 
     def signed(self, keys: dict[bytes, int], clock: int) -> None:
         """The update at *clock* holds *keys* as they were at the given sequence numbers."""
-        rows: list[tuple[int, bytes, int]] = []
         for key, seq in keys.items():
             current = self.unsigned.get(key)
             if current is not None and current[1] == seq:
@@ -179,31 +177,20 @@ class Changes:
                 self._first.pop(key, None)
             elif current is not None:
                 self._first[key] = seq + 1  # marked again since, who knows when first
-            rows.append((clock, key, seq))
         self.flush()
-        self._db.executemany("UPDATE pending SET clock = ? WHERE key = ? AND seq = ?", rows)
-
-    def published(self, clock: int) -> None:
-        """The clouds hold every update up to *clock*."""
-        self._db.execute("DELETE FROM pending WHERE clock <= ?", (clock,))
-        self._db.set_meta("published", clock)
+        self._pending.sign(clock, keys.items())
 
     def flush(self) -> None:
         """Write what has been marked into the open transaction."""
         if self._dropped:
-            self._db.executemany("DELETE FROM pending WHERE key = ?", [(key,) for key in self._dropped])
+            self._pending.drop(self._dropped)
             self._dropped.clear()
         if self._let_gone:
-            self._db.executemany("DELETE FROM held WHERE key = ?", [(key,) for key in self._let_gone])
+            self._held.let_go(self._let_gone)
             self._let_gone.clear()
         if self._unflushed:
-            insert_many(
-                self._db,
-                "INSERT OR REPLACE INTO pending (key, ino, seq) VALUES {}",
-                [(key, ino, seq) for key, (ino, seq) in self._unflushed.items()],
-            )
+            self._pending.put([(key, ino, seq) for key, (ino, seq) in self._unflushed.items()], self.seq)
             self._unflushed.clear()
-            self._db.set_meta("seq", self.seq)
 
     @property
     def dirty(self) -> bool:
@@ -216,8 +203,4 @@ class Changes:
     def pending_nodes(self) -> int:
         """How many nodes have changes that the clouds lack."""
         self.flush()
-        count: int = self._db.execute(
-            "SELECT count(DISTINCT ino) FROM pending p WHERE ino > 0 "
-            "AND NOT EXISTS (SELECT 1 FROM held h WHERE h.key = p.key AND h.former IS NULL)"
-        ).fetchone()[0]
-        return count
+        return self._pending.count_nodes()

@@ -24,9 +24,12 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.direct import Direct
 from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
 from hybrisfs.state.extents import Extent, ExtentTable
+from hybrisfs.state.held import HeldDeletions
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
 from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.packs import PackTable
+from hybrisfs.state.pending import PendingTable
+from hybrisfs.state.pins import PinTable
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.segments import SegmentTable
@@ -83,7 +86,8 @@ class FileSystem:
         self.db = database
         self.environment: Final = database.environment
         self.journal = journal
-        self.changes = Changes(database)
+        self.pending = PendingTable(database)
+        self.changes = Changes(self.pending, HeldDeletions(database))
         self.nodes = NodeTable(database)
         self.places = PlaceTable(database)
         self.conflicts = ConflictTable(database)
@@ -110,8 +114,8 @@ class FileSystem:
         self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)
         self.borders = Borders(database, self.inodes)
         self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
-        self.hoard = Hoard(database, self.inodes)
-        self.unseen = Unseen(database)
+        self.hoard = Hoard(PinTable(database, self.places), self.conflicts, self.inodes)
+        self.unseen = Unseen(database.environment, self.places)
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""
         self.is_full = True

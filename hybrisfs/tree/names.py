@@ -167,9 +167,10 @@ class Names:
 
     def unlink(self, parent: int, name: bytes) -> None:
         place = self._require(parent, name)
-        if self.inode(place[0]).is_directory:
+        inode = self.inode(place[0])
+        if inode.is_directory:
             raise failure(errno.EISDIR)
-        self._remove(self.directory(parent), name, place)
+        self._remove(self.directory(parent), name, inode, place)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         place = self._require(parent, name)
@@ -177,16 +178,15 @@ class Names:
         if not inode.is_directory:
             raise failure(errno.ENOTDIR)
         self._require_empty(inode.ino)
-        self._remove(self.directory(parent), name, place)
+        self._remove(self.directory(parent), name, inode, place)
 
     def _require_empty(self, ino: int) -> None:
         if not self._places.is_empty(ino):
             raise failure(errno.ENOTEMPTY)
 
-    def _remove(self, directory: Inode, name: bytes, place: PlaceRow) -> int:
+    def _remove(self, directory: Inode, name: bytes, inode: Inode, place: PlaceRow) -> int:
         """Take a name away, and the node with it when it was the last; the number of the name."""
         ino, slot, stamp = place
-        inode = self.inode(ino)
         self._borders.require_entry(directory)
         self._inodes.intend(inode, Intent.REMOVE)
         number = self._places.remove_name(directory.ino, name)
@@ -225,16 +225,15 @@ class Names:
             return
         if target is not None and flags == RENAME_NOREPLACE:
             raise failure(errno.EEXIST)
-        replaced = number = None
         if target is not None:
             if target[0] == source[0]:
                 return  # two names of one file: POSIX says do nothing
-            there = self.inode(target[0])
-            self._require_replaceable(moved, there)
-            replaced = place_key(there.id, target[1])
+            self._require_replaceable(moved, self.inode(target[0]))
         self._require_outside(moved, new_parent)
+        replaced = number = None
         if target is not None:
-            number = self._remove(new_dir, new_name, target)
+            replaced = place_key(self.inode(target[0]).id, target[1])
+            number = self._remove(new_dir, new_name, self.inode(target[0]), target)
         source = self._about_to_move(moved, source)
         self._places.remove_name(old_dir.ino, name)
         self._changed_entries(old_dir, name, -1 if moved.is_directory else 0)

@@ -25,9 +25,9 @@ from enum import Enum
 from typing import Final
 
 from hybrisfs.errors import failure
-from hybrisfs.kinds import KINDS, PACK, Trait
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.state.file_chunks import packs_of_file, whereabouts
+from hybrisfs.state.shown_nodes import is_in_conflict
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -35,16 +35,6 @@ __all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
-_LAST: Final = f"?1 || x'{'ff' * 64}'"
-_OF_FACETS: Final = " OR ".join(
-    f"key BETWEEN {kind.sql_key('?1')} AND {kind.sql_key(_LAST)}"
-    for kind in KINDS
-    if kind.traits & (Trait.TREE | Trait.DIRECT)
-)
-_UNTOLD: Final = (
-    f"SELECT 1 FROM pending WHERE ({_OF_FACETS}) "
-    "AND key NOT IN (SELECT key FROM held WHERE former IS NULL) LIMIT 1"
-)
 
 
 class State(Enum):
@@ -89,7 +79,7 @@ class Residency:
         if self._is_in_conflict(inode):
             return State.CONFLICT
         chunks = whereabouts(self._db, inode.ino)
-        if chunks.pending or self._is_staged(inode) or self._is_untold(inode):
+        if chunks.pending or self._fs.extents.is_staged(inode.ino) or self._is_untold(inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
             return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
         if chunks.elsewhere:
@@ -99,24 +89,12 @@ class Residency:
         return State.DURABLE
 
     def _is_in_conflict(self, inode: Inode) -> bool:
-        row = self._db.execute(
-            "SELECT 1 FROM place WHERE ino = ? AND wanted IS NOT NULL "
-            "UNION ALL SELECT 1 FROM copy WHERE id = ?",
-            (inode.ino, inode.id),
-        ).fetchone()
-        return inode.derived or row is not None
-
-    def _is_staged(self, inode: Inode) -> bool:
-        row = self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (inode.ino,)).fetchone()
-        return row is not None
+        return inode.derived or is_in_conflict(self._db, inode.ino, inode.id)
 
     def _is_untold(self, inode: Inode) -> bool:
         """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
-        row = self._db.execute(_UNTOLD, (inode.id,)).fetchone()
-        return row is not None or self._is_placed_unheard(inode)
-
-    def _is_placed_unheard(self, inode: Inode) -> bool:
-        untold = {key for (key,) in self._db.execute(f"SELECT key FROM pending WHERE {PACK.sql_rows()}")}
-        if not untold:
-            return False
-        return any(pack_key(identity) in untold for identity in packs_of_file(self._db, inode.ino))
+        pending = self._fs.pending
+        if pending.is_node_pending(inode.id):
+            return True
+        untold = pending.packs()
+        return bool(untold) and any(pack_key(pack) in untold for pack in packs_of_file(self._db, inode.ino))

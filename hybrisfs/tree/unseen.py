@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from hybrisfs.state.database import Database
+from hybrisfs.environment import Environment
+from hybrisfs.state.places import PlaceTable
 
 __all__ = ["SECONDS", "NameChange", "Unseen"]
 
@@ -53,9 +54,9 @@ class _Arrival:
 class Unseen:
     """The changes that programs may not know of, under the volume's lock. Without a mount there are none."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self._monotonic = database.environment.monotonic
+    def __init__(self, environment: Environment, places: PlaceTable) -> None:
+        self._places = places
+        self._monotonic = environment.monotonic
         self._knows: Callable[[int], bool] | None = None
         # The oldest first:
         self._arrivals = OrderedDict[int, _Arrival]()  # by inode
@@ -86,11 +87,11 @@ class Unseen:
                 gone[parent, name] = gone.get((parent, name), False) or was_there
         now = self._tidy()
         for where, was_there in gone.items():
-            row = self._db.execute("SELECT ino FROM place WHERE parent = ? AND name = ?", where).fetchone()
-            if row is None:
+            place = self._places.find(*where)
+            if place is None:
                 _put_last(self._vacated, where, now)
             else:
-                arrival = self._arrived(row[0], now)
+                arrival = self._arrived(place[0], now)
                 arrival.names[where] = was_there or where in self._vacated
 
     def content_changed(self, ino: int) -> None:

@@ -376,5 +376,5 @@ class Shipper:
         with self._fs.lock:
             segment = OwnSegment(batch.first, batch.last, shipment.name, placement)
             self._fs.segments.put(segment, len(shipment.segment))
-            self._fs.changes.published(batch.last)
+            self._fs.pending.ship(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)

@@ -149,7 +149,7 @@ def test_nothing_of_it_is_signed_meanwhile(fleet: Fleet) -> None:
     delete(fleet, 0, 150)
     rig = fleet[VICTIM].rig
     pending = rig.fs.changes.pending_nodes()
-    rig.fs.changes.published(1 << 32)
+    rig.fs.pending.ship(1 << 32)
     fleet.send(MALLORY, VICTIM)
     assert not rig.publish(everything=True)
     assert pending

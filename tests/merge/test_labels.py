@@ -116,7 +116,7 @@ def test_what_is_not_signed_survives(fleet: Fleet, end: str) -> None:
 
 def test_it_is_on_its_way_to_the_clouds(fleet: Fleet) -> None:
     device = fleet[0]
-    device.rig.fs.changes.published(1 << 40)
+    device.rig.fs.pending.ship(1 << 40)
     residency = Residency(device.rig.fs, lambda: True)
     assert residency.state(device.at("file")) is State.DURABLE
     add(device, "file", "a")

@@ -106,7 +106,7 @@ class Courier:
         with self.rig.fs.lock:
             tip = self.rig.updates.own_tip()
             if tip is not None:
-                self.rig.fs.changes.published(tip.clock)
+                self.rig.fs.pending.ship(tip.clock)
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""

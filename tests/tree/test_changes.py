@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from hybrisfs.state.held import HeldDeletions
 from hybrisfs.tree.changes import Changes
 from tests.tree.rig import Rig
 
 
+def changes_of(rig: Rig) -> Changes:
+    """Those that a daemon finds which starts now."""
+    return Changes(rig.fs.pending, HeldDeletions(rig.db))
+
+
 def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
-    changes = Changes(rig.db)
+    changes = changes_of(rig)
     changes.mark(b"one", 1)
     changes.mark(b"two", 2)
     cut = {key: seq for key, (_, seq) in changes.unsigned.items()}
@@ -16,16 +22,16 @@ def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
     changes.signed(cut, 7)
     changes.end_cut()
     assert set(changes.unsigned) == {b"two"}
-    assert Changes(rig.db).unsigned == changes.unsigned
+    assert changes_of(rig).unsigned == changes.unsigned
     assert changes.pending_nodes() == 2
-    changes.published(7)
+    rig.fs.pending.ship(7)
     assert changes.pending_nodes() == 1
     assert rig.db.meta("published") == 7
 
 
 def test_a_change_made_over_and_over_counts_as_old_until_it_is_signed(rig: Rig) -> None:
     """Who waits for what was written before must not be told it is done by a newer change of the same."""
-    changes = Changes(rig.db)
+    changes = changes_of(rig)
     changes.mark(b"log", 1)
     target = changes.seq
     changes.mark(b"log", 1)
@@ -38,7 +44,7 @@ def test_a_change_made_over_and_over_counts_as_old_until_it_is_signed(rig: Rig) 
 
 
 def test_a_change_made_during_a_cut_is_not_taken_for_a_later_one(rig: Rig) -> None:
-    changes = Changes(rig.db)
+    changes = changes_of(rig)
     changes.mark(b"log", 1)
     cut = {key: seq for key, (_, seq) in changes.unsigned.items()}
     changes.mark(b"log", 1)
@@ -51,7 +57,7 @@ def test_a_change_made_during_a_cut_is_not_taken_for_a_later_one(rig: Rig) -> No
 
 
 def test_nobody_need_hear_of_what_nobody_knows(rig: Rig) -> None:
-    changes = Changes(rig.db)
+    changes = changes_of(rig)
     for key in (b"unknown", b"known", b"being signed"):
         changes.mark(key, 1)
     changes.begin_cut({b"being signed"}, changes.seq)
@@ -60,11 +66,11 @@ def test_nobody_need_hear_of_what_nobody_knows(rig: Rig) -> None:
     changes.retire(b"being signed", 1, stamp=0)
     assert set(changes.unsigned) == {b"known", b"being signed"}
     changes.flush()
-    assert set(Changes(rig.db).unsigned) == {b"known", b"being signed"}
+    assert set(changes_of(rig).unsigned) == {b"known", b"being signed"}
 
 
 def test_the_first_change_after_a_cut_is_announced(rig: Rig) -> None:
-    changes = Changes(rig.db)
+    changes = changes_of(rig)
     calls = []
     changes.begun.listen(lambda: calls.append(changes.seq))
     changes.mark(b"a", 1)

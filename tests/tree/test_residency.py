@@ -33,7 +33,7 @@ def ship(rig: Rig) -> None:
     """The clouds hold all that has been signed."""
     tip = rig.updates.own_tip()
     assert tip is not None
-    rig.fs.changes.published(tip.clock)
+    rig.fs.pending.ship(tip.clock)
 
 
 def upload(rig: Rig) -> None:
@@ -76,7 +76,7 @@ def test_where_a_pack_is_must_be_known_as_well(rig: Rig) -> None:
     tip = rig.updates.own_tip()
     assert tip is not None
     rig.pack()
-    rig.fs.changes.published(tip.clock)
+    rig.fs.pending.ship(tip.clock)
     assert state(rig, inode) == "uploading"
     other = rig.make(b"empty")
     upload(rig)
