@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TypeAlias
 
 from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
@@ -24,18 +24,20 @@ from hybrisfs.merge.names import (
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rows import Row, Rows
-from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES, Contender, copy_id, is_crowd, judge
+from hybrisfs.merge.rows import Rows
+from hybrisfs.merge.rules import MOST_COPIES, MOST_SHOWN, Contender, copy_id, is_crowd, judge
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import Holder, PlaceTable, ShownPlace
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
 __all__ = ["Arranger"]
 
-_MOST_SHOWN: Final = MOST_CONTENDERS + MOST_COPIES  # for the sake of one name, unless it is a crowd's
+_Rows: TypeAlias = Mapping[tuple[int, int], ShownPlace]  # by inode and slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class Arranger:
     ) -> None:
         """*note* is told of nodes that the view does not show for a moment."""
         self._fs = fs
-        self._db = fs.db
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
         self._registers = registers
         self._resolver = resolver
         self._rows = rows
@@ -80,36 +83,36 @@ class Arranger:
             return  # it is not seen any more, nor is anything in it
         folders = self._folders(at)
         found = self._contenders(folders, name, nodes)
-        rows = self._rows.beside(at, name, _MOST_SHOWN + 1)
-        if len(rows) > _MOST_SHOWN:
+        rows = self._places.wanting(at, name, MOST_SHOWN + 1)
+        if len(rows) > MOST_SHOWN:
             self._take_away(at, name, nodes, found)
-            rows = self._rows.beside(at, name, _MOST_SHOWN + 1)
-            if len(rows) > _MOST_SHOWN:
+            rows = self._places.wanting(at, name, MOST_SHOWN + 1)
+            if len(rows) > MOST_SHOWN:
                 self._settle_in_crowd(at, name, found)
                 return
         found |= self._contenders(folders, name, self._shown_by(rows))
         shown = judge(found.values())
-        wanted: dict[tuple[int, int], Row] = {}
+        wanted: dict[tuple[int, int], ShownPlace] = {}
         first = shown[0].node if shown and not self._is_kept_from(at, name) else None
         for one in shown:
             inode = self._own(one.node, one.joined)
             self._join(inode, one.joined)
             if one.node is first:
-                wanted[inode.ino, one.node.slot] = Row(at, name, None)
+                wanted[inode.ino, one.node.slot] = ShownPlace(at, name, None)
         losers = self._losers([one.node for one in shown], first, is_crowd(found))
         for loser, free in zip(losers, self._names(at, name, losers, is_crowd(found)), strict=True):
-            wanted[self._inode_of(loser)] = Row(at, free, name)
+            wanted[self._inode_of(loser)] = ShownPlace(at, free, name)
         self._place(rows, wanted)
 
     def _names(self, at: int, name: bytes, losers: Sequence[_Loser], crowd: bool) -> list[bytes]:
         if crowd:
             return [name_by_id(name, one.contender.id, one.contender.slot) for one in losers]
         authors = [self._author(loser.stamp) for loser in losers]
-        return number_names(name, authors, lambda candidate: self._rows.is_wanted(at, candidate), MOST_NUMBER)
+        return number_names(name, authors, lambda other: self._is_wanted(at, other), MOST_NUMBER)
 
     def _is_kept_from(self, at: int, name: bytes) -> bool:
         """Whether a loser of another name has this one, and does not give it up."""
-        return is_conflict_name(name) and is_kept(name) and self._rows.wanted(at, name) is not None
+        return is_conflict_name(name) and is_kept(name) and self._wanted(at, name) is not None
 
     def settle_freed(self) -> None:
         """Names have become free that losers may want, or those from whom losers kept them."""
@@ -117,15 +120,15 @@ class Arranger:
         for at, name in freed:
             directory = self._fs.inodes.get(at).id
             if is_kept(name):
-                if self._rows.beside(at, name, 1) and self._rows.wanted(at, name) is None:
+                if self._places.wanting(at, name, 1) and self._wanted(at, name) is None:
                     self._agenda.add(directory, name)
-            elif not self._rows.is_wanted(at, name):
-                others = (self._rows.wanted(at, other) for other in later_names(name))
+            elif not self._is_wanted(at, name):
+                others = (self._wanted(at, other) for other in later_names(name))
                 found = next((other for other in others if other is not None), None)
                 if found is not None:
                     self._agenda.add(directory, found)
 
-    def _place(self, rows: Mapping[tuple[int, int], Row], wanted: Mapping[tuple[int, int], Row]) -> None:
+    def _place(self, rows: _Rows, wanted: _Rows) -> None:
         """Make the rows so; names are given up before others take them."""
         for (ino, slot), row in rows.items():
             if wanted.get((ino, slot)) != row:
@@ -133,15 +136,26 @@ class Arranger:
         for (ino, slot), row in wanted.items():
             self._rows.put(self._fs.inodes.get(ino), slot, row, self._evict)
 
-    def _evict(self, ino: int, slot: int, row: Row) -> None:
+    def _is_wanted(self, at: int, name: bytes) -> bool:
+        """Whether some node has this very name there."""
+        holder = self._places.holder(at, name)
+        return holder is not None and holder.shown.wanted is None
+
+    def _wanted(self, at: int, name: bytes) -> bytes | None:
+        """For the sake of which other name something is shown under this one there, if it is."""
+        holder = self._places.holder(at, name)
+        return None if holder is None else holder.shown.wanted
+
+    def _evict(self, holder: Holder) -> None:
         """Take the name from who has it for another's sake, and have a new one found."""
-        inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(row.parent).id
+        ino, slot, shown = holder
+        inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(shown.parent).id
         nodes = self._shown_by([(ino, slot)])
         for node in nodes:
             # Of what is unsigned only the row tells: it is looked at now, and not forgotten in this run.
             self._resolver.registered(node)
         self._rows.remove(inode, slot)
-        self._agenda.add(directory, row.plain, nodes)
+        self._agenda.add(directory, shown.plain, nodes)
 
     # -- crowds ----------------------------------------------------------------------------------
 
@@ -153,7 +167,7 @@ class Arranger:
             inode = self._nodes.find(node)
             if inode is None:
                 continue
-            for slot, row in self._rows.of(inode.ino, self._resolver.few(node)).items():
+            for slot, row in self._places.of(inode.ino, self._resolver.few(node)).items():
                 if (row.parent, row.plain) == (at, name) and (node, slot) not in found:
                     self._rows.remove(inode, slot)
 
@@ -166,13 +180,16 @@ class Arranger:
             self._join(inode, ())
         for node, slot in found:
             candidates.add((name_by_id(name, node, slot), inodes[node].ino, slot))
-        for ino, slot in self._rows.beside(at, name, 2):
+        for ino, slot in self._places.wanting(at, name, 2):
             candidates.add((name_by_id(name, self._fs.inodes.get(ino).id, slot), ino, slot))
         first = None if self._is_kept_from(at, name) else min(candidates)
         wanted = {
-            one[1:]: Row(at, name, None) if one == first else Row(at, one[0], name) for one in candidates
+            one[1:]: ShownPlace(at, name, None) if one == first else ShownPlace(at, one[0], name)
+            for one in candidates
         }
-        present = {(ino, slot): row for ino, slot in wanted if (row := self._rows.at(ino, slot)) is not None}
+        present = {
+            (ino, slot): row for ino, slot in wanted if (row := self._places.at(ino, slot)) is not None
+        }
         self._place(present, wanted)
 
     # -- who wants the name ----------------------------------------------------------------------
@@ -189,12 +206,10 @@ class Arranger:
             for slot in slots[ino]:
                 self._resolver.look_at(inode.id, slot)
             found.add(inode.id)
-            others = (
-                "SELECT id FROM copy WHERE ino = ?"
-                if inode.derived
-                else "SELECT id FROM joined WHERE ino = ?"
-            )
-            found.update(node for (node,) in self._db.execute(others, (ino,)))
+            if not inode.derived:
+                found.update(self._conflicts.joined_with(ino))
+            elif (original := self._conflicts.original(ino)) is not None:
+                found.add(original)
         return found
 
     def _contenders(
@@ -209,8 +224,7 @@ class Arranger:
 
     def _folders(self, at: int) -> list[bytes]:
         """The ids of the directories that are one directory in the view."""
-        rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (at,))
-        return [self._fs.inodes.get(at).id, *(node for (node,) in rows)]
+        return [self._fs.inodes.get(at).id, *self._conflicts.joined_with(at)]
 
     def _losers(self, contenders: Iterable[Contender], first: Contender | None, crowd: bool) -> list[_Loser]:
         losers = [_Loser(one, one.stamp, None) for one in contenders if one is not first]
@@ -228,10 +242,7 @@ class Arranger:
         if directory == ROOT_ID:
             return ROOT_INO
         inode = self._nodes.find(directory)
-        if inode is not None:
-            return inode.ino
-        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (directory,)).fetchone()
-        return row[0] if row else None
+        return inode.ino if inode is not None else self._conflicts.joins(directory)
 
     def _own(self, contender: Contender, joined: Iterable[Contender]) -> Inode:
         """The inode of a node, made when there is none. A folder takes over the inode of one joined with it,
@@ -258,7 +269,7 @@ class Arranger:
 
     def _join(self, inode: Inode, joined: Iterable[Contender]) -> None:
         """Let these nodes, and no others, be seen as one with *inode*."""
-        before = {node for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,))}
+        before = set(self._conflicts.joined_with(inode.ino))
         after = {one.id for one in joined}
         for node in before - after:
             self._part(node)
@@ -266,24 +277,22 @@ class Arranger:
             self._part(node)
             own = self._nodes.find(node)
             if own is not None:
-                for (other,) in self._db.execute(
-                    "SELECT id FROM joined WHERE ino = ?", (own.ino,)
-                ).fetchall():
+                for other in self._conflicts.joined_with(own.ino):
                     self._part(other)
                 self._queue_unsigned_children(own)
                 self._rows.remove_all(own)
-            self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, inode.ino))
+            self._conflicts.join(node, inode.ino)
             self._queue_children(node)
         self._nodes.entangle(inode)
 
     def _part(self, node: bytes) -> None:
         """The node is not seen as one with another any more: neither is what is in it."""
-        row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
-        if row is not None:
+        ino = self._conflicts.part(node)
+        if ino is not None:
             self._note(node)
             for standing in self._resolver.names(node):
                 self._agenda.add(self._resolver.parent(node, standing), standing.place.name, (node,))
-            self._queue_children(node, self._fs.inodes.get(row[0]).id)
+            self._queue_children(node, self._fs.inodes.get(ino).id)
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
         """Settle the names of what is in the directory anew, and these names in *others*."""
@@ -291,8 +300,7 @@ class Arranger:
         for key in self._registers.places_beginning(directory):
             children.add(key[NODE])
             self._resolver.look_at(key[NODE], slot_of(key))
-        moved = self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))
-        for child in children.union(node for (node,) in moved):
+        for child in children.union(self._conflicts.moved_to(directory)):
             for standing in self._resolver.names(child):
                 at = self._resolver.parent(child, standing)
                 if directory in (standing.place.parent, at):
@@ -301,11 +309,7 @@ class Arranger:
 
     def _queue_unsigned_children(self, directory: Inode) -> None:
         """What no register tells of yet moves along when the directory is joined with another."""
-        for name, slot, child in self._db.execute(
-            "SELECT ifnull(p.wanted, p.name), p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino "
-            "WHERE p.parent = ?",
-            (directory.ino,),
-        ).fetchall():
+        for name, slot, child in list(self._places.children(directory.ino)):
             if place_key(child, slot) in self._fs.changes.unsigned:
                 self._agenda.add(directory.id, name, (child,))
 
@@ -324,7 +328,7 @@ class Arranger:
             inode = self._nodes.make(identity, attr)
             inode.derived = True
             self._nodes.set_content(inode, loser.copy.value, 1)
-            self._db.execute("INSERT INTO copy VALUES (?, ?)", (inode.ino, node))
+            self._conflicts.copy(inode.ino, node)
             self._nodes.entangle(inode)
             self._nodes.entangle(original)
         return inode.ino, 0

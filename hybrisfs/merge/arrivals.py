@@ -59,8 +59,9 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.shown_nodes import newest_name
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.shown_nodes import is_bare, newest_name, nodes_shown_as
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -99,7 +100,8 @@ class Arrivals:
         self._granted = granted
         self._losses = losses
         self._fs = fs
-        self._db = fs.db
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
         self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
@@ -110,7 +112,7 @@ class Arrivals:
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.
-        self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._moved_for_nobody())
+        self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._conflicts.moved_for_nobody())
         # Names of which copies are called after a device that has another name now.
         self._called_anew: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
@@ -126,30 +128,17 @@ class Arrivals:
     def _disturb_again(self) -> None:
         """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
-        disturbed.update(self._with_conflicts())
+        disturbed.update(self._places.contested())
         for key, (ino, _) in self._fs.changes.unsigned.items():
             if key[0] != PLACE:
                 continue
-            disturbed.update(
-                self._db.execute(
-                    "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? AND slot = ?",
-                    (ino, slot_of(key)),
-                )
-            )
+            shown = self._places.at(ino, slot_of(key))
+            if shown is not None:
+                disturbed.add((shown.parent, shown.plain))
             standing = standing_place(self._registers.values(key))
             inode = self._nodes.find(standing[1].parent) if standing else None
             if standing is not None and inode is not None:
                 disturbed.add((inode.ino, standing[1].name))
-
-    def _moved_for_nobody(self) -> set[bytes]:
-        """The nodes that stand elsewhere than they say, when it is not on record for whose sake."""
-        rows = self._db.execute("SELECT id FROM moved WHERE NOT EXISTS (SELECT 1 FROM moved_for LIMIT 1)")
-        return {node for (node,) in rows}
-
-    def _with_conflicts(self) -> list[tuple[int, bytes]]:
-        """The names that something wants which stands under a conflict name, by directory."""
-        query = "SELECT DISTINCT parent, wanted FROM place WHERE wanted IS NOT NULL"
-        return self._db.execute(query).fetchall()
 
     def take(self, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
@@ -277,7 +266,7 @@ class Arrivals:
     def unveil(self) -> list[Change]:
         """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
         self._write()
-        if self._db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
+        if not is_bare(self._fs.db):
             return self.refresh()
         self._edited = None
         self._waiting.clear()
@@ -303,7 +292,7 @@ class Arrivals:
                 before = self._members.name_of(key[ID])
                 self._members.learn(key, self._registers.values(key), self._signer_of)
                 if self._members.name_of(key[ID]) != before:
-                    self._called_anew.update(self._with_conflicts())
+                    self._called_anew.update(self._places.contested())
             if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
@@ -384,7 +373,7 @@ class Arrivals:
 
     def device_renamed(self) -> list[Change]:
         """A device has another name, by which copies are called from now on; what the kernel must hear of."""
-        return self._refresh(set(), self._with_conflicts())
+        return self._refresh(set(), self._places.contested())
 
     def _resolver(self) -> Resolver:
         return Resolver(self._registers, UnsignedView(self._fs), self.depends)
@@ -397,8 +386,8 @@ class Arrivals:
     def folder(self, node: bytes) -> Inode | None:
         """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
         it one if something unsigned stands in it by then. None when no register tells of the directory."""
-        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
-        inode = self._fs.inodes.get(row[0]) if row else self._nodes.find(node)
+        ino = self._conflicts.joins(node)
+        inode = self._nodes.find(node) if ino is None else self._fs.inodes.get(ino)
         if inode is not None:
             return inode
         resolver = self._resolver()
@@ -412,8 +401,8 @@ class Arrivals:
         self._fs.flush()
         nodes = set(nodes)
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
-        folders = [one for ino in {ino for ino, _ in disturbed} for one in self._folders(ino)]
-        if self._is_odd():
+        folders = [one for ino in {ino for ino, _ in disturbed} for one in nodes_shown_as(self._fs.db, ino)]
+        if self._conflicts.are_any():
             return self._refresh({*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
         survivors = {one for one in self._registers.linked(nodes) if self._has_survived(one)}
@@ -425,11 +414,7 @@ class Arrivals:
         if not removed:
             return False
         inode = self._nodes.find(node)
-        return inode is None or not removed.isdisjoint(self._slots(inode))
-
-    def _slots(self, inode: Inode) -> list[int]:
-        rows = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
-        return [slot for (slot,) in rows]
+        return inode is None or not removed.isdisjoint(self._places.slots(inode.ino))
 
     def _refresh(
         self,
@@ -459,25 +444,8 @@ class Arrivals:
         refresh = Refresh(self._fs, self._registers, self.depends, self.author)
         return changes + refresh.run(rest, disturbed, slots)
 
-    def _folders(self, ino: int) -> list[bytes]:
-        """The ids of the directories that are seen as this one; none when it is gone."""
-        return [
-            node
-            for (node,) in self._db.execute(
-                "SELECT id FROM node WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1", (ino,)
-            )
-        ]
-
     def _is_removed(self, directory: bytes) -> bool:
         return is_removed(self._registers.values(place_key(directory, 0)))
-
-    def _is_odd(self) -> bool:
-        """Whether the view shows anything but one node per name, so that own changes may change others."""
-        (odd,) = self._db.execute(
-            "SELECT EXISTS (SELECT 1 FROM joined) OR EXISTS (SELECT 1 FROM copy) "
-            "OR EXISTS (SELECT 1 FROM moved) OR EXISTS (SELECT 1 FROM place WHERE wanted IS NOT NULL)"
-        ).fetchone()
-        return bool(odd)
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """Whether who wrote the one update had seen the other."""
@@ -541,7 +509,7 @@ class Arrivals:
         if inode is None or inode.is_directory:
             return
         self._fs.flush()
-        if slots.issuperset(self._slots(inode)):
+        if slots.issuperset(self._places.slots(inode.ino)):
             for key in self._registers.with_prefix(PLACE.key(node)):
                 entry = self._fs.changes.unsigned.get(key)
                 if entry is not None and unsigned_place(self._fs, key, entry[0]) is None:
@@ -552,16 +520,14 @@ class Arrivals:
         come; whoever has the file open keeps what he sees, and goes on writing to that."""
         node = inode.id
         self._fs.flush()
-        rows = self._db.execute(
-            "SELECT parent, name, wanted FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
-        ).fetchall()
+        names = list(self._places.of(inode.ino).values())
         for key in (attr_key(node), content_key(node)):
             self._fs.changes.drop(key)
         self._nodes.replace(inode)
-        parent, name, wanted = rows[0]
-        copy = begin_beside(self._fs, inode, parent, wanted or name, self.myself(), node)
+        parent = names[0].parent
+        copy = begin_beside(self._fs, inode, parent, names[0].plain, self.myself(), node)
         self._fs.flush()
-        self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in rows]
+        self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in names]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
         self._waiting[node] = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from hybrisfs.merge.names import Author, number_names
-from hybrisfs.merge.rows import is_taken
 from hybrisfs.registers.tree import attr_key, content_key, place_key
+from hybrisfs.state.places import PlaceTable
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -31,14 +31,12 @@ def begin_beside(
     """`begin_anew` with a file that has no name: it wants to be called *name* in directory *parent*. Where
     somebody is, it stands beside him in conflict, and says so (`unsigned.unsigned_place`). The name that it
     is shown under, for which *author* counts."""
+    places = PlaceTable(fs.db)
     shown, wanted = name, None
-    if is_taken(fs.db, parent, name):
-        [shown] = number_names(name, [author], partial(is_taken, fs.db, parent))
+    if places.is_taken(parent, name):
+        [shown] = number_names(name, [author], partial(places.is_taken, parent))
         wanted = name
-    fs.db.execute(
-        "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, 0, 0, ?)",
-        (parent, shown, inode.ino, wanted),
-    )
+    places.insert(parent, shown, inode.ino, 0, 0, wanted=wanted)
     inode.nlink = 1
     fs.inodes.disturbed.update(((parent, name), (parent, shown)))
     begin_anew(fs, inode, former)

@@ -16,9 +16,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from stat import S_ISDIR
-from typing import Final, NamedTuple
+from typing import Final
 
-from hybrisfs.kinds import ATTRIBUTES, CONTENT, KINDS, NODE, PLACE, Trait, sql_node
+from hybrisfs.kinds import NODE
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
@@ -27,34 +27,15 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, beginning_of, removed_place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.registers import PLACES
+from hybrisfs.state.registers import NodeValues
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import is_bare
 from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 
 __all__ = ["build_view"]
 
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory
-_NODES: Final = (
-    "SELECT p.key, p.value, p.clock, p.writer, a.value, c.value, c.clock, c.writer FROM register p "
-    f"LEFT JOIN register a ON a.key = {ATTRIBUTES.sql_key(sql_node('p.key'))} "
-    f"LEFT JOIN register c ON c.key = {CONTENT.sql_key(sql_node('p.key'))} "
-    f"WHERE {PLACE.sql_rows('p.key')} AND "
-)
-_CHILDREN: Final = _NODES + "p.value >= ? AND p.value < ? ORDER BY p.value"
-_REMOVED: Final = _NODES + "substr(p.value, -1) = x'00'"  # no name ends so
-_ODD: Final = " UNION ALL ".join(
-    [
-        f"SELECT {sql_node()} FROM register WHERE {kind.sql_rows()} GROUP BY key HAVING count(*) > 1"
-        for kind in KINDS
-        if Trait.TREE in kind.traits
-    ]
-    + [f"SELECT {sql_node()} FROM register WHERE {PLACES} AND substr(key, 18) <> x'00'"]
-)
-_NOT_SHOWN: Final = (
-    f"SELECT DISTINCT {sql_node()} FROM register WHERE {PLACES} "
-    f"AND NOT EXISTS (SELECT 1 FROM node WHERE id = {sql_node()})"
-)
 
 
 def build_view(
@@ -72,7 +53,7 @@ def build_view(
     `Packs.take`, for chunks that nobody has placed yet are told apart there. Raises ValueError when the view
     shows something.
     """
-    if fs.db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone():
+    if not is_bare(fs.db):
         raise ValueError("the view shows something already")
     fs.flush()
     builder = _Builder(fs, registers, depends)
@@ -80,32 +61,16 @@ def build_view(
     return builder.changes + Refresh(fs, registers, depends, author).run({*rest, ROOT_ID})
 
 
-class _Row(NamedTuple):
-    """A value of a place register, with a value of each other register of its node: of a plain node, all."""
-
-    key: bytes
-    value: bytes
-    clock: int
-    writer: int
-    attr: bytes | None
-    content: bytes | None
-    content_clock: int | None
-    content_writer: int | None
-
-
 class _Builder:
     """One run; use once."""
 
     def __init__(self, fs: FileSystem, registers: Registers, depends: Callable[[Stamp, Stamp], bool]) -> None:
         self._fs = fs
-        self._db = fs.db
         self._registers = registers
         self._depends = depends
         self._new = NewNodes(fs, registers)
         self.changes: list[Change] = []
-        # Nodes of which some register has several values, or that have several names, or unsigned changes.
-        self._odd = {node for (node,) in self._db.execute(_ODD)}
-        self._odd.update((ROOT_ID, *(key[NODE] for key in fs.changes.unsigned)))
+        self._odd = registers.with_several().union((ROOT_ID,), (key[NODE] for key in fs.changes.unsigned))
         self._gone = self._find_gone()
 
     def run(self) -> Iterable[bytes]:
@@ -118,7 +83,7 @@ class _Builder:
             if len(self._new) >= _AT_ONCE:
                 self._write()
         self._write()
-        return (node for (node,) in self._db.execute(_NOT_SHOWN).fetchall() if node not in self._gone)
+        return (node for node in self._registers.not_shown() if node not in self._gone)
 
     def _write(self) -> None:
         # Below the root the kernel knows nothing.
@@ -126,8 +91,7 @@ class _Builder:
         self.changes += [*names, Change(ROOT_INO)] if names else ()
 
     def _plain_in(self, directory: bytes) -> Iterator[NewNode]:
-        # What follows the directory is the length of a name, of one or two bytes.
-        rows = map(_Row._make, self._db.execute(_CHILDREN, (directory, directory + b"\xff\xff")))
+        rows = self._registers.children(directory)
         for _, group in groupby(rows, key=lambda row: beginning_of(row.value)):
             contenders = [row for row in group if row.key[NODE] not in self._gone]
             if len(contenders) == 1:
@@ -135,7 +99,7 @@ class _Builder:
                 if newcomer is not None:
                     yield newcomer
 
-    def _newcomer(self, row: _Row) -> NewNode | None:
+    def _newcomer(self, row: NodeValues) -> NewNode | None:
         node = row.key[NODE]
         if node in self._odd or row.attr is None:
             return None
@@ -145,7 +109,7 @@ class _Builder:
             return None
         return None if place.removed else NewNode(node, place, attr, row.content, self._written(row))
 
-    def _written(self, row: _Row) -> Stamp | None:
+    def _written(self, row: NodeValues) -> Stamp | None:
         if row.content_clock is None or row.content_writer is None:
             return None
         return self._registers.stamp(row.content_clock, row.content_writer)
@@ -156,7 +120,7 @@ class _Builder:
         gone = set[bytes]()
         within = Counter[bytes]()  # how many of those that are gone stood in a directory
         folders: dict[bytes, bytes] = {}  # removed ones, with the directories in which they stood
-        for row in map(_Row._make, self._db.execute(_REMOVED)):
+        for row in self._registers.removals():
             node = row.key[NODE]
             place = removed_place(row.value)
             if node in self._odd or place is None:
@@ -177,7 +141,7 @@ class _Builder:
                 ready.append(parent)
         return gone
 
-    def _ends(self, row: _Row) -> bool:
+    def _ends(self, row: NodeValues) -> bool:
         """Whether the removal of a file knew its content."""
         removal, written = self._registers.stamp(row.clock, row.writer), self._written(row)
         return written is None or written == removal or self._depends(removal, written)

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.rows import Change
 from hybrisfs.registers.tree import Place, is_of_tree
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Write
 
@@ -21,6 +23,7 @@ __all__ = ["foreseen"]
 def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
     """The names and inodes of the view that *writes* are about; with the volume's lock held."""
     fs.inodes.flush()
+    places = PlaceTable(fs.db)
     nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
     found: dict[Change, None] = {}
     for key, value in writes:
@@ -32,21 +35,14 @@ def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
                 place = Place.decode(value)
             except DecodeError:  # whoever takes the update in refuses it
                 continue
-            parent = _ino_of(fs, place.parent)
+            parent = ino_shown_for(fs.db, place.parent)
             if parent is not None:
                 found[Change(parent, place.name)] = None
     for node, renamed in nodes.items():
-        ino = _ino_of(fs, node)
+        ino = ino_shown_for(fs.db, node)
         if ino is None:
             continue
         found[Change(ino)] = None
-        rows = fs.db.execute("SELECT parent, name FROM place WHERE ino = ?", (ino,)) if renamed else ()
-        found.update((Change(parent, name), None) for parent, name in rows)
+        names = places.of(ino).values() if renamed else ()
+        found.update((Change(one.parent, one.name), None) for one in names)
     return list(found)
-
-
-def _ino_of(fs: FileSystem, node: bytes) -> int | None:
-    row = fs.db.execute(
-        "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1", (node,)
-    ).fetchone()
-    return row[0] if row else None

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.bulk import insert_many
 from hybrisfs.state.nodes import NodeRow
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -63,11 +62,7 @@ class NewNodes:
             "INSERT INTO xattr VALUES (?, ?, ?)",
             [(ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs],
         )
-        insert_many(
-            fs.db,
-            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES {}",
-            [(at, one.place.name, ino, 0, 1) for ino, at, one in made],
-        )
+        fs.places.insert_new([(at, one.place.name, ino) for ino, at, one in made])
         subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
         for at in {at for _, at, _ in made}:
             directory = fs.inodes.get(at)

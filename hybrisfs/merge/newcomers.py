@@ -7,7 +7,6 @@ would find out about them is that there is nothing to be settled. What is out of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from stat import S_ISDIR
 
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.registers import Registers
@@ -16,8 +15,9 @@ from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, beginning, content_key, place_key
 from hybrisfs.registers.values import Value
-from hybrisfs.state.bulk import select_many
+from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import known_nodes, lone_directory, name_of_node
 from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 
@@ -69,15 +69,8 @@ class Newcomers:
 
     def _read_all(self, nodes: set[bytes]) -> Iterator[NewNode]:
         """The newcomers among *nodes*, in ascending order of their ids."""
-        known = select_many(
-            self._db,
-            "WITH wanted (id) AS (VALUES {}) SELECT id FROM wanted "
-            "WHERE id IN (SELECT id FROM node) OR id IN (SELECT id FROM joined) "
-            "OR id IN (SELECT cause FROM moved_for)",  # something waits for this directory
-            [(node,) for node in nodes],
-        )
         unsigned = self._fs.changes.unsigned
-        unknown = sorted(nodes.difference([node for (node,) in known], (ROOT_ID,)))
+        unknown = sorted(nodes.difference(known_nodes(self._db, nodes), (ROOT_ID,)))
         if unsigned:  # that has been removed here
             unknown = [node for node in unknown if place_key(node, 0) not in unsigned]
         linked = self._registers.linked(unknown)
@@ -105,12 +98,7 @@ class Newcomers:
     def _directory(self, node: bytes) -> int | None:
         """The number of a directory that is one node and is seen; None otherwise."""
         if node not in self._directories:
-            row = self._db.execute(
-                "SELECT ino, mode FROM node WHERE id = ?1 AND nlink > 0 "
-                "AND NOT EXISTS (SELECT 1 FROM joined j WHERE j.ino = node.ino OR j.id = ?1)",
-                (node,),
-            ).fetchone()
-            self._directories[node] = row[0] if row and S_ISDIR(row[1]) else None
+            self._directories[node] = lone_directory(self._db, node)
         return self._directories[node]
 
     def _stays(self, directory: bytes) -> bool:
@@ -119,26 +107,16 @@ class Newcomers:
             return True
         values = self._registers.values(place_key(directory, 0))
         place = decode_place(values[0]) if len(values) == 1 else None
-        row = self._db.execute(
-            "SELECT d.id, ifnull(p.wanted, p.name) FROM node n JOIN place p ON p.ino = n.ino "
-            "JOIN node d ON d.ino = p.parent WHERE n.id = ?",
-            (directory,),
-        ).fetchone()
-        return place is not None and not place.removed and (place.parent, place.name) == row
+        if place is None or place.removed:
+            return False
+        return (place.parent, place.name) == name_of_node(self._db, directory)
 
     def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
         """The ids of those whose name nobody else wants, or has for another's sake."""
         keys = [place_key(one.id, 0) for _, one in wanted]
         places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
         contested = self._registers.contested(dict(zip(keys, places, strict=True)))
-        taken = set(
-            select_many(
-                self._db,
-                "WITH wanted (at, called) AS (VALUES {}) SELECT at, called FROM wanted "
-                "WHERE EXISTS (SELECT 1 FROM place WHERE parent = at AND name = called)",
-                [(at, one.place.name) for at, one in wanted],
-            )
-        )
+        taken = PlaceTable(self._db).taken([(at, one.place.name) for at, one in wanted])
         return {
             one.id
             for (at, one), key in zip(wanted, keys, strict=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr, attr_key, place_key
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.shown_nodes import unjoined_ino
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import STALE, Displaced, Inode
 
@@ -15,15 +18,15 @@ class Nodes:
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._db = fs.db
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
 
     def find(self, node: bytes) -> Inode | None:
         """The inode of a node that has its own, and is not joined with another."""
-        row = self._db.execute(
-            "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
-        ).fetchone()
-        if row is None:
+        ino = unjoined_ino(self._db, node)
+        if ino is None:
             return None
-        inode = self._fs.inodes.get(row[0])
+        inode = self._fs.inodes.get(ino)
         if not inode.orphan:
             return inode
         # A program still has the node open, which has no name here any more: should it get one again,
@@ -73,21 +76,17 @@ class Nodes:
 
     def entangle(self, inode: Inode) -> None:
         """Note whether others hang on the node: `Settlement` is told before this device changes it."""
-        (entangled,) = self._db.execute(
-            "SELECT EXISTS (SELECT 1 FROM joined WHERE ino = ?) OR EXISTS (SELECT 1 FROM copy WHERE id = ?)",
-            (inode.ino, inode.id),
-        ).fetchone()
-        self._fs.inodes.entangle(inode.ino, bool(entangled) or inode.derived)
+        entangled = inode.derived or self._conflicts.entangles(inode.ino, inode.id)
+        self._fs.inodes.entangle(inode.ino, entangled)
 
     def displace(self, inode: Inode) -> Inode:
         """Programs have the file open: they keep what they have under the old inode, without a name; the new
         one, to which all names go, is returned."""
         node = inode.id
-        (parent, name) = self._db.execute(
-            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
-        ).fetchone()
+        shown = self._places.first(inode.ino)
+        assert shown is not None
         fresh = self.replace(inode)
-        self.unname(inode, Displaced(node, self._fs.inodes.get(parent).id, name))
+        self.unname(inode, Displaced(node, self._fs.inodes.get(shown.parent).id, shown.plain))
         return fresh
 
     def replace(self, inode: Inode) -> Inode:
@@ -99,18 +98,17 @@ class Nodes:
         fs.inodes.identify_anew(inode)
         fresh = self.make(node, attr)
         fresh.attr_stamp, fresh.nlink = stamp, nlink
-        slots = self._db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,)).fetchall()
-        self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
-        self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh.ino, inode.ino))
-        changes.reassign([attr_key(node), *(place_key(node, slot) for (slot,) in slots)], fresh.ino)
+        slots = self._places.slots(inode.ino)
+        self._places.move_to(inode.ino, fresh.ino)
+        self._conflicts.join_instead(inode.ino, fresh.ino)
+        changes.reassign([attr_key(node), *(place_key(node, slot) for slot in slots)], fresh.ino)
         self.entangle(fresh)
         return fresh
 
     def unname(self, inode: Inode, last: Displaced | None) -> None:
         """The node has no name any more, or never had one (*last* is None). It goes, or stays for those who
         have it open: what they write goes to a file that is called like the last one (`Settlement`)."""
-        self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
-        self._db.execute("DELETE FROM joined WHERE ino = ?", (inode.ino,))
+        self._conflicts.forget(inode.ino)
         inode.nlink = 0
         inode.orphan = True
         inode.derived = False

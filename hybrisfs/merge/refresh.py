@@ -22,6 +22,9 @@ from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.shown_nodes import ino_of, inos_showing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -48,6 +51,8 @@ class Refresh:
     ) -> None:
         self._fs = fs
         self._db = fs.db
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
         self._limits = fs.environment.limits.of(RefreshLimits)
         self._registers = registers
         self._nodes = Nodes(fs)
@@ -92,8 +97,7 @@ class Refresh:
         inode = self._nodes.find(node)
         if inode is None or not inode.is_file or inode.ino in self._fs.inodes.entangled:
             return False
-        is_moved = self._db.execute("SELECT 1 FROM moved WHERE id = ?", (node,)).fetchone()
-        return is_moved is None and inode.nlink - len(slots) >= self._limits.many_names
+        return inode.nlink - len(slots) >= self._limits.many_names and not self._conflicts.is_moved(node)
 
     def _settle_again(self, ino: int, name: bytes) -> None:
         """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
@@ -103,10 +107,7 @@ class Refresh:
             return  # it has gone since
         self._rows.freed.append((ino, name))
         self._agenda.add(directory.id, name)
-        for (node,) in self._db.execute(
-            "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
-            (ino, name),
-        ).fetchall():
+        for node in self._conflicts.originals_beside(ino, name):
             self._queue(node)
 
     # -- what is affected ------------------------------------------------------------------------
@@ -121,8 +122,7 @@ class Refresh:
             node = waiting.pop()
             if not self._resolver.is_directory(node):
                 continue
-            rows = self._db.execute("SELECT id FROM moved_for WHERE cause = ?", (node,))
-            others = [other for (other,) in rows]
+            others = self._conflicts.moved_for(node)
             if self._stands_still(node):
                 if not others:
                     continue
@@ -154,13 +154,13 @@ class Refresh:
         names = self._resolver.names(directory)
         if inode is None or len(names) != 1:
             return False
-        if self._db.execute("SELECT 1 FROM moved WHERE id = ?", (directory,)).fetchone():
+        if self._conflicts.is_moved(directory):
             return False
         place = names[0].place
         return any(
             (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
-            and not self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (row.parent,)).fetchone()
-            for row in self._rows.of(inode.ino).values()
+            and not self._conflicts.is_joined(row.parent)
+            for row in self._places.of(inode.ino).values()
         )
 
     def _note(self, node: bytes) -> None:
@@ -175,32 +175,23 @@ class Refresh:
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}
-        for (ino,) in self._db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchall():
-            shown = self._rows.of(ino, self._resolver.few(node)).values()
+        ino = ino_of(self._db, node)
+        if ino is not None:
+            shown = self._places.of(ino, self._resolver.few(node)).values()
             parents.update(self._fs.inodes.get(row.parent).id for row in shown)
-        rows = self._db.execute("SELECT cause FROM moved_for WHERE id = ?", (node,))
-        parents.update(cause for (cause,) in rows)
+        parents.update(self._conflicts.causes(node))
         return [parent for parent in parents if self._resolver.removed(parent)]
 
     def _queue(self, node: bytes) -> None:
         """The names that the node has in the view, and those that it ought to have."""
-        for (ino,) in self._db.execute(
-            "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM copy WHERE id = ?1 "
-            "UNION ALL SELECT ino FROM joined WHERE id = ?1",
-            (node,),
-        ).fetchall():
-            for row in self._rows.of(ino, self._resolver.few(node)).values():
+        for ino in inos_showing(self._db, node):
+            for row in self._places.of(ino, self._resolver.few(node)).values():
                 self._agenda.add(self._fs.inodes.get(row.parent).id, row.plain, (node,))
-        self._db.execute("DELETE FROM moved WHERE id = ?", (node,))
-        self._db.execute("DELETE FROM moved_for WHERE id = ?", (node,))
+        self._conflicts.move_back(node)
         for standing in self._resolver.names(node):
             directory = self._resolver.parent(node, standing)
             if directory != standing.place.parent:
-                self._db.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (node, directory))
-                self._db.executemany(
-                    "INSERT OR IGNORE INTO moved_for VALUES (?, ?)",
-                    [(cause, node) for cause in self._resolver.reasons(node, standing)],
-                )
+                self._conflicts.move(node, directory, self._resolver.reasons(node, standing))
             self._agenda.add(directory, standing.place.name, (node,))
 
     # -- attributes and contents -----------------------------------------------------------------
@@ -235,12 +226,12 @@ class Refresh:
         stamp = self._registers.number_of(contents[0].stamp) if contents else 0
         if stamp == inode.content_stamp:
             return inode
-        if not self._rows.is_shown(inode.ino):
+        if not self._places.is_shown(inode.ino):
             return inode  # it has just lost its last name
         if inode.handles:
             gone = inode.ino, inode.mode
             inode = self._nodes.displace(inode)
-            rows = self._rows.of(inode.ino).values()
+            rows = self._places.of(inode.ino).values()
             self._rows.changes += [Change(row.parent, row.name, gone) for row in rows]
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)
         if inode.id not in self._arranger.made:
@@ -251,13 +242,13 @@ class Refresh:
     def _show_copies(self, node: bytes, attr: Attr) -> None:
         """Concurrent versions look like their node; those that have been superseded are shown no more."""
         shown = {copy_id(node, copy.value) for copy in self._resolver.copies(node)}
-        for (ino,) in self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall():
+        for ino in self._conflicts.copies_of(node):
             inode = self._fs.inodes.get(ino)
             if inode.id in shown:
                 self._show_attr(inode, attr)
             else:
                 self._rows.remove(inode, 0)
-                self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
+                self._conflicts.end_copy(ino)
 
     def _drop_nameless(self) -> None:
         dropped = set[int]()
@@ -265,13 +256,13 @@ class Refresh:
             if ino in dropped:
                 continue
             inode = self._fs.inodes.get(ino)
-            if not inode.orphan and not self._rows.is_shown(ino):
+            if not inode.orphan and not self._places.is_shown(ino):
                 self._drop(inode)
                 dropped.add(ino)
 
     def _drop(self, inode: Inode) -> None:
         # What is still in a directory that was joined with another has been taken out of that one.
-        for ino, slot in self._rows.within(inode.ino):
+        for ino, slot in self._places.within(inode.ino):
             self._rows.remove(self._fs.inodes.get(ino), slot)
         self._nodes.unname(inode, self._rows.last.get(inode.ino))
         self._rows.changes.append(Change(inode.ino))

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
 from hybrisfs.merge.names import is_conflict_name, is_kept
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rules import MOST_CONTENDERS, MOST_COPIES
 from hybrisfs.registers.tree import place_key
-from hybrisfs.state.database import Database
+from hybrisfs.state.places import Holder, PlaceTable, ShownPlace
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Displaced, Inode
 
-__all__ = ["Aspect", "Change", "Row", "Rows", "is_crowded", "is_taken"]
-
-
-def is_taken(database: Database, parent: int, name: bytes) -> bool:
-    """Whether something is shown under the name there."""
-    row = database.execute("SELECT 1 FROM place WHERE parent = ? AND name = ?", (parent, name))
-    return row.fetchone() is not None
-
-
-def is_crowded(database: Database, parent: int, name: bytes) -> bool:
-    """Whether more is shown for the sake of the name there than is looked at together."""
-    row = database.execute(
-        "SELECT 1 FROM place WHERE parent = ? AND wanted = ? LIMIT 1 OFFSET ?",
-        (parent, name, MOST_CONTENDERS + MOST_COPIES - 1),
-    )
-    return row.fetchone() is not None
+__all__ = ["Aspect", "Change", "Rows"]
 
 
 class Aspect(Enum):
@@ -52,25 +36,12 @@ class Change(NamedTuple):
     """Says something of a change without a name."""
 
 
-class Row(NamedTuple):
-    """Where an inode is shown, and under which name its register wants it when another has that name."""
-
-    parent: int
-    name: bytes
-    wanted: bytes | None
-
-    @property
-    def plain(self) -> bytes:
-        """The name for whose sake it is shown."""
-        return self.name if self.wanted is None else self.wanted
-
-
 class Rows:
-    """Reads and changes names; notes what the kernel must hear (`changes`)."""
+    """Changes names, and notes what the kernel must hear (`changes`)."""
 
     def __init__(self, fs: FileSystem, registers: Registers) -> None:
         self._fs = fs
-        self._db = fs.db
+        self._places = PlaceTable(fs.db)
         self._registers = registers
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
@@ -78,63 +49,12 @@ class Rows:
         self.lost: list[int] = []  # the inodes, as often as they lost one, and those that are to have none
         self.freed: list[tuple[int, bytes]] = []  # names that somebody had, or kept from others
 
-    def of(self, ino: int, slots: Iterable[int] | None = None) -> dict[int, Row]:
-        """The rows of an inode by slot: all, or those of these slots."""
-        if slots is not None:
-            return {slot: row for slot in slots if (row := self.at(ino, slot)) is not None}
-        rows = self._db.execute("SELECT slot, parent, name, wanted FROM place WHERE ino = ?", (ino,))
-        return {slot: Row(parent, name, wanted) for slot, parent, name, wanted in rows}
-
-    def at(self, ino: int, slot: int) -> Row | None:
-        """Where the inode is shown by that slot."""
-        row = self._db.execute(
-            "SELECT parent, name, wanted FROM place WHERE ino = ? AND slot = ?", (ino, slot)
-        ).fetchone()
-        return Row(*row) if row else None
-
-    def is_shown(self, ino: int) -> bool:
-        """Whether the inode has a name."""
-        row = self._db.execute("SELECT 1 FROM place WHERE ino = ? LIMIT 1", (ino,))
-        return row.fetchone() is not None
-
-    def beside(self, parent: int, name: bytes, most: int) -> dict[tuple[int, int], Row]:
-        """What is shown under a name, or beside it for its sake, by inode and slot; *most* of it."""
-        rows = self._db.execute(
-            "SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND name = ? AND wanted IS NULL "
-            "UNION ALL SELECT * FROM "
-            "(SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND wanted = ? "
-            "ORDER BY name LIMIT ?) LIMIT ?",
-            (parent, name, parent, name, most, most),
-        )
-        return {(ino, slot): Row(parent, shown, wanted) for ino, slot, shown, wanted in rows}
-
-    def within(self, parent: int) -> list[tuple[int, int]]:
-        """Inode and slot of all that is in a directory."""
-        rows: list[tuple[int, int]] = self._db.execute(
-            "SELECT ino, slot FROM place WHERE parent = ? ORDER BY number", (parent,)
-        ).fetchall()
-        return rows
-
-    def is_wanted(self, parent: int, name: bytes) -> bool:
-        """Whether some node has this very name there."""
-        row = self._db.execute("SELECT wanted FROM place WHERE parent = ? AND name = ?", (parent, name))
-        found = row.fetchone()
-        return found is not None and found[0] is None
-
-    def wanted(self, parent: int, name: bytes) -> bytes | None:
-        """For the sake of which other name something is shown under this one there, if it is."""
-        row = self._db.execute("SELECT wanted FROM place WHERE parent = ? AND name = ?", (parent, name))
-        found = row.fetchone()
-        return found[0] if found else None
-
     def remove(self, inode: Inode, slot: int) -> None:
-        row = self._db.execute(
-            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name, number, wanted",
-            (inode.ino, slot),
-        ).fetchone()
-        if row is None:
+        withdrawn = self._places.withdraw(inode.ino, slot)
+        if withdrawn is None:
             return
-        parent, name, self._numbers[row[0], row[1]], wanted = row
+        (parent, name, wanted), number = withdrawn
+        self._numbers[parent, name] = number
         self.last[inode.ino] = Displaced(inode.id, self._fs.inodes.get(parent).id, name)
         self.lost.append(inode.ino)
         if is_conflict_name(name) and (wanted is None or is_kept(name)):
@@ -145,35 +65,25 @@ class Rows:
     def remove_all(self, inode: Inode) -> None:
         """Take its names from a node that is seen as another one now. It may not have had any: a folder that
         has been made to live again may meet another of its name at once."""
-        for slot in self.of(inode.ino):
+        for slot in self._places.slots(inode.ino):
             self.remove(inode, slot)
         self.lost.append(inode.ino)
 
-    def _holder(self, parent: int, name: bytes) -> tuple[int, int, Row] | None:
-        """Inode, slot and row of who is shown under the name there."""
-        found = self._db.execute(
-            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", (parent, name)
-        ).fetchone()
-        return (found[0], found[1], Row(parent, name, found[2])) if found else None
-
-    def put(self, inode: Inode, slot: int, row: Row, evict: Callable[[int, int, Row], None]) -> None:
+    def put(self, inode: Inode, slot: int, shown: ShownPlace, evict: Callable[[Holder], None]) -> None:
         """Show the inode there, and nowhere else by this slot; *evict* takes the name from who has it."""
-        holder = self._holder(row.parent, row.name)
-        if holder == (inode.ino, slot, row):
+        parent, name, wanted = shown
+        holder = self._places.holder(parent, name)
+        if holder == (inode.ino, slot, shown):
             if place_key(inode.id, slot) in self._fs.changes.unsigned:
-                self._db.execute(
-                    "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0",
-                    (self._told(inode, slot), inode.ino, slot),
-                )
+                self._places.told(inode.ino, slot, self._told(inode, slot))
             return
         if holder is not None and holder[:2] != (inode.ino, slot):
-            evict(*holder)
+            evict(holder)
         self.remove(inode, slot)
-        number = self._numbers.get((row.parent, row.name))
-        stamp = self._told(inode, slot)
-        self._fs.places.insert(row.parent, row.name, inode.ino, slot, stamp, number, row.wanted)
-        self._counted(row.parent, inode, 1)
-        self.changes.append(Change(row.parent, row.name))
+        number = self._numbers.get((parent, name))
+        self._places.insert(parent, name, inode.ino, slot, self._told(inode, slot), number, wanted)
+        self._counted(parent, inode, 1)
+        self.changes.append(Change(parent, name))
 
     def _told(self, inode: Inode, slot: int) -> int:
         """The stamp of a name: one that no update has told of can be taken back without a word."""

@@ -54,6 +54,7 @@ from sync.hashing import digest
 __all__ = [
     "MOST_CONTENDERS",
     "MOST_COPIES",
+    "MOST_SHOWN",
     "Contender",
     "Entry",
     "Located",
@@ -79,6 +80,7 @@ __all__ = [
 
 MOST_CONTENDERS: Final = 64
 MOST_COPIES: Final = 64
+MOST_SHOWN: Final = MOST_CONTENDERS + MOST_COPIES  # for the sake of one name, unless it is a crowd's
 _MOST_LEVELS: Final = 64
 _COPY_CONTEXT: Final = "hybrisfs.merge 2026-11 concurrent version"
 

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hybrisfs.kinds import PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
-from hybrisfs.registers.tree import content_key, place_key
+from hybrisfs.registers.tree import content_key
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
@@ -30,9 +34,18 @@ class Settlement:
     *show* takes note of what the kernel must hear of.
     """
 
-    def __init__(self, fs: FileSystem, arrivals: Arrivals, show: Callable[[Sequence[Change]], None]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        registers: Registers,
+        arrivals: Arrivals,
+        show: Callable[[Sequence[Change]], None],
+    ) -> None:
         self._fs = fs
         self._db = fs.db
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
+        self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
         self._show = show
@@ -47,15 +60,12 @@ class Settlement:
             return
         if intent in (Intent.WRITE, Intent.REMOVE):
             self._release_copies(inode.id)
-        for (node,) in self._db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall():
+        for node in self._conflicts.joined_with(inode.ino):
             if inode.is_directory and intent not in (Intent.MOVE, Intent.REMOVE):
                 continue
             if not inode.is_directory or intent is Intent.REMOVE:
-                self._db.execute("DELETE FROM joined WHERE id = ?", (node,))
-            prefix = place_key(node, 0)[:17]
-            for (key,) in self._db.execute(
-                "SELECT DISTINCT key FROM register WHERE key >= ? AND key < ?", (prefix, prefix + b"\xff")
-            ).fetchall():
+                self._conflicts.part(node)
+            for key in self._registers.with_prefix(PLACE.key(node)):
                 self._fs.changes.mark(key, inode.ino)
             if not inode.is_directory and intent is not Intent.REMOVE:
                 self._fs.facets.inherit(inode, node)
@@ -66,7 +76,8 @@ class Settlement:
     # -- concurrent versions ---------------------------------------------------------------------
 
     def _settle_copy(self, inode: Inode, intent: Intent) -> None:
-        (original,) = self._db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
+        original = self._conflicts.original(inode.ino)
+        assert original is not None
         if intent is Intent.REMOVE:
             self._forget(inode)
         else:
@@ -76,8 +87,8 @@ class Settlement:
 
     def _release_copies(self, node: bytes) -> bool:
         """Make files of their own of the versions of a node; whether there were any."""
-        copies = self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall()
-        for (ino,) in copies:
+        copies = self._conflicts.copies_of(node)
+        for ino in copies:
             self._release(self._fs.inodes.get(ino), node)
         if copies:
             self._write_again(node)
@@ -86,11 +97,11 @@ class Settlement:
     def _release(self, inode: Inode, original: bytes) -> None:
         """Make the version of a node a node of its own, under the name that it has."""
         self._forget(inode)
-        self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (inode.ino,))
+        self._places.keep_name(inode.ino)
         begin_anew(self._fs, inode, original)
 
     def _forget(self, inode: Inode) -> None:
-        self._db.execute("DELETE FROM copy WHERE ino = ?", (inode.ino,))
+        self._conflicts.end_copy(inode.ino)
         inode.derived = False
         self._fs.inodes.entangle(inode.ino, False)
 
@@ -109,25 +120,18 @@ class Settlement:
         place = fs.inodes.displaced.pop(inode.ino)
         fs.inodes.entangle(inode.ino, False)
         holder = self._nodes.find(place.node)
-        row = None
-        if holder is not None:
-            row = self._db.execute(
-                "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (holder.ino,)
-            ).fetchone()
-        if row is None:
+        shown = None if holder is None else self._places.first(holder.ino)
+        if shown is not None:
+            parent, name = shown.parent, shown.plain
+        else:
             folder = self._arrivals.folder(place.folder)
-            row = (ROOT_INO if folder is None else folder.ino), place.name
-        parent, name = row
+            parent, name = (ROOT_INO if folder is None else folder.ino), place.name
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
         fs.total_files += 1
         name = begin_beside(fs, inode, parent, name, self._arrivals.myself(), place.node)
         self._show([Change(parent, name), Change(parent), Change(inode.ino)])
-        if self._is_nameless(parent):
+        if parent != ROOT_INO and not self._places.is_shown(parent):
             self._show(self._arrivals.reveal([place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))
-
-    def _is_nameless(self, folder: int) -> bool:
-        row = self._db.execute("SELECT 1 FROM place WHERE ino = ?", (folder,)).fetchone()
-        return folder != ROOT_INO and row is None

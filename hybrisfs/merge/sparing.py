@@ -15,10 +15,12 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change, is_crowded, is_taken
-from hybrisfs.merge.rules import copy_id, standing_place, winner
+from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.places import PlaceTable
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
@@ -46,6 +48,8 @@ class Sparing:
         self._myself = myself
         self._show = show
         self._nodes = Nodes(fs)
+        self._places = PlaceTable(fs.db)
+        self._conflicts = ConflictTable(fs.db)
 
     def before_rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
         """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
@@ -90,22 +94,19 @@ class Sparing:
         if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
             return
         self._fs.unseen.spared(inode.ino)
-        slot, wanted = self._fs.db.execute(
-            "SELECT slot, ifnull(wanted, name) FROM place WHERE parent = ? AND name = ?", (parent, name)
-        ).fetchone()
-        shown = self._name_beside(inode, slot, parent, wanted)
-        self._fs.db.execute(
-            "UPDATE place SET name = ?, wanted = ? WHERE parent = ? AND name = ?",
-            (shown, wanted, parent, name),
-        )
+        holder = self._places.holder(parent, name)
+        assert holder is not None
+        wanted = holder.shown.plain
+        shown = self._name_beside(inode, holder.slot, parent, wanted)
+        self._places.put_beside(parent, name, shown)
         self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._show([Change(parent, shown), Change(parent), Change(inode.ino)])
 
     def _name_beside(self, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
-        if is_crowded(self._fs.db, parent, wanted):  # not all of which is looked at when names are settled
+        if self._places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
             return name_by_id(wanted, inode.id, slot)
         author = self._author_of(inode, slot)
-        [shown] = number_names(wanted, [author], partial(is_taken, self._fs.db, parent))
+        [shown] = number_names(wanted, [author], partial(self._places.is_taken, parent))
         return shown
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
@@ -130,8 +131,9 @@ class Sparing:
         """The node that it is, or is a version of."""
         if not inode.derived:
             return inode.id
-        (node,) = self._fs.db.execute("SELECT id FROM copy WHERE ino = ?", (inode.ino,)).fetchone()
-        return bytes(node)
+        original = self._conflicts.original(inode.ino)
+        assert original is not None
+        return original
 
     def _copy_beside(self, inode: Inode) -> None:
         """Make a file of what has been signed of this one, which has a name."""
@@ -139,9 +141,9 @@ class Sparing:
         if content is None:
             return
         fs = self._fs
-        parent, wanted = fs.db.execute(
-            "SELECT parent, ifnull(wanted, name) FROM place WHERE ino = ? ORDER BY slot", (inode.ino,)
-        ).fetchone()
+        beside = self._places.first(inode.ino)
+        assert beside is not None
+        parent, wanted = beside.parent, beside.plain
         copy = self._nodes.make(fs.inodes.new_id(inode.mode), fs.attributes.record(inode))
         fs.received.show(copy, content.value)
         shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp), self._node_of(inode))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, place_key, slot_of
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -15,17 +17,13 @@ __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
     """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
     What stands under a conflict name now is not to take the name from who has it by being signed later."""
-    row = fs.db.execute(
-        "SELECT parent, ifnull(wanted, name), wanted IS NOT NULL FROM place WHERE ino = ? AND slot = ?",
-        (ino, slot_of(key)),
-    ).fetchone()
-    if row is None:
+    shown = PlaceTable(fs.db).at(ino, slot_of(key))
+    if shown is None:
         return None
     inode = fs.inodes.get(ino)
     if inode.id != key[NODE] and not inode.is_directory:
         return None  # an equal file that this one has replaced
-    parent, name, yields = row
-    return Place(fs.inodes.get(parent).id, name, yields=bool(yields))
+    return Place(fs.inodes.get(shown.parent).id, shown.plain, yields=shown.wanted is not None)
 
 
 def is_withheld(fs: FileSystem, counts: Callable[[bytes, bytes | None], bool], key: bytes, ino: int) -> bool:
@@ -40,14 +38,14 @@ class UnsignedView:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
+        self._places = PlaceTable(fs.db)
         self._pending = fs.changes.unsigned
 
     def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
         known = {0, *slots} if others else {*slots}
         inode = self._inode(node) if others else None
         if inode is not None and not inode.is_directory:
-            rows = self._fs.db.execute("SELECT slot FROM place WHERE ino = ?", (inode.ino,))
-            known.update(slot for (slot,) in rows)
+            known.update(self._places.slots(inode.ino))
         found: dict[int, Place | None] = {}
         for slot in known:
             key = place_key(node, slot)
@@ -69,15 +67,11 @@ class UnsignedView:
         inode = self._inode(directory)
         if inode is None or inode.id != directory:
             return False
-        rows = self._fs.db.execute(
-            "SELECT p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino WHERE p.parent = ?", (inode.ino,)
-        )
-        return any(place_key(node, slot) in self._pending for slot, node in rows)
+        children = self._places.children(inode.ino)
+        return any(place_key(one.node, one.slot) in self._pending for one in children)
 
     def _inode(self, node: bytes) -> Inode | None:
         """The inode that shows the node, its own or one that it is joined with."""
-        row = self._fs.db.execute(
-            "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1", (node,)
-        ).fetchone()
-        inode = self._fs.inodes.get(row[0]) if row else None
+        ino = ino_shown_for(self._fs.db, node)
+        inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode

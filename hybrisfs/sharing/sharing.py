@@ -156,7 +156,7 @@ class Sharing:
             show,
             signals.chunks_made,
         )
-        fs.inodes.settle = Settlement(fs, self.arrivals, show)
+        fs.inodes.settle = Settlement(fs, self.registers, self.arrivals, show)
         self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None

@@ -1,10 +1,14 @@
 """What the view shows otherwise than each node where it says that it stands, which follows from conflicts:
 
-joined           nodes that are seen as one with another: folders of one name, equal files of one name
-copy             concurrent contents of a node, each shown as a file of its own
+joined       nodes that are seen as one with another: folders of one name, equal files of one name
+copy         concurrent contents of a node, each shown as a file of its own
+moved        nodes that cannot stand in the directory that they name, and where they stand instead
+moved_for    the directories for whose sake they do
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from hybrisfs.state.database import Database
 
@@ -17,6 +21,14 @@ class ConflictTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
+    def are_any(self) -> bool:
+        """Whether the view shows anything but one node per name, so that own changes may change others."""
+        (found,) = self._db.execute(
+            "SELECT EXISTS (SELECT 1 FROM joined) OR EXISTS (SELECT 1 FROM copy) "
+            "OR EXISTS (SELECT 1 FROM moved) OR EXISTS (SELECT 1 FROM place WHERE wanted IS NOT NULL)"
+        ).fetchone()
+        return bool(found)
+
     def entangled(self) -> set[int]:
         """The inodes with which nodes are joined, those that have copies, and these."""
         rows = self._db.execute(
@@ -25,10 +37,53 @@ class ConflictTable:
         )
         return {ino for (ino,) in rows}
 
+    def entangles(self, ino: int, node: bytes) -> bool:
+        """Whether others are joined with an inode, which shows this node, or are copies of that."""
+        (found,) = self._db.execute(
+            "SELECT EXISTS (SELECT 1 FROM joined WHERE ino = ?) OR EXISTS (SELECT 1 FROM copy WHERE id = ?)",
+            (ino, node),
+        ).fetchone()
+        return bool(found)
+
+    def forget(self, ino: int) -> None:
+        """An inode is shown no more, neither as a copy nor for the nodes that were joined with it."""
+        self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
+        self._db.execute("DELETE FROM joined WHERE ino = ?", (ino,))
+
+    # -- nodes that are seen as one --------------------------------------------------------------
+
     def joined_with(self, ino: int) -> list[bytes]:
         """The nodes that are joined with an inode, which is not theirs."""
         rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (ino,))
         return [node for (node,) in rows]
+
+    def is_joined(self, ino: int) -> bool:
+        """Whether nodes are joined with an inode."""
+        return self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (ino,)).fetchone() is not None
+
+    def joins(self, node: bytes) -> int | None:
+        """The inode that a node is joined with."""
+        row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
+        return row[0] if row else None
+
+    def join(self, node: bytes, ino: int) -> None:
+        """Let a node, which is joined with none, be seen as one with an inode."""
+        self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, ino))
+
+    def part(self, node: bytes) -> int | None:
+        """Let a node be joined with none; the inode that it was joined with."""
+        row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
+        return row[0] if row else None
+
+    def join_instead(self, ino: int, fresh: int) -> None:
+        """Let all that is joined with an inode be joined with another one."""
+        self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh, ino))
+
+    # -- concurrent contents ---------------------------------------------------------------------
+
+    def copies_of(self, node: bytes) -> list[int]:
+        """The inodes that show concurrent contents of a node."""
+        return [ino for (ino,) in self._db.execute("SELECT ino FROM copy WHERE id = ?", (node,)).fetchall()]
 
     def original(self, ino: int) -> bytes | None:
         """The node of which an inode shows a concurrent content."""
@@ -39,3 +94,54 @@ class ConflictTable:
         """The nodes that an inode shows besides its own: the original, and those that are joined with it."""
         query = "SELECT id FROM copy WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
         return [node for (node,) in self._db.execute(query, (ino,))]
+
+    def originals_beside(self, parent: int, name: bytes) -> list[bytes]:
+        """The nodes copies of which are shown beside a name, for its sake."""
+        rows = self._db.execute(
+            "SELECT c.id FROM place p JOIN copy c ON c.ino = p.ino WHERE p.parent = ? AND p.wanted = ?",
+            (parent, name),
+        )
+        return [node for (node,) in rows]
+
+    def copy(self, ino: int, node: bytes) -> None:
+        """An inode shows a concurrent content of a node."""
+        self._db.execute("INSERT INTO copy VALUES (?, ?)", (ino, node))
+
+    def end_copy(self, ino: int) -> None:
+        """An inode shows such a content no more."""
+        self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
+
+    # -- nodes that stand elsewhere --------------------------------------------------------------
+
+    def move(self, node: bytes, directory: bytes, causes: Iterable[bytes]) -> None:
+        """A node stands in this directory, not where it says, for the sake of *causes*."""
+        self._db.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (node, directory))
+        self._db.executemany(
+            "INSERT OR IGNORE INTO moved_for VALUES (?, ?)", [(cause, node) for cause in causes]
+        )
+
+    def move_back(self, node: bytes) -> None:
+        """A node stands where it says."""
+        self._db.execute("DELETE FROM moved WHERE id = ?", (node,))
+        self._db.execute("DELETE FROM moved_for WHERE id = ?", (node,))
+
+    def is_moved(self, node: bytes) -> bool:
+        """Whether a node stands elsewhere than it says."""
+        return self._db.execute("SELECT 1 FROM moved WHERE id = ?", (node,)).fetchone() is not None
+
+    def moved_to(self, directory: bytes) -> list[bytes]:
+        """The nodes that stand in a directory without saying so."""
+        return [node for (node,) in self._db.execute("SELECT id FROM moved WHERE parent = ?", (directory,))]
+
+    def moved_for(self, cause: bytes) -> list[bytes]:
+        """The nodes that stand elsewhere for the sake of a directory."""
+        return [node for (node,) in self._db.execute("SELECT id FROM moved_for WHERE cause = ?", (cause,))]
+
+    def causes(self, node: bytes) -> list[bytes]:
+        """The directories for whose sake a node stands elsewhere."""
+        return [cause for (cause,) in self._db.execute("SELECT cause FROM moved_for WHERE id = ?", (node,))]
+
+    def moved_for_nobody(self) -> list[bytes]:
+        """The nodes that stand elsewhere, when an older program has not noted for whose sake any does."""
+        rows = self._db.execute("SELECT id FROM moved WHERE NOT EXISTS (SELECT 1 FROM moved_for LIMIT 1)")
+        return [node for (node,) in rows]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.kinds import NODE, PLACE, Kind, sql_node
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, KINDS, NODE, PLACE, Kind, Trait, sql_node
 from hybrisfs.registers.tree import place_key, removed_place, slot_of
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.bulk import insert_many, select_many, select_with
@@ -21,6 +21,7 @@ from hybrisfs.state.database import Reader
 
 __all__ = [
     "PLACES",
+    "NodeValues",
     "RegisterTable",
     "Stamped",
     "after",
@@ -35,6 +36,26 @@ __all__ = [
 
 PLACES: Final = PLACE.sql_rows()  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
+_NODES: Final = (
+    "SELECT p.key, p.value, p.clock, p.writer, a.value, c.value, c.clock, c.writer FROM register p "
+    f"LEFT JOIN register a ON a.key = {ATTRIBUTES.sql_key(sql_node('p.key'))} "
+    f"LEFT JOIN register c ON c.key = {CONTENT.sql_key(sql_node('p.key'))} "
+    f"WHERE {PLACE.sql_rows('p.key')} AND "
+)
+_CHILDREN: Final = _NODES + "p.value >= ? AND p.value < ? ORDER BY p.value"
+_REMOVED: Final = _NODES + "substr(p.value, -1) = x'00'"  # no name ends so
+_SEVERAL: Final = " UNION ALL ".join(
+    [
+        f"SELECT {sql_node()} FROM register WHERE {kind.sql_rows()} GROUP BY key HAVING count(*) > 1"
+        for kind in KINDS
+        if Trait.TREE in kind.traits
+    ]
+    + [f"SELECT {sql_node()} FROM register WHERE {PLACES} AND substr(key, 18) <> x'00'"]
+)
+_NOT_SHOWN: Final = (
+    f"SELECT DISTINCT {sql_node()} FROM register WHERE {PLACES} "
+    f"AND NOT EXISTS (SELECT 1 FROM node WHERE id = {sql_node()})"
+)
 _HIGHEST: Final = 0xFF
 _ABOVE_SLOTS: Final = b"\xff" * 10  # no slot in a key is encoded so
 
@@ -45,6 +66,20 @@ class Stamped(NamedTuple):
     key: bytes
     stamp: Stamp
     value: bytes | None
+
+
+class NodeValues(NamedTuple):
+    """A value of a place register, and of each other register of its node: all, where each has one value. The
+    stamps as `RegisterTable.stamp` takes them."""
+
+    key: bytes
+    value: bytes
+    clock: int
+    writer: int
+    attr: bytes | None
+    content: bytes | None
+    content_clock: int | None
+    content_writer: int | None
 
 
 class RegisterTable:
@@ -135,6 +170,25 @@ class RegisterTable:
             f"FROM wanted CROSS JOIN register WHERE {PLACES} AND value >= low AND value < high GROUP BY low"
         )
         return dict(select_many(self._db, query, [(value, after(value)) for value in values]))
+
+    # -- all nodes of a tree ---------------------------------------------------------------------
+
+    def children(self, directory: bytes) -> Iterator[NodeValues]:
+        """What place registers say to be in a directory, those of one name one after the other."""
+        # What follows the directory is the length of a name, of one or two bytes.
+        return map(NodeValues._make, self._db.execute(_CHILDREN, (directory, directory + b"\xff\xff")))
+
+    def removals(self) -> Iterator[NodeValues]:
+        """The places that have been removed."""
+        return map(NodeValues._make, self._db.execute(_REMOVED))
+
+    def with_several(self) -> set[bytes]:
+        """The nodes of which a register has several values, or that have a place of another slot than 0."""
+        return {node for (node,) in self._db.execute(_SEVERAL)}
+
+    def not_shown(self) -> list[bytes]:
+        """The nodes with place registers that the view does not show."""
+        return [node for (node,) in self._db.execute(_NOT_SHOWN).fetchall()]
 
     def everything(self) -> Iterator[tuple[bytes, Value]]:
         """All values, in ascending order of keys and stamps."""

@@ -7,8 +7,11 @@ batches. So whoever asks here in the open transaction has these written before (
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from stat import S_ISDIR
 from typing import Final, NamedTuple
 
+from hybrisfs.state.bulk import select_many
 from hybrisfs.state.database import Reader
 from hybrisfs.state.schema import ROOT_INO
 
@@ -25,12 +28,18 @@ __all__ = [
     "ino_of",
     "ino_shown_for",
     "is_in_conflict",
+    "inos_showing",
+    "is_bare",
+    "known_nodes",
+    "lone_directory",
     "moved_nodes",
+    "name_of_node",
     "name_of_slot",
     "names_in_folder",
     "names_of",
     "newest_name",
     "nodes_below",
+    "nodes_shown_as",
     "number_of_name",
     "path_of",
     "paths_showing",
@@ -74,9 +83,26 @@ def ino_of(db: Reader, node: bytes) -> int | None:
 
 def ino_shown_for(db: Reader, node: bytes) -> int | None:
     """The inode of a node, or of the one with which it is joined."""
-    query = "SELECT ino FROM node WHERE id = ?1 UNION SELECT ino FROM joined WHERE id = ?1"
+    query = "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1"
     row = db.execute(query, (node,)).fetchone()
     return None if row is None else int(row[0])
+
+
+def inos_showing(db: Reader, node: bytes) -> list[int]:
+    """The inodes that show something of a node: its own, those of its copies, and that with which it is
+    joined."""
+    rows = db.execute(
+        "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM copy WHERE id = ?1 "
+        "UNION ALL SELECT ino FROM joined WHERE id = ?1",
+        (node,),
+    )
+    return [ino for (ino,) in rows.fetchall()]
+
+
+def nodes_shown_as(db: Reader, ino: int) -> list[bytes]:
+    """The nodes that are seen as one with an inode, that of the inode first; none when it is gone."""
+    query = "SELECT id FROM node WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
+    return [node for (node,) in db.execute(query, (ino,))]
 
 
 def unjoined_ino(db: Reader, node: bytes) -> int | None:
@@ -85,6 +111,30 @@ def unjoined_ino(db: Reader, node: bytes) -> int | None:
         "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
     ).fetchone()
     return None if row is None else int(row[0])
+
+
+def lone_directory(db: Reader, node: bytes) -> int | None:
+    """The inode of a directory that has a name, and is seen as one with no other."""
+    row = db.execute(
+        "SELECT ino, mode FROM node WHERE id = ?1 AND nlink > 0 "
+        "AND NOT EXISTS (SELECT 1 FROM joined j WHERE j.ino = node.ino OR j.id = ?1)",
+        (node,),
+    ).fetchone()
+    return int(row[0]) if row is not None and S_ISDIR(row[1]) else None
+
+
+def known_nodes(db: Reader, nodes: Iterable[bytes]) -> set[bytes]:
+    """Those of *nodes* that are shown, or for whose sake others stand elsewhere than they say."""
+    query = (
+        "WITH asked (id) AS (VALUES {}) SELECT id FROM asked WHERE id IN (SELECT id FROM node) "
+        "OR id IN (SELECT id FROM joined) OR id IN (SELECT cause FROM moved_for)"
+    )
+    return {node for (node,) in select_many(db, query, [(node,) for node in nodes])}
+
+
+def is_bare(db: Reader) -> bool:
+    """Whether nothing is shown but the root."""
+    return db.execute("SELECT 1 FROM node WHERE ino <> ? LIMIT 1", (ROOT_INO,)).fetchone() is None
 
 
 def nodes_below(db: Reader, ino: int) -> list[bytes]:
@@ -133,6 +183,16 @@ def name_of_slot(db: Reader, ino: int, slot: int) -> Name | None:
         "SELECT d.id, ifnull(p.wanted, p.name) FROM place p JOIN node d ON d.ino = p.parent "
         "WHERE p.ino = ? AND p.slot = ?",
         (ino, slot),
+    ).fetchone()
+    return None if row is None else Name(*row)
+
+
+def name_of_node(db: Reader, node: bytes) -> Name | None:
+    """A name that a node has; None of one that is only joined with another."""
+    row = db.execute(
+        "SELECT d.id, ifnull(p.wanted, p.name) FROM node n JOIN place p ON p.ino = n.ino "
+        "JOIN node d ON d.ino = p.parent WHERE n.id = ?",
+        (node,),
     ).fetchone()
     return None if row is None else Name(*row)
 

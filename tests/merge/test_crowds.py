@@ -48,16 +48,14 @@ STAMP = Stamp(1, bytes(16))
 @contextmanager
 def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
     """Crowds that begin sooner."""
-    rules, names, arrange = (
-        "hybrisfs.merge.rules",
-        "hybrisfs.merge.names",
-        "hybrisfs.merge.arrange",
+    rules, names, arrange, sparing = (
+        f"hybrisfs.merge.{module}" for module in ("rules", "names", "arrange", "sparing")
     )
     values = {
         "MOST_CONTENDERS": (contenders, (rules,)),
         "MOST_COPIES": (copies, (rules, arrange)),
         "MOST_NUMBER": (number, (rules, names, arrange)),
-        "_MOST_SHOWN": (contenders + copies, (arrange,)),
+        "MOST_SHOWN": (contenders + copies, (arrange, sparing)),
     }
     with ExitStack() as patches:
         for name, (value, modules) in values.items():
