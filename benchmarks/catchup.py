@@ -91,10 +91,9 @@ def _one_round(fleet: Fleet, tree: list[bytes], later: list[bytes], beginner: Ri
     joined = _measured(files, lambda: _take(new, tree))
     _take(away, tree)
     caught_up = _measured(len(later), lambda: _take(away, later))
-    arrivals = beginner.sharing.arrivals
+    sharing = beginner.sharing
     first_view = _measured(
-        files,
-        lambda: build_view(beginner.fs, beginner.sharing.registers, arrivals.depends, arrivals.author),
+        files, lambda: build_view(beginner.fs, sharing.registers, sharing.arrivals.origins)
     )
     return Figures(caught_up, joined, first_view)
 

@@ -56,7 +56,7 @@ def look_back(
     before = {} if base is None else _values_at(earlier, base, touched)
     if before is None:
         return False
-    change = Supersession({key: [one.stamp for one in values] for key, values in before.items()}, lambda _: 0)
+    change = Supersession({key: [one.stamp for one in values] for key, values in before.items()})
     change.take(updates)
     for key, stamp in change.superseded:
         before[key] = [one for one in before[key] if one.stamp != stamp]

@@ -6,7 +6,7 @@ stands beside it under a conflict name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,6 @@ from hybrisfs.kinds import NODE
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.names import (
     MOST_NUMBER,
-    Author,
     is_conflict_name,
     is_kept,
     later_names,
@@ -23,9 +22,9 @@ from hybrisfs.merge.names import (
 )
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.resolver import ViewResolver
 from hybrisfs.merge.rows import Rows
-from hybrisfs.merge.rules import MOST_COPIES, MOST_SHOWN, Contender, copy_id, is_crowd, judge
+from hybrisfs.merge.rules import MOST_COPIES, MOST_SHOWN, Contender, Origins, copy_id, is_crowd, judge
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
@@ -56,22 +55,19 @@ class Arranger:
         self,
         fs: FileSystem,
         registers: Registers,
-        resolver: Resolver,
+        origins: Origins,
+        resolver: ViewResolver,
         rows: Rows,
         agenda: Agenda,
-        author: Callable[[Stamp], Author],
-        note: Callable[[bytes], None],
     ) -> None:
-        """*note* is told of nodes that the view does not show for a moment."""
         self._fs = fs
         self._places = PlaceTable(fs.db)
         self._conflicts = ConflictTable(fs.db)
         self._registers = registers
+        self._origins = origins
         self._resolver = resolver
         self._rows = rows
         self._agenda = agenda
-        self._author = author
-        self._note = note
         self._nodes = Nodes(fs)
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
@@ -107,7 +103,7 @@ class Arranger:
     def _names(self, at: int, name: bytes, losers: Sequence[_Loser], crowd: bool) -> list[bytes]:
         if crowd:
             return [name_by_id(name, one.contender.id, one.contender.slot) for one in losers]
-        authors = [self._author(loser.stamp) for loser in losers]
+        authors = [self._origins.author(loser.stamp) for loser in losers]
         return number_names(name, authors, lambda other: self._is_wanted(at, other), MOST_NUMBER)
 
     def _is_kept_from(self, at: int, name: bytes) -> bool:
@@ -289,7 +285,7 @@ class Arranger:
         """The node is not seen as one with another any more: neither is what is in it."""
         ino = self._conflicts.part(node)
         if ino is not None:
-            self._note(node)
+            self._resolver.touch(node)
             for standing in self._resolver.names(node):
                 self._agenda.add(self._resolver.parent(node, standing), standing.place.name, (node,))
             self._queue_children(node, self._fs.inodes.get(ino).id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -36,9 +36,9 @@ from hybrisfs.merge.authority import is_assigning, permitted
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.names import Author
 from hybrisfs.merge.newcomers import Newcomers
 from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
@@ -92,23 +92,24 @@ class Arrivals:
         updates: UpdateLog,
         registers: Registers,
         members: MemberTable,
-        granted: Callable[[Sequence[bytes]], None],
         losses: Losses,
     ) -> None:
-        """*granted* is handed the keys of registers of epochs, or none, when members came or went; *losses*
-        holds on to what is lost in mass."""
-        self._granted = granted
+        """*losses* holds on to what is lost in mass."""
+        self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
         self._places = PlaceTable(fs.db)
         self._conflicts = ConflictTable(fs.db)
-        self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
         self._members = members
         self._nodes = Nodes(fs)
-        self._packs = Packs(fs, self._is_contributed)
+        self._packs = Packs(fs, self.origins)
         self.clouds_changed = Topic[[]]()
+        self.grants_changed = Topic[[Sequence[bytes]]]()
+        """Registers of epochs, whose keys are given, have other values, or members came or went."""
+        self.view_changed = Topic[[Sequence[Change]]]()
+        """For the kernel. Called with locks held, so that the listeners only take note."""
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.
@@ -272,7 +273,7 @@ class Arrivals:
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []
-        changes += build_view(self._fs, self._registers, self.depends, self.author)
+        changes += build_view(self._fs, self._registers, self.origins)
         self._losses.came_above(0)
         return changes
 
@@ -290,7 +291,7 @@ class Arrivals:
                 self._learn_reserve(key)
             for key in (key for key in keys if key[0] == MEMBER):
                 before = self._members.name_of(key[ID])
-                self._members.learn(key, self._registers.values(key), self._signer_of)
+                self._members.learn(key, self._registers.values(key), self.origins.signer)
                 if self._members.name_of(key[ID]) != before:
                     self._called_anew.update(self._places.contested())
             if not kinds.isdisjoint(_KIN):
@@ -298,26 +299,13 @@ class Arrivals:
             self._updates.set_members(self._members.writers())
         # After the members: who was removed may not be given keys by it.
         if not kinds.isdisjoint(_OF_KEYS):
-            self._granted([key for key in keys if key[0] == EPOCH])
+            self.grants_changed([key for key in keys if key[0] == EPOCH])
 
     def _learn_reserve(self, key: bytes) -> None:
         for value in self._registers.values(key):
             with suppress(DecodeError):  # an earlier version kept it unread
                 public = SignedKit.decode(key, value.value or b"").public
-                self._members.learn_reserve(public, self._signer_of(value.stamp), value.stamp.clock)
-
-    def _is_contributed(self, stamp: Stamp) -> bool:
-        """Whether who signed an update was no full member by then, as far as is known here."""
-        roles = self._registers.roles
-        signer = self._signer_of(stamp) if roles else None
-        if signer is None:
-            return False
-        seen = self._updates.vector_of(stamp.writer, stamp.clock)
-        return roles.role(signer, seen, self._updates.vector_of) is not Role.FULL
-
-    def _signer_of(self, stamp: Stamp) -> bytes | None:
-        signed = self._updates.signed_by(stamp.writer, stamp.clock)
-        return None if signed is None else signed[0]
+                self._members.learn_reserve(public, self.origins.signer(value.stamp), value.stamp.clock)
 
     def _write(self, renames: Sequence[Rename] = ()) -> None:
         """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
@@ -376,7 +364,7 @@ class Arrivals:
         return self._refresh(set(), self._places.contested())
 
     def _resolver(self) -> Resolver:
-        return Resolver(self._registers, UnsignedView(self._fs), self.depends)
+        return Resolver(self._registers, UnsignedView(self._fs), self.origins)
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
@@ -441,28 +429,11 @@ class Arrivals:
         changes += newcomers.changes
         if not rest and not disturbed:
             return changes
-        refresh = Refresh(self._fs, self._registers, self.depends, self.author)
+        refresh = Refresh(self._fs, self._registers, self.origins)
         return changes + refresh.run(rest, disturbed, slots)
 
     def _is_removed(self, directory: bytes) -> bool:
         return is_removed(self._registers.values(place_key(directory, 0)))
-
-    def depends(self, later: Stamp, earlier: Stamp) -> bool:
-        """Whether who wrote the one update had seen the other."""
-        vector = self._updates.vector_of(later.writer, later.clock)
-        return vector is not None and vector[earlier.writer] >= earlier.clock
-
-    def author(self, stamp: Stamp) -> Author:
-        """Who wrote an update, and when."""
-        signed = self._updates.signed_by(stamp.writer, stamp.clock)
-        if signed is None:
-            return self.myself()
-        device, time_ns = signed
-        return Author(self._members.name_of(device), time_ns)
-
-    def myself(self) -> Author:
-        """For the conflict name of what a program here has just written."""
-        return Author(self._members.name_of(self._updates.device), self._time_ns())
 
     # -- what is unsigned here -------------------------------------------------------------------
 
@@ -525,7 +496,7 @@ class Arrivals:
             self._fs.changes.drop(key)
         self._nodes.replace(inode)
         parent = names[0].parent
-        copy = begin_beside(self._fs, inode, parent, names[0].plain, self.myself(), node)
+        copy = begin_beside(self._fs, inode, parent, names[0].plain, self.origins.myself(), node)
         self._fs.flush()
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in names]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]

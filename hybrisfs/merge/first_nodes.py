@@ -13,17 +13,17 @@ knew their content, and folders in which everything is gone.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from stat import S_ISDIR
 from typing import Final
 
 from hybrisfs.kinds import NODE
-from hybrisfs.merge.names import Author
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
+from hybrisfs.merge.rules import Origins
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, beginning_of, removed_place
 from hybrisfs.registers.values import Stamp
@@ -38,36 +38,30 @@ __all__ = ["build_view"]
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory
 
 
-def build_view(
-    fs: FileSystem,
-    registers: Registers,
-    depends: Callable[[Stamp, Stamp], bool],
-    author: Callable[[Stamp], Author],
-) -> list[Change]:
+def build_view(fs: FileSystem, registers: Registers, origins: Origins) -> list[Change]:
     """Show what the table `register` says in a view that shows nothing yet but the root; what the kernel must
     hear of, should it know the root.
 
     Called with the volume's lock held, all in the caller's transaction. The tables that it goes by are to be
-    filled before: `register`, `writer` (and *registers* made after that), `member`, `log` as far as *depends*
-    and *author* ask it, which are `Arrivals.depends` and `Arrivals.author`; and `pack` and `chunk` by
-    `Packs.take`, for chunks that nobody has placed yet are told apart there. Raises ValueError when the view
-    shows something.
+    filled before: `register`, `writer` (and *registers* made after that), `member`, `log` as far as *origins*
+    ask it; and `pack` and `chunk` by `Packs.take`, for chunks that nobody has placed yet are told apart
+    there. Raises ValueError when the view shows something.
     """
     if not is_bare(fs.db):
         raise ValueError("the view shows something already")
     fs.flush()
-    builder = _Builder(fs, registers, depends)
+    builder = _Builder(fs, registers, origins)
     rest = builder.run()
-    return builder.changes + Refresh(fs, registers, depends, author).run({*rest, ROOT_ID})
+    return builder.changes + Refresh(fs, registers, origins).run({*rest, ROOT_ID})
 
 
 class _Builder:
     """One run; use once."""
 
-    def __init__(self, fs: FileSystem, registers: Registers, depends: Callable[[Stamp, Stamp], bool]) -> None:
+    def __init__(self, fs: FileSystem, registers: Registers, origins: Origins) -> None:
         self._fs = fs
         self._registers = registers
-        self._depends = depends
+        self._origins = origins
         self._new = NewNodes(fs, registers)
         self.changes: list[Change] = []
         self._odd = registers.with_several().union((ROOT_ID,), (key[NODE] for key in fs.changes.unsigned))
@@ -144,7 +138,7 @@ class _Builder:
     def _ends(self, row: NodeValues) -> bool:
         """Whether the removal of a file knew its content."""
         removal, written = self._registers.stamp(row.clock, row.writer), self._written(row)
-        return written is None or written == removal or self._depends(removal, written)
+        return written is None or written == removal or self._origins.depends(removal, written)
 
 
 def _is_directory(attr: bytes | None) -> bool:

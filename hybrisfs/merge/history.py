@@ -18,6 +18,7 @@ from hybrisfs.kinds import PLACE, Trait, having
 from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Database
+from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import (
     end_stored_values,
     end_unstored_values,
@@ -53,10 +54,9 @@ class History:
     keeps = True
     """Whether anything is to be noted."""
 
-    def __init__(self, database: Database, moment_of: Callable[[bytes, int], int]) -> None:
-        """*moment_of* tells the moment of an update by branch and clock."""
+    def __init__(self, database: Database, updates: UpdateLog) -> None:
         self._db = database
-        self._moment_of = moment_of
+        self._updates = updates
         self.renames: Sequence[Rename] = ()
         """What the log has renamed already, and the stamps that come here have not."""
 
@@ -66,7 +66,7 @@ class History:
         for rename in self.renames:
             if writer == rename.old and stamp.clock > rename.above:
                 writer = rename.new
-        return self._moment_of(writer, stamp.clock)
+        return self._updates.moment_of(writer, stamp.clock)
 
     def end(self, ended: Iterable[Ended], numbers: Mapping[bytes, int]) -> None:
         """Note values that are about to leave `register`, and those that never came into it. *numbers*:

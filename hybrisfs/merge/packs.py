@@ -5,11 +5,12 @@ The registers of packs are not kept as such; they become rows of `pack`, `chunk`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.registers.tree import PackRecord, Rewritten, pack_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.file_chunks import shown_only_by
@@ -34,10 +35,9 @@ class Placement(NamedTuple):
 class Packs:
     """Takes in what other devices say of packs, under the volume's lock."""
 
-    def __init__(self, fs: FileSystem, is_contributed: Callable[[Stamp], bool] = lambda stamp: False) -> None:
-        """*is_contributed* tells whether who signed an update was no full member."""
-        self._is_contributed = is_contributed
+    def __init__(self, fs: FileSystem, origins: LogOrigins) -> None:
         self._fs = fs
+        self._origins = origins
 
     def take(self, placements: Sequence[Placement]) -> None:
         """Note where other devices have put chunks, or moved them, unless something later is known, and which
@@ -86,7 +86,7 @@ class Packs:
         code: who says something else of that is wrong. What a contributor says counts as long as no other
         device tells of the pack."""
         packs, overrules = self._fs.packs, False
-        if self._is_contributed(one.stamp):
+        if self._origins.is_contributed(one.stamp):
             if not packs.is_told_by(one.pack, one.stamp.writer):
                 return
         else:
@@ -101,7 +101,7 @@ class Packs:
 
     def _is_only_contributed(self, pack: bytes) -> bool:
         found = self._fs.packs.find(pack)
-        return found is not None and self._is_contributed(found.stamp)
+        return found is not None and self._origins.is_contributed(found.stamp)
 
     def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
         """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The

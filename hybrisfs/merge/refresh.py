@@ -6,22 +6,20 @@ them, for which folders are one decides who meets whom inside; then attributes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.arrange import Arranger
-from hybrisfs.merge.names import Author
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.resolver import Resolver
+from hybrisfs.merge.resolver import ViewResolver
 from hybrisfs.merge.rows import Aspect, Change, Rows
-from hybrisfs.merge.rules import copy_id
+from hybrisfs.merge.rules import Origins, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
-from hybrisfs.registers.values import Stamp
 from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import ino_of, inos_showing
@@ -42,13 +40,7 @@ class RefreshLimits:
 class Refresh:
     """One run, under the volume's lock; the view has been flushed. Use once: `run`."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        registers: Registers,
-        depends: Callable[[Stamp, Stamp], bool],
-        author: Callable[[Stamp], Author],
-    ) -> None:
+    def __init__(self, fs: FileSystem, registers: Registers, origins: Origins) -> None:
         self._fs = fs
         self._db = fs.db
         self._places = PlaceTable(fs.db)
@@ -56,12 +48,10 @@ class Refresh:
         self._limits = fs.environment.limits.of(RefreshLimits)
         self._registers = registers
         self._nodes = Nodes(fs)
-        self._few: dict[bytes, set[int]] = {}
-        self._resolver = Resolver(registers, UnsignedView(fs), depends, self._within, self._few)
-        self._touched: dict[bytes, set[bytes]] = {}  # what has changed, by the directories that it names
+        self._resolver = ViewResolver(registers, UnsignedView(fs), origins)
         self._rows = Rows(fs, registers)
         self._agenda = Agenda(self._resolver)
-        self._arranger = Arranger(fs, registers, self._resolver, self._rows, self._agenda, author, self._note)
+        self._arranger = Arranger(fs, registers, origins, self._resolver, self._rows, self._agenda)
 
     def run(
         self,
@@ -77,7 +67,7 @@ class Refresh:
         nodes = set(nodes)
         for node in nodes & slots.keys():
             if self._has_many(node, slots[node]):
-                self._few[node] = set(slots[node])
+                self._resolver.look_only_at(node, slots[node])
         affected = self._closure(sorted(nodes))
         for node in sorted(affected):
             self._queue(node)
@@ -143,7 +133,7 @@ class Refresh:
                 continue
             affected.add(node)
             new.append(node)
-            self._note(node)
+            self._resolver.touch(node)
             waiting += self._removed_parents(node)
         return new
 
@@ -162,16 +152,6 @@ class Refresh:
             and not self._conflicts.is_joined(row.parent)
             for row in self._places.of(inode.ino).values()
         )
-
-    def _note(self, node: bytes) -> None:
-        """The node may be alive, whether the view shows it or not."""
-        for one in self._resolver.registered(node):
-            self._touched.setdefault(one.place.parent, set()).add(node)
-
-    def _within(self, directory: bytes) -> set[bytes]:
-        """What may live in a removed directory: what has changed, or is in the view. All else that named it
-        is gone, and stays so."""
-        return self._registers.shown_beginning(directory) | self._touched.get(directory, set())
 
     def _removed_parents(self, node: bytes) -> list[bytes]:
         parents = {one.place.parent for one in self._resolver.registered(node)}

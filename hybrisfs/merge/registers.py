@@ -7,7 +7,7 @@ make one tree of it are in `hybrisfs.merge.rules`. Registers of packs are not ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.registers.tree import is_of_tree
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.condemned import Condemned
 from hybrisfs.state.database import Database
 from hybrisfs.state.registers import RegisterTable
 from sync import Rename, VersionVector
@@ -52,16 +53,16 @@ class Registers(RegisterTable):
     def __init__(
         self,
         database: Database,
-        on_contents: Callable[[Iterable[bytes]], None] = lambda values: None,
+        condemned: Condemned | None = None,
         history: History | None = None,
     ) -> None:
-        """*on_contents* is told of the values of content registers that are written, *history* of each value
-        that is superseded."""
+        """*condemned* sees the values of content registers that are written, *history* notes each value that
+        is superseded."""
         super().__init__(database)
         self.roles = Roles(database)
         self.minutes = Minutes(database, self.roles)
         self._history = history
-        self._on_contents = on_contents
+        self._condemned = condemned
 
     def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """An own update depends on all that is here: each write supersedes every other value."""
@@ -91,7 +92,7 @@ class Registers(RegisterTable):
         writers = dict.fromkeys(one.stamp.writer for one in updates)  # in order: numbers are given by it
         numbers = {writer: self._number(writer) for writer in writers}
         before = self._stamps({key for one in updates for key, _ in one.writes})
-        change = Supersession(before, self._moment)
+        change = Supersession(before, self._history)
         if self._history is not None:
             self._history.renames = renames
         change.take(updates)
@@ -125,9 +126,6 @@ class Registers(RegisterTable):
         highest = {int(kind): self._highest(kind) for kind in KINDS if kind in _TREE}
         return [key for key in keys if key <= highest.get(key[0], key)]
 
-    def _moment(self, stamp: Stamp) -> int:
-        return 0 if self._history is None else self._history.moment(stamp)
-
     def _note(self, history: History, change: Supersession) -> None:
         """Let the history know what is superseded, before it leaves its register."""
         self._end(change.ended)
@@ -144,7 +142,8 @@ class Registers(RegisterTable):
         return vector[self._branches[writer]] >= clock
 
     def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        self._on_contents(value for key, value in writes if key[0] == CONTENT and value is not None)
+        if self._condemned is not None:
+            self._condemned.see(value for key, value in writes if key[0] == CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""

@@ -7,13 +7,14 @@ taken from the view (`Unsigned`), with the stamp `UNSIGNED`.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.rules import (
     Contender,
     Name,
+    Origins,
     again,
     distinct,
     names_of_file,
@@ -24,8 +25,9 @@ from hybrisfs.merge.rules import (
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.registers import RegisterTable
 
-__all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Unsigned"]
+__all__ = ["UNSIGNED", "RegisterValues", "Resolver", "Unsigned", "ViewResolver"]
 
 UNSIGNED: Final = Stamp((1 << 63) - 1, b"")
 _MOST_LEVELS: Final = 64
@@ -71,26 +73,15 @@ class Unsigned(Protocol):
 class Resolver:
     """Answers for one moment; registers and view must not change while it is used.
 
-    *depends* tells whether the update with the first stamp depends on that with the second; *within* which
-    nodes may live in a removed directory: all that ever named it, unless somebody knows better.
-
-    *few* are slots of files that have many names. Their other names, two at least, are as the view shows
-    them: they are not looked at unless somebody asks (`look_at`).
+    Of files with many names only some slots may be looked at (`look_only_at`). Their other names, two at
+    least, are as the view shows them.
     """
 
-    def __init__(
-        self,
-        registers: RegisterValues,
-        unsigned: Unsigned,
-        depends: Callable[[Stamp, Stamp], bool],
-        within: Callable[[bytes], Iterable[bytes]] | None = None,
-        few: dict[bytes, set[int]] | None = None,
-    ) -> None:
+    def __init__(self, registers: RegisterValues, unsigned: Unsigned, origins: Origins) -> None:
         self._registers = registers
         self._unsigned = unsigned
-        self._depends = depends
-        self._within = within or self._named_by
-        self._few = {} if few is None else few
+        self._origins = origins
+        self._few: dict[bytes, set[int]] = {}
         self._inhabitants: dict[bytes, bool] = {}
         self._circles: dict[bytes, _Circle | None] = {ROOT_ID: None}
         self._slots: dict[bytes, list[Name]] = {}
@@ -160,6 +151,10 @@ class Resolver:
     def few(self, node: bytes) -> set[int] | None:
         """The slots of the node that are looked at; None: all."""
         return self._few.get(node)
+
+    def look_only_at(self, node: bytes, slots: Iterable[int]) -> None:
+        """Look at these slots of a file with many more names."""
+        self._few[node] = set(slots)
 
     def look_at(self, node: bytes, slot: int | None = None) -> None:
         """Look at this slot of the node, too, or at all."""
@@ -253,9 +248,10 @@ class Resolver:
 
     def _follows(self, removal: Stamp, other: Stamp) -> bool:
         """Whether the removal of a name depends on the other update."""
-        return removal == UNSIGNED or self._depends(removal, other)
+        return removal == UNSIGNED or self._origins.depends(removal, other)
 
-    def _named_by(self, directory: bytes) -> Iterable[bytes]:
+    def _within(self, directory: bytes) -> Iterable[bytes]:
+        """The nodes that may live in a removed directory: all that ever named it."""
         return {key[NODE] for key in self._registers.places_beginning(directory)}
 
     def _inhabited(self, directory: bytes) -> bool:
@@ -369,6 +365,25 @@ class Resolver:
         stamp = self.names(directory)[0].stamp
         # What is not signed yet stays where the view has it; once signed, it is judged like the others.
         return (Stamp(-1, b"") if stamp == UNSIGNED else stamp), directory
+
+
+class ViewResolver(Resolver):
+    """One that brings a view up to date, which shows what lived before."""
+
+    def __init__(self, registers: RegisterTable, unsigned: Unsigned, origins: Origins) -> None:
+        super().__init__(registers, unsigned, origins)
+        self._table = registers
+        self._touched: dict[bytes, set[bytes]] = {}  # by the directories that they name
+
+    def touch(self, node: bytes) -> None:
+        """The node may be alive, whether the view shows it or not."""
+        for one in self.registered(node):
+            self._touched.setdefault(one.place.parent, set()).add(node)
+
+    def _within(self, directory: bytes) -> set[bytes]:
+        """The nodes that were touched, or are in the view: all else that named the directory is gone, and
+        stays so."""
+        return self._table.shown_beginning(directory) | self._touched.get(directory, set())
 
 
 def _stamp(standing: Name) -> Stamp:

@@ -41,7 +41,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
@@ -59,6 +59,7 @@ __all__ = [
     "Entry",
     "Located",
     "Name",
+    "Origins",
     "Seen",
     "Shown",
     "Tree",
@@ -86,6 +87,18 @@ _COPY_CONTEXT: Final = "hybrisfs.merge 2026-11 concurrent version"
 
 
 Depends = Callable[[Stamp, Stamp], bool]
+
+
+class Origins(Protocol):
+    """Of which devices updates are, and what their writers had seen."""
+
+    def depends(self, later: Stamp, earlier: Stamp) -> bool:
+        """Whether the writer of the one update had seen the other."""
+
+    def author(self, stamp: Stamp) -> Author:
+        """Which device wrote an update, and when."""
+
+
 """Whether the update with the first stamp depends on that with the second."""
 
 # -- single registers ------------------------------------------------------------------------------------
@@ -331,23 +344,14 @@ class Tree(NamedTuple):
     names: Mapping[bytes, Sequence[Located]]
 
 
-def visible_tree(
-    registers: Mapping[bytes, Collection[Value]], depends: Depends, author: Callable[[Stamp], Author]
-) -> Tree:
-    """Everything that a program on any device with these registers must see. *depends* tells whether the
-    update with the first stamp depends on that with the second, *author* which device made one, and when."""
-    return _Model(registers, depends, author).tree()
+def visible_tree(registers: Mapping[bytes, Collection[Value]], origins: Origins) -> Tree:
+    """Everything that a program on any device with these registers must see."""
+    return _Model(registers, origins).tree()
 
 
 class _Model:
-    def __init__(
-        self,
-        registers: Mapping[bytes, Collection[Value]],
-        depends: Depends,
-        author: Callable[[Stamp], Author],
-    ) -> None:
-        self._depends = depends
-        self._author = author
+    def __init__(self, registers: Mapping[bytes, Collection[Value]], origins: Origins) -> None:
+        self._origins = origins
         self._attrs: dict[bytes, Attr] = {}
         self._places: dict[bytes, list[Name]] = {}
         self._contents: dict[bytes, Collection[Value]] = {}
@@ -383,7 +387,7 @@ class _Model:
                     removed[node] = again(last)
                 else:
                     names[node] = [last]
-            elif found := names_of_file(places, self._contents.get(node, ()), self._depends):
+            elif found := names_of_file(places, self._contents.get(node, ()), self._origins.depends):
                 names[node] = sorted(found, key=lambda one: one.slot)
         inhabited = [one.place.parent for found in names.values() for one in found]
         while inhabited:
@@ -452,7 +456,9 @@ class _Model:
             for directory in alike:
                 for name in inside.get(directory, ()):
                     wanted.setdefault(name.place.name, []).append(self._contender(name))
-            shown = {at: self._seen(one) for at, one in entries(wanted, self._copies, self._author).items()}
+            shown = {
+                at: self._seen(one) for at, one in entries(wanted, self._copies, self._origins.author).items()
+            }
             folders[alike[0]] = shown
             waiting += [(one.node, *one.joined) for one in shown.values() if self._is_directory(one.node)]
         return Tree(folders, names)

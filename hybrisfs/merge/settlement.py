@@ -10,8 +10,6 @@ again, as it would have done by an edit of the closed file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from hybrisfs.kinds import PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
@@ -29,18 +27,9 @@ __all__ = ["Settlement"]
 
 
 class Settlement:
-    """`InodeTable.settle` of a volume with several devices; called with the volume's lock held.
+    """`InodeTable.settle` of a volume with several devices; called with the volume's lock held."""
 
-    *show* takes note of what the kernel must hear of.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        registers: Registers,
-        arrivals: Arrivals,
-        show: Callable[[Sequence[Change]], None],
-    ) -> None:
+    def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
         self._db = fs.db
         self._places = PlaceTable(fs.db)
@@ -48,7 +37,7 @@ class Settlement:
         self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
-        self._show = show
+        self._view_changed = arrivals.view_changed
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
         if inode.orphan:
@@ -129,9 +118,9 @@ class Settlement:
         self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
         inode.orphan = False
         fs.total_files += 1
-        name = begin_beside(fs, inode, parent, name, self._arrivals.myself(), place.node)
-        self._show([Change(parent, name), Change(parent), Change(inode.ino)])
+        name = begin_beside(fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
+        self._view_changed([Change(parent, name), Change(parent), Change(inode.ino)])
         if parent != ROOT_INO and not self._places.is_shown(parent):
-            self._show(self._arrivals.reveal([place.folder]))
+            self._view_changed(self._arrivals.reveal([place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))

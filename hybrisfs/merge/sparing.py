@@ -8,9 +8,9 @@ same chunks. All devices hear of that as of any other conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
+from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
@@ -18,7 +18,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
-from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.registers.values import Value
 from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.tree.filesystem import FileSystem
@@ -29,24 +29,13 @@ __all__ = ["Sparing"]
 
 
 class Sparing:
-    """Asked before the filesystem does what a program wants, with the volume's lock held.
+    """Asked before the filesystem does what a program wants, with the volume's lock held."""
 
-    *show* takes note of what the kernel must hear of.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        registers: Registers,
-        author: Callable[[Stamp], Author],
-        myself: Callable[[], Author],
-        show: Callable[[Sequence[Change]], None],
-    ) -> None:
+    def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
         self._registers = registers
-        self._author = author
-        self._myself = myself
-        self._show = show
+        self._origins = arrivals.origins
+        self._view_changed = arrivals.view_changed
         self._nodes = Nodes(fs)
         self._places = PlaceTable(fs.db)
         self._conflicts = ConflictTable(fs.db)
@@ -76,7 +65,7 @@ class Sparing:
         if not self._fs.unseen.may_remove_unseen(parent, name, inode.ino):
             return True
         self._fs.unseen.spared(inode.ino)
-        self._show([Change(parent, name), Change(parent), Change(inode.ino)])
+        self._view_changed([Change(parent, name), Change(parent), Change(inode.ino)])
         return False
 
     def before_overwrite(self, inode: Inode, start: int) -> None:
@@ -100,7 +89,7 @@ class Sparing:
         shown = self._name_beside(inode, holder.slot, parent, wanted)
         self._places.put_beside(parent, name, shown)
         self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
-        self._show([Change(parent, shown), Change(parent), Change(inode.ino)])
+        self._view_changed([Change(parent, shown), Change(parent), Change(inode.ino)])
 
     def _name_beside(self, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
         if self._places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
@@ -117,7 +106,7 @@ class Sparing:
         else:
             standing = standing_place(self._registers.values(place_key(inode.id, slot)))
             stamp = standing[0] if standing is not None else None
-        return self._myself() if stamp is None else self._author(stamp)
+        return self._origins.myself() if stamp is None else self._origins.author(stamp)
 
     def _content_of(self, inode: Inode) -> Value | None:
         """What has been signed of a file, or as the version of one, and is shown."""
@@ -146,6 +135,8 @@ class Sparing:
         parent, wanted = beside.parent, beside.plain
         copy = self._nodes.make(fs.inodes.new_id(inode.mode), fs.attributes.record(inode))
         fs.received.show(copy, content.value)
-        shown = begin_beside(fs, copy, parent, wanted, self._author(content.stamp), self._node_of(inode))
+        shown = begin_beside(
+            fs, copy, parent, wanted, self._origins.author(content.stamp), self._node_of(inode)
+        )
         fs.flush()
-        self._show([Change(parent, shown), Change(parent)])
+        self._view_changed([Change(parent, shown), Change(parent)])

@@ -52,8 +52,7 @@ def unprepared(_: object) -> AbstractContextManager[None]:
 class Receiver:
     """Puts updates through the inbox into log and view. May be called from several threads.
 
-    *show* is told what has changed in the view and *accepted* that the log has grown: with locks held, so
-    that they only take note.
+    *accepted* is told that the log has grown: with locks held, so that it only takes note.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Receiver:
         updates: UpdateLog,
         arrivals: Arrivals,
         signals: Signals,
-        show: Callable[[Sequence[Change]], None],
         accepted: Callable[[], None],
         upcoming: Upcoming,
         offended: Callable[[SignedUpdate], None],
@@ -76,7 +74,6 @@ class Receiver:
         self._updates = updates
         self._arrivals = arrivals
         self._signals = signals
-        self._show = show
         self._accepted = accepted
         self._inbox = Inbox()
         self._examiner = Examiner()
@@ -134,7 +131,7 @@ class Receiver:
                         complete = self._take(updates, found)
                 finally:
                     changes = self._arrivals.refresh()
-            self._show(changes)
+            self._arrivals.view_changed(changes)
         return complete
 
     def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
@@ -151,7 +148,7 @@ class Receiver:
 
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""
-        self._show(self._arrivals.signed(nodes))
+        self._arrivals.view_changed(self._arrivals.signed(nodes))
 
     def _take(self, updates: Iterable[bytes], examined: Mapping[bytes, Examined]) -> bool:
         grown = False

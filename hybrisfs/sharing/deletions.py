@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.api import decisions as api
@@ -10,7 +10,6 @@ from hybrisfs.errors import UsageError
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import Signer
 from hybrisfs.state.held import Deletion
 from hybrisfs.tree.filesystem import FileSystem
@@ -21,8 +20,8 @@ _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 
 
 class Deletions:
-    """What `merge.losses` holds in one volume. Thread-safe. *show* hears of changes in the view,
-    *signed* that there is something for the clouds."""
+    """What `merge.losses` holds in one volume. Thread-safe. *signed* hears that there is something for
+    the clouds."""
 
     def __init__(
         self,
@@ -31,7 +30,6 @@ class Deletions:
         members: MemberTable,
         arrivals: Arrivals,
         signer: Signer,
-        show: Callable[[Sequence[Change]], None],
         signed: Callable[[], None],
     ) -> None:
         self._fs = fs
@@ -39,7 +37,6 @@ class Deletions:
         self._members = members
         self._arrivals = arrivals
         self._signer = signer
-        self._show = show
         self._signed = signed
 
     def all(self) -> list[api.Deletion]:
@@ -76,7 +73,7 @@ class Deletions:
             if writes:
                 self._signer.sign(writes, self._fs.chunks.newest())
             if nodes:
-                self._show(self._arrivals.reveal(nodes))
+                self._arrivals.view_changed(self._arrivals.reveal(nodes))
 
     def _held(self, which: str) -> Deletion:
         found = [one for one in self._losses.deletions() if one.id.hex().startswith(which.lower())]

@@ -82,7 +82,6 @@ class Sharing:
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
         self._random_bytes = fs.environment.random_bytes
-        self._show = show
         self._ring = ring
         self._signals = signals
         self.log_grew = Topic[[]]()
@@ -95,8 +94,8 @@ class Sharing:
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
         self.hearing.vector_of = self.updates.vector_of
-        self.history = History(fs.db, self.updates.moment_of)
-        self.registers = Registers(fs.db, fs.chunks.condemned.see, self.history)
+        self.history = History(fs.db, self.updates)
+        self.registers = Registers(fs.db, fs.chunks.condemned, self.history)
         self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(
@@ -113,7 +112,7 @@ class Sharing:
             signals,
         )
         self.membership.changed.listen(self._members_changed)
-        self.membership.renamed.listen(lambda: self._show(self.arrivals.device_renamed()))
+        self.membership.renamed.listen(lambda: self.arrivals.view_changed(self.arrivals.device_renamed()))
         self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
         self.roles = DeviceRoles(
             fs, self.membership, self.members, self.updates, self.registers, self.signer, self.shared_folders
@@ -126,7 +125,9 @@ class Sharing:
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share, fs.environment.limits.of(LossLimits).few)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, epochs.learn, self.losses)
+        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self.losses)
+        self.arrivals.grants_changed.listen(epochs.learn)
+        self.arrivals.view_changed.listen(show)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.trials = Trials(
             fs,
@@ -142,7 +143,6 @@ class Sharing:
             self.updates,
             self.arrivals,
             signals,
-            show,
             self._grown,
             upcoming,
             self.misconduct.note,
@@ -153,11 +153,10 @@ class Sharing:
             self.members,
             self.arrivals,
             self.signer,
-            show,
             signals.chunks_made,
         )
-        fs.inodes.settle = Settlement(fs, self.registers, self.arrivals, show)
-        self.sparing = Sparing(fs, self.registers, self.arrivals.author, self.arrivals.myself, show)
+        fs.inodes.settle = Settlement(fs, self.registers, self.arrivals)
+        self.sparing = Sparing(fs, self.registers, self.arrivals)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
         self.freshness = Freshness(self._suspects, self.look_now, environment=fs.environment)
@@ -387,7 +386,7 @@ class Sharing:
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self._show(self.arrivals.unveil())
+        self.arrivals.view_changed(self.arrivals.unveil())
         self._grown()
 
     def receive_pulled(self, updates: Sequence[bytes]) -> bool:

@@ -159,11 +159,13 @@ class ViewCheck:
         )
         return heapq.merge(*values, inodes, names, key=itemgetter(0))
 
-    def _depends(self, later: Stamp, earlier: Stamp) -> bool:
+    def depends(self, later: Stamp, earlier: Stamp) -> bool:
+        """See `rules.Origins`."""
         vector = self._vectors.of(later.writer, later.clock)
         return vector is not None and vector[earlier.writer] >= earlier.clock
 
-    def _author(self, stamp: Stamp) -> Author:
+    def author(self, stamp: Stamp) -> Author:
+        """See `rules.Origins`."""
         signer = signer_of(self._db, stamp.writer, stamp.clock)
         return Author("", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
 
@@ -199,7 +201,7 @@ class ViewCheck:
             attr = standing_attr(values.get(attr_key(node), ()))
             if attr is None or stat.S_ISDIR(attr[1].mode):
                 return False
-            names = names_of_file(names, values.get(content_key(node), ()), self._depends)
+            names = names_of_file(names, values.get(content_key(node), ()), self.depends)
         return {(one.slot, one.folder, one.name, one.wanted) for one in shown} == {
             (one.slot, one.place.parent, one.place.name, None) for one in names
         }
@@ -275,7 +277,7 @@ class ViewCheck:
             nodes = self._gather(left, registers)
             for node in nodes:
                 left.pop(node, None)
-            tree = visible_tree(registers, self._depends, self._author)
+            tree = visible_tree(registers, self)
             if self._unsigned:
                 for node in nodes:
                     yield from self._compare_in_part(node, registers, tree)

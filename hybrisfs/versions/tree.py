@@ -57,7 +57,7 @@ class PastTree:
     def __init__(self, db: sqlite3.Connection, moment: int) -> None:
         self._db = db
         self._registers = PastRegisters(db, moment)
-        self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers.depends)
+        self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers)
         self._has_labels = has_any(db, LABEL)
 
     def root(self) -> PastNode:

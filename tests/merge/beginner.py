@@ -33,7 +33,7 @@ def filled_like(source: Device) -> Rig:
             for key, value in lawful(decode_signed(data)).writes
             if key[:1] == b"k"
         ]
-    Packs(rig.fs).take(placements)
+    Packs(rig.fs, rig.sharing.arrivals.origins).take(placements)
     return rig
 
 

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from typing import Final
 
 from hypothesis import HealthCheck, given, settings
@@ -102,8 +103,17 @@ def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
         rig.abandon()
 
 
-def _author(stamp: Stamp) -> Author:
-    return Author(stamp.writer[:1].decode(), 0)
+@dataclass
+class _Origins:
+    """*knows*: whether each writer had seen all that has a lower clock, or its own updates only."""
+
+    knows: bool
+
+    def depends(self, later: Stamp, earlier: Stamp) -> bool:
+        return later.clock > earlier.clock and (self.knows or later.writer == earlier.writer)
+
+    def author(self, stamp: Stamp) -> Author:
+        return Author(stamp.writer[:1].decode(), 0)
 
 
 @given(some=registers, nodes=plain, knows=st.booleans())
@@ -111,7 +121,6 @@ def _author(stamp: Stamp) -> Author:
 def test_at_once_is_like_the_general_path(
     some: list[_Written], nodes: list[tuple[bytes, bytes, bytes, bytes]], *, knows: bool
 ) -> None:
-    """*knows*: whether each writer had seen all that has a lower clock, or his own updates only."""
     written = dict[tuple[bytes, Stamp], bytes | None]()
     for node, place, attr, content in nodes:
         stamp = Stamp(4, b"A" * 16)
@@ -119,15 +128,12 @@ def test_at_once_is_like_the_general_path(
             written[key, stamp] = value
     written.update(((key, stamp), value) for key, value, stamp in some)
     rows = [(key, value, stamp) for (key, stamp), value in written.items()]
-
-    def depends(later: Stamp, earlier: Stamp) -> bool:
-        return later.clock > earlier.clock and (knows or later.writer == earlier.writer)
-
+    origins = _Origins(knows)
     with filled(rows) as (fast, its), filled(rows) as (slow, others):
-        changes = build_view(fast.fs, its, depends, _author)
+        changes = build_view(fast.fs, its, origins)
         assert not fast.fs.names.list(ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
         every = {key[1:17] for key, _, _ in rows}
-        Refresh(slow.fs, others, depends, _author).run({*every, ROOT_ID})
+        Refresh(slow.fs, others, origins).run({*every, ROOT_ID})
         assert shown(fast) == shown(slow)
 
 
@@ -141,8 +147,7 @@ class Beginners(TreeOfMany):
         source = self.world.fleet[0]
         rig = filled_like(source)
         try:
-            arrivals = rig.sharing.arrivals
-            build_view(rig.fs, rig.sharing.registers, arrivals.depends, arrivals.author)
+            build_view(rig.fs, rig.sharing.registers, rig.sharing.arrivals.origins)
             check_accounts(rig, [])
             mine, other = shown(source.rig), shown(rig)
             for part in ("joined", "copies", "moved"):  # the rest tells of open files, too

@@ -29,8 +29,7 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     finds nothing. The bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [], honest=excused is None)
     assert not device.rig.fs.changes.unsigned
-    arrivals = device.rig.sharing.arrivals
-    tree = visible_tree(device.registers(), arrivals.depends, arrivals.author)
+    tree = visible_tree(device.registers(), device.rig.sharing.arrivals.origins)
     seen = by_path(tree)
     walk = {os.fsencode(path): inode for path, inode in device.walk().items()}
     assert walk.keys() == seen.keys()

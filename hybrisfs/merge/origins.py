@@ -1,0 +1,52 @@
+"""Of which devices the updates in the log are, and what their writers had seen (`rules.Origins`)."""
+
+from __future__ import annotations
+
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.role_table import Roles
+from hybrisfs.members.roles import Role
+from hybrisfs.merge.names import Author
+from hybrisfs.registers.values import Stamp
+from hybrisfs.state.updates import UpdateLog
+
+__all__ = ["LogOrigins"]
+
+
+class LogOrigins:
+    """The origins that the log of one volume tells; called with the volume's lock held."""
+
+    def __init__(self, updates: UpdateLog, members: MemberTable, roles: Roles) -> None:
+        self._updates = updates
+        self._time_ns = updates.environment.time_ns
+        self._members = members
+        self._roles = roles
+
+    def depends(self, later: Stamp, earlier: Stamp) -> bool:
+        """Whether the writer of the one update had seen the other."""
+        vector = self._updates.vector_of(later.writer, later.clock)
+        return vector is not None and vector[earlier.writer] >= earlier.clock
+
+    def author(self, stamp: Stamp) -> Author:
+        """Which device wrote an update, and when."""
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        if signed is None:
+            return self.myself()
+        device, time_ns = signed
+        return Author(self._members.name_of(device), time_ns)
+
+    def myself(self) -> Author:
+        """For the conflict name of what a program here has just written."""
+        return Author(self._members.name_of(self._updates.device), self._time_ns())
+
+    def signer(self, stamp: Stamp) -> bytes | None:
+        """The device that signed an update."""
+        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        return None if signed is None else signed[0]
+
+    def is_contributed(self, stamp: Stamp) -> bool:
+        """Whether the signer of an update was no full member by then, as far as is known here."""
+        signer = self.signer(stamp) if self._roles else None
+        if signer is None:
+            return False
+        seen = self._updates.vector_of(stamp.writer, stamp.clock)
+        return self._roles.role(signer, seen, self._updates.vector_of) is not Role.FULL
