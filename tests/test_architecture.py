@@ -337,12 +337,6 @@ def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
 
 # The state of the volume, what its queries are made of, and databases of their own.
 OWN_DATABASES = ("hybrisfs.kinds", "hybrisfs.kv", "hybrisfs.mirror", "hybrisfs.state")
-# Those that hold SQL on the volume's database and have yet to hand it to its owner, one in a line. Add none.
-HOLD_SQL_YET = (
-    "hybrisfs.merge.new_nodes",
-    "hybrisfs.merge.nodes",
-    "hybrisfs.merge.settlement",
-)
 IS_SQL = re.compile(
     r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES|CREATE|PRAGMA|SAVEPOINT)\b"
 )
@@ -368,13 +362,12 @@ def holds_sql(source: str) -> bool:
 
 
 def test_sql_stands_with_the_owner_of_the_state() -> None:
-    found = {
+    wrong = [
         name_of(module)
         for module in modules("hybrisfs")
         if holds_sql(module.read_text()) and not within(name_of(module), OWN_DATABASES)
-    }
-    assert sorted(name for name in found if not within(name, HOLD_SQL_YET)) == []
-    assert [one for one in HOLD_SQL_YET if not any(within(name, (one,)) for name in found)] == []
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,7 @@ from hybrisfs.merge.rules import MOST_COPIES, MOST_SHOWN, Contender, Origins, co
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import Holder, PlaceTable, ShownPlace
+from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -61,8 +60,8 @@ class Arranger:
         agenda: Agenda,
     ) -> None:
         self._fs = fs
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
         self._registers = registers
         self._origins = origins
         self._resolver = resolver

@@ -59,8 +59,6 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import is_bare, newest_name, nodes_shown_as
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
@@ -98,8 +96,8 @@ class Arrivals:
         self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
         self._updates = updates
         self._registers = registers
         self._members = members

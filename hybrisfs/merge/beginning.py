@@ -6,7 +6,6 @@ from functools import partial
 
 from hybrisfs.merge.names import Author, number_names
 from hybrisfs.registers.tree import attr_key, content_key, place_key
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -31,7 +30,7 @@ def begin_beside(
     """`begin_anew` with a file that has no name: it wants to be called *name* in directory *parent*. Where
     somebody is, it stands beside him in conflict, and says so (`unsigned.unsigned_place`). The name that it
     is shown under, for which *author* counts."""
-    places = PlaceTable(fs.db)
+    places = fs.places
     shown, wanted = name, None
     if places.is_taken(parent, name):
         [shown] = number_names(name, [author], partial(places.is_taken, parent))

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.rows import Change
 from hybrisfs.registers.tree import Place, is_of_tree
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Write
@@ -23,7 +22,7 @@ __all__ = ["foreseen"]
 def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
     """The names and inodes of the view that *writes* are about; with the volume's lock held."""
     fs.inodes.flush()
-    places = PlaceTable(fs.db)
+    places = fs.places
     nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
     found: dict[Change, None] = {}
     for key, value in writes:

@@ -58,10 +58,7 @@ class NewNodes:
         fs.total_files += len(files)
         now = fs.inodes.now()
         fs.nodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
-        fs.db.executemany(
-            "INSERT INTO xattr VALUES (?, ?, ?)",
-            [(ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs],
-        )
+        fs.nodes.add_xattrs((ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs)
         fs.places.insert_new([(at, one.place.name, ino) for ino, at, one in made])
         subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
         for at in {at for _, at, _ in made}:

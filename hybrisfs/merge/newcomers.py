@@ -15,7 +15,6 @@ from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, beginning, content_key, place_key
 from hybrisfs.registers.values import Value
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import known_nodes, lone_directory, name_of_node
 from hybrisfs.tree.filesystem import FileSystem
@@ -116,7 +115,7 @@ class Newcomers:
         keys = [place_key(one.id, 0) for _, one in wanted]
         places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
         contested = self._registers.contested(dict(zip(keys, places, strict=True)))
-        taken = PlaceTable(self._db).taken([(at, one.place.name) for at, one in wanted])
+        taken = self._fs.places.taken([(at, one.place.name) for at, one in wanted])
         return {
             one.id
             for (at, one), key in zip(wanted, keys, strict=True)

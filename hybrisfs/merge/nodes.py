@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr, attr_key, place_key
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import unjoined_ino
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import STALE, Displaced, Inode
@@ -18,8 +16,8 @@ class Nodes:
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._db = fs.db
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
 
     def find(self, node: bytes) -> Inode | None:
         """The inode of a node that has its own, and is not joined with another."""
@@ -57,11 +55,8 @@ class Nodes:
         inode.mtime, inode.target = attr.mtime, attr.target or None
         inode.ctime = self._fs.inodes.now()
         if inode.xattrs or attr.xattrs:
-            self._db.execute("DELETE FROM xattr WHERE ino = ?", (inode.ino,))
-            self._db.executemany(
-                "INSERT INTO xattr VALUES (?, ?, ?)",
-                [(inode.ino, name, value) for name, value in attr.xattrs],
-            )
+            self._fs.nodes.clear_xattrs(inode.ino)
+            self._fs.nodes.add_xattrs((inode.ino, name, value) for name, value in attr.xattrs)
             inode.xattrs = len(attr.xattrs)
         return before
 

@@ -20,8 +20,6 @@ from hybrisfs.merge.rules import Origins, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import ino_of, inos_showing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -43,8 +41,8 @@ class Refresh:
     def __init__(self, fs: FileSystem, registers: Registers, origins: Origins) -> None:
         self._fs = fs
         self._db = fs.db
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
         self._limits = fs.environment.limits.of(RefreshLimits)
         self._registers = registers
         self._nodes = Nodes(fs)

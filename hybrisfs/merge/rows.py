@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hybrisfs.merge.names import is_conflict_name, is_kept
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import place_key
-from hybrisfs.state.places import Holder, PlaceTable, ShownPlace
+from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Displaced, Inode
 
@@ -41,7 +41,7 @@ class Rows:
 
     def __init__(self, fs: FileSystem, registers: Registers) -> None:
         self._fs = fs
-        self._places = PlaceTable(fs.db)
+        self._places = fs.places
         self._registers = registers
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away

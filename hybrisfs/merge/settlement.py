@@ -17,8 +17,6 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.registers.tree import content_key
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
@@ -31,9 +29,8 @@ class Settlement:
 
     def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
-        self._db = fs.db
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
         self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
@@ -115,7 +112,7 @@ class Settlement:
         else:
             folder = self._arrivals.folder(place.folder)
             parent, name = (ROOT_INO if folder is None else folder.ino), place.name
-        self._db.execute("DELETE FROM orphan WHERE ino = ?", (inode.ino,))
+        fs.nodes.forget_nameless(inode.ino)
         inode.orphan = False
         fs.total_files += 1
         name = begin_beside(fs, inode, parent, name, self._arrivals.origins.myself(), place.node)

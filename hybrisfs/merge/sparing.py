@@ -19,8 +19,6 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Value
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
@@ -37,8 +35,8 @@ class Sparing:
         self._origins = arrivals.origins
         self._view_changed = arrivals.view_changed
         self._nodes = Nodes(fs)
-        self._places = PlaceTable(fs.db)
-        self._conflicts = ConflictTable(fs.db)
+        self._places = fs.places
+        self._conflicts = fs.conflicts
 
     def before_rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
         """A program is about to rename a file: one that it cannot know leaves it the new name. One that it

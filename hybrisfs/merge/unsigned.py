@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.registers.tree import Attr, Place, attr_key, content_key, place_key, slot_of
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -17,7 +16,7 @@ __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
     """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
     What stands under a conflict name now is not to take the name from who has it by being signed later."""
-    shown = PlaceTable(fs.db).at(ino, slot_of(key))
+    shown = fs.places.at(ino, slot_of(key))
     if shown is None:
         return None
     inode = fs.inodes.get(ino)
@@ -38,7 +37,7 @@ class UnsignedView:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._places = PlaceTable(fs.db)
+        self._places = fs.places
         self._pending = fs.changes.unsigned
 
     def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:

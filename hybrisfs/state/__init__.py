@@ -1,7 +1,5 @@
 """What a volume holds: the one home of SQL on its tables, and of the states of what is in them.
 
-Packages and modules that have yet to hand over theirs are listed in `tests/test_architecture.py`.
-
 updates          `UpdateLog`: the log of signed updates; it alone writes it
 registers        `RegisterTable`: the latest values of registers
 members          which devices there are, who granted which epoch, what time makes this device act on

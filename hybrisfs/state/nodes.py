@@ -6,7 +6,7 @@ inode. It counts extended attributes, too: what adds or removes rows of `xattr` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 from hybrisfs.state.bulk import insert_many
@@ -111,6 +111,10 @@ class NodeTable:
     def add_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         """Give an inode one that it does not have."""
         self._db.execute("INSERT INTO xattr VALUES (?, ?, ?)", (ino, name, value))
+
+    def add_xattrs(self, rows: Iterable[tuple[int, bytes, bytes]]) -> None:
+        """Give inodes some that they do not have: inode, name and value of each."""
+        self._db.executemany("INSERT INTO xattr VALUES (?, ?, ?)", rows)
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
         """Remove one; whether there was one of that name."""
