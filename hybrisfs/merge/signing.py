@@ -16,6 +16,7 @@ from hybrisfs.merge.rules import standing_place
 from hybrisfs.registers.tree import Place
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.topic import Topic
 from sync import Write
 
 __all__ = ["Signer", "is_limited", "only_reads"]
@@ -48,13 +49,12 @@ class Signer:
         updates: UpdateLog,
         registers: Registers,
         members: MemberTable,
-        signed: Callable[[], None] = lambda: None,
         waits: Callable[[], bool] = lambda: False,
     ) -> None:
-        """*signed* is told that there is an own update more, with the lock held. *waits*: whether own updates
-        that this device has forgotten are still to come."""
+        """*waits*: whether own updates that this device has forgotten are still to come."""
         self._waits = waits
-        self._signed = signed
+        self.signed = Topic[[]]()
+        """There is an own update more; with the lock held."""
         self._updates = updates
         self._time_ns = updates.environment.time_ns
         self._registers = registers
@@ -89,7 +89,7 @@ class Signer:
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)
         self._registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
-        self._signed()
+        self.signed()
         return stamp
 
     def ensure_allowed(self) -> None:

@@ -10,12 +10,14 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.garbage import without_collections
+from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.authority import lawful, void
-from hybrisfs.merge.foresight import foreseen
 from hybrisfs.merge.rows import Change
 from hybrisfs.receive.examine import Examination, Examined, Examiner
+from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.signals import Signals
+from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (
@@ -25,11 +27,12 @@ from sync import (
     Reason,
     Refused,
     SignedUpdate,
+    Write,
     decode_signed,
 )
 from sync.inbox import Inbox
 
-__all__ = ["Receiver", "Upcoming", "unprepared"]
+__all__ = ["Receiver", "Upcoming", "foreseen", "unprepared"]
 
 _Batch: TypeAlias = tuple[Sequence[bytes], Examination]
 
@@ -204,3 +207,35 @@ def _batches(updates: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(data)
     if batch:
         yield batch
+
+
+def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
+    """The names and inodes of the view that *writes* are about; with the volume's lock held.
+
+    Only an estimate, for the kernel's sake: it forgets these names before the view changes, so that programs
+    never see an update in part, one name as it was and another as it is (`mount.notifier`). Names that change
+    by the rules of merging alone, such as those of conflict copies, are not foreseen.
+    """
+    fs.inodes.flush()
+    nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
+    found: dict[Change, None] = {}
+    for key, value in writes:
+        if not is_of_tree(key):
+            continue
+        nodes[key[NODE]] = nodes.get(key[NODE], False) or key[0] != ATTRIBUTES
+        if key[0] == PLACE and value is not None:
+            try:
+                place = Place.decode(value)
+            except DecodeError:  # whoever takes the update in refuses it
+                continue
+            parent = ino_shown_for(fs.db, place.parent)
+            if parent is not None:
+                found[Change(parent, place.name)] = None
+    for node, renamed in nodes.items():
+        ino = ino_shown_for(fs.db, node)
+        if ino is None:
+            continue
+        found[Change(ino)] = None
+        names = fs.places.of(ino).values() if renamed else ()
+        found.update((Change(one.parent, one.name), None) for one in names)
+    return list(found)

@@ -98,9 +98,8 @@ class Sharing:
         self.registers = Registers(fs.db, fs.chunks.condemned, self.history)
         self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
-        self.signer = Signer(
-            self.updates, self.registers, self.members, self._grown, lambda: self._regaining.under_way
-        )
+        self.signer = Signer(self.updates, self.registers, self.members, lambda: self._regaining.under_way)
+        self.signer.signed.listen(self._grown)
         self.membership = Membership(
             fs,
             self.members,

@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 
+from hybrisfs.state.places import ShownPlace
 from hybrisfs.state.schema import ROOT_INO
 from tests.tree.rig import Rig
 
@@ -56,3 +57,51 @@ def test_the_directories_above(rig: Rig) -> None:
     assert sorted(places.parents_of(inode.ino)) == [outer, inner] and places.parents_of(ROOT_INO) == []
     assert places.parent_of(inner) == outer and places.parent_of(ROOT_INO) == ROOT_INO
     assert places.parent_of(99) == ROOT_INO
+
+
+def test_an_inode_is_shown_by_its_slots(rig: Rig) -> None:
+    places = rig.fs.places
+    assert not places.is_shown(7) and places.first(7) is None and places.at(7, 0) is None
+    places.insert(ROOT_INO, b"two", 7, 5, 0)
+    places.insert(ROOT_INO, b"one (conflict)", 7, 2, 9, wanted=b"one")
+    one, two = ShownPlace(ROOT_INO, b"one (conflict)", b"one"), ShownPlace(ROOT_INO, b"two", None)
+    assert (one.plain, two.plain) == (b"one", b"two")
+    assert places.is_shown(7) and places.first(7) == one and sorted(places.slots(7)) == [2, 5]
+    assert list(places.of(7).items()) == [(2, one), (5, two)] and places.of(7, [5, 6]) == {5: two}
+    assert places.within(ROOT_INO) == [(7, 5), (7, 2)]
+    places.told(7, 5, 1)
+    places.told(7, 2, 1)
+    assert places.find(ROOT_INO, b"two") == (7, 5, 1) and places.find(ROOT_INO, one.name) == (7, 2, 9)
+    places.move_to(7, 8)
+    found = places.withdraw(8, 5)
+    assert found is not None and found[0] == two and places.withdraw(8, 5) is None
+    places.insert(ROOT_INO, b"two", 9, 0, 0, found[1])
+    assert places.within(ROOT_INO) == [(9, 0), (8, 2)]
+
+
+def test_nodes_that_want_one_name_are_shown_beside_it(rig: Rig) -> None:
+    places = rig.fs.places
+    places.insert_new([(ROOT_INO, b"name", 7), (ROOT_INO, b"other", 8)])
+    assert places.is_taken(ROOT_INO, b"name") and not places.contested()
+    assert places.taken([(ROOT_INO, b"name"), (ROOT_INO, b"free"), (9, b"name")]) == {(ROOT_INO, b"name")}
+    places.put_beside(ROOT_INO, b"name", b"name 1")
+    places.put_beside(ROOT_INO, b"name 1", b"name 2")
+    assert places.holder(ROOT_INO, b"name") is None
+    assert places.holder(ROOT_INO, b"name 2") == (7, 0, (ROOT_INO, b"name 2", b"name"))
+    places.insert(ROOT_INO, b"name", 9, 0, 0)
+    assert places.contested() == [(ROOT_INO, b"name")]
+    assert list(places.wanting(ROOT_INO, b"name", 9)) == [(9, 0), (7, 0)]
+    assert list(places.wanting(ROOT_INO, b"name", 1)) == [(9, 0)]
+    assert places.are_beside(ROOT_INO, b"name", 1) and not places.are_beside(ROOT_INO, b"name", 2)
+    places.keep_name(7)
+    assert places.holder(ROOT_INO, b"name 2") == (7, 0, (ROOT_INO, b"name 2", None))
+    assert places.find(ROOT_INO, b"name 2") == (7, 0, 0) and not places.contested()
+
+
+def test_the_nodes_in_a_directory(rig: Rig) -> None:
+    inode, folder = rig.make(b"file", b"x"), rig.mkdir(b"folder")
+    rig.fs.link(inode.ino, folder, b"second")
+    rig.fs.flush()
+    [child] = rig.fs.places.children(folder)
+    assert (child.plain, child.node) == (b"second", inode.id)
+    assert rig.fs.places.at(inode.ino, child.slot) == (folder, b"second", None)
