@@ -236,8 +236,8 @@ class Arranger:
     def _directory(self, directory: bytes) -> int | None:
         if directory == ROOT_ID:
             return ROOT_INO
-        inode = self._nodes.find(directory)
-        return inode.ino if inode is not None else self._conflicts.joins(directory)
+        inode = self._nodes.showing(directory)
+        return None if inode is None else inode.ino
 
     def _own(self, contender: Contender, joined: Iterable[Contender]) -> Inode:
         """The inode of a node, made when there is none. A folder takes over the inode of one joined with it,

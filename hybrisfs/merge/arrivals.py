@@ -372,8 +372,7 @@ class Arrivals:
     def folder(self, node: bytes) -> Inode | None:
         """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
         it one if something unsigned stands in it by then. None when no register tells of the directory."""
-        ino = self._conflicts.joins(node)
-        inode = self._nodes.find(node) if ino is None else self._fs.inodes.get(ino)
+        inode = self._nodes.showing(node)
         if inode is not None:
             return inode
         resolver = self._resolver()

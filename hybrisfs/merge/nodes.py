@@ -32,6 +32,14 @@ class Nodes:
         self._fs.inodes.identify_anew(inode)
         return None
 
+    def showing(self, node: bytes) -> Inode | None:
+        """The inode that shows a node: its own, or the one that it is joined with."""
+        inode = self.find(node)
+        if inode is not None:
+            return inode
+        ino = self._conflicts.joins(node)
+        return None if ino is None else self._fs.inodes.get(ino)
+
     def make(self, node: bytes, attr: Attr) -> Inode:
         """A new inode, without a name."""
         fs = self._fs

@@ -50,12 +50,7 @@ class Merged(NamedTuple):
 class Registers(RegisterTable):
     """The registers of one volume, under the volume's lock."""
 
-    def __init__(
-        self,
-        database: Database,
-        condemned: Condemned | None = None,
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, database: Database, condemned: Condemned, history: History) -> None:
         """*condemned* sees the values of content registers that are written, *history* notes each value that
         is superseded."""
         super().__init__(database)
@@ -69,10 +64,9 @@ class Registers(RegisterTable):
         number = self._number(stamp.writer)
         writes = list(writes)
         before = list(self._rows(key for key, _ in writes))
-        if self._history is not None:
-            until = self._history.moment(stamp)
-            self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
-            self._history.removed((key[NODE], until) for key, value in writes if is_removal(key, value))
+        until = self._history.moment(stamp)
+        self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
+        self._history.removed((key[NODE], until) for key, value in writes if is_removal(key, value))
         self._take_out(before)
         self._put_in([(key, stamp.clock, number, value) for key, value in writes])
         for key, value in writes:
@@ -93,12 +87,10 @@ class Registers(RegisterTable):
         numbers = {writer: self._number(writer) for writer in writers}
         before = self._stamps({key for one in updates for key, _ in one.writes})
         change = Supersession(before, self._history)
-        if self._history is not None:
-            self._history.renames = renames
+        self._history.renames = renames
         change.take(updates)
-        if self._history is not None:
-            self._note(self._history, change)
-            self._history.renames = ()
+        self._note(change)
+        self._history.renames = ()
         self._take_out([(key, stamp.clock, self._number(stamp.writer)) for key, stamp in change.superseded])
         self._put_in(
             [
@@ -126,34 +118,31 @@ class Registers(RegisterTable):
         highest = {int(kind): self._highest(kind) for kind in KINDS if kind in _TREE}
         return [key for key in keys if key <= highest.get(key[0], key)]
 
-    def _note(self, history: History, change: Supersession) -> None:
+    def _note(self, change: Supersession) -> None:
         """Let the history know what is superseded, before it leaves its register."""
         self._end(change.ended)
         for key, until, vector in change.concurrent:
-            history.end_sooner(key, until, partial(self._covers, vector))
-        history.removed(change.removals)
+            self._history.end_sooner(key, until, partial(self._covers, vector))
+        self._history.removed(change.removals)
 
     def _end(self, ended: Iterable[Ended]) -> None:
-        if self._history is not None:
-            ended = list(ended)
-            self._history.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
+        ended = list(ended)
+        self._history.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
 
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
 
     def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
-        if self._condemned is not None:
-            self._condemned.see(value for key, value in writes if key[0] == CONTENT and value is not None)
+        self._condemned.see(value for key, value in writes if key[0] == CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""
         changes = list(changes)
-        if self._history is not None:
-            # By which update nobody can tell any more: one that came before, or with, the new values.
-            for one in changes:
-                if one.gone and one.come:
-                    until = max(self._history.moment(value.stamp) for value in one.come)
-                    self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
+        # By which update nobody can tell any more: one that came before, or with, the new values.
+        for one in changes:
+            if one.gone and one.come:
+                until = max(self._history.moment(value.stamp) for value in one.come)
+                self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._take_out(
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone]
         )
@@ -175,6 +164,5 @@ class Registers(RegisterTable):
         found: dict[bytes, list[Stamp]] = {}
         for key, clock in self._rename(number, above, self._number(new)):
             found.setdefault(key, []).append(Stamp(clock, old))
-        if self._history is not None:
-            self._history.rename_branch(number, above, self._number(new))
+        self._history.rename_branch(number, above, self._number(new))
         return found

@@ -12,7 +12,7 @@ said             all that members have said of members and of packs that may end
 
 nodes            `NodeTable`: nodes, their extended attributes, and those without a name
 places           `PlaceTable`: the names, and which node each means
-conflicts        `ConflictTable`: what is seen as one node, and what is a copy of another
+conflicts        `ConflictTable`: what is seen as one node, is a copy, or stands elsewhere than it says
 contents         `ContentTable`: what the contents of files are made of
 extents          `ExtentTable`: the bytes of files that are in no chunk yet
 pending          `PendingTable`: what has changed here and is not on the clouds yet
