@@ -25,8 +25,8 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Origins
 from hybrisfs.registers.node_id import ROOT_ID
-from hybrisfs.registers.tree import Attr, Place, beginning_of, removed_place
-from hybrisfs.registers.values import Stamp
+from hybrisfs.registers.tree import Attr, beginning_of, removed_place
+from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.registers import NodeValues
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import is_bare
@@ -95,13 +95,11 @@ class _Builder:
 
     def _newcomer(self, row: NodeValues) -> NewNode | None:
         node = row.key[NODE]
-        if node in self._odd or row.attr is None:
+        if node in self._odd:
             return None
-        try:
-            place, attr = Place.decode(row.value), Attr.decode(row.attr)
-        except DecodeError:
-            return None
-        return None if place.removed else NewNode(node, place, attr, row.content, self._written(row))
+        written = self._written(row)
+        content = None if written is None else Value(written, row.content)
+        return NewNode.decode(node, row.value, row.attr, content)
 
     def _written(self, row: NodeValues) -> Stamp | None:
         if row.content_clock is None or row.content_writer is None:

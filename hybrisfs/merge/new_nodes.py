@@ -9,21 +9,32 @@ from typing import NamedTuple
 
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
-from hybrisfs.registers.values import Stamp
+from hybrisfs.registers.values import Value
 from hybrisfs.state.nodes import NodeRow
 from hybrisfs.tree.filesystem import FileSystem
+from sync import DecodeError
 
 __all__ = ["NewNode", "NewNodes"]
 
 
 class NewNode(NamedTuple):
-    """A node of which each register has one value. *content_stamp*: None when it has no content register."""
+    """A node of which each register has one value. *content*: None when it has no content register."""
 
     id: bytes
     place: Place
     attr: Attr
-    content: bytes | None
-    content_stamp: Stamp | None
+    content: Value | None
+
+    @classmethod
+    def decode(
+        cls, node: bytes, place: bytes | None, attr: bytes | None, content: Value | None
+    ) -> NewNode | None:
+        """The node whose registers have these values; None when it is removed, or a value malformed."""
+        try:
+            found = cls(node, Place.decode(place or b""), Attr.decode(attr or b""), content)
+        except DecodeError:
+            return None
+        return None if found.place.removed else found
 
 
 class NewNodes:
@@ -53,7 +64,7 @@ class NewNodes:
         self._gathered = []
         files = {ino: one for ino, _, one in made if S_ISREG(one.attr.mode)}
         sizes = fs.received.show_all(
-            {ino: one.content for ino, one in files.items() if one.content_stamp is not None}
+            {ino: one.content.value for ino, one in files.items() if one.content is not None}
         )
         fs.total_files += len(files)
         now = fs.inodes.now()
@@ -71,7 +82,7 @@ class NewNodes:
     def _row(self, ino: int, one: NewNode, sizes: Mapping[int, tuple[int, int]], now: int) -> NodeRow:
         attr = one.attr
         size, stored = sizes.get(ino, (len(attr.target), 0))
-        stamp = self._registers.number_of(one.content_stamp) if ino in sizes and one.content_stamp else 0
+        stamp = self._registers.number_of(one.content.stamp) if ino in sizes and one.content else 0
         return (
             ino, one.id, attr.mode, attr.uid, attr.gid, attr.rdev, 2 if S_ISDIR(attr.mode) else 1,
             size, stored, attr.mtime, attr.mtime, now, attr.target or None, len(attr.xattrs), 1, stamp,

@@ -13,12 +13,11 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
-from hybrisfs.registers.tree import Attr, attr_key, beginning, content_key, place_key
+from hybrisfs.registers.tree import attr_key, beginning, content_key, place_key
 from hybrisfs.registers.values import Value
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import known_nodes, lone_directory, name_of_node
 from hybrisfs.tree.filesystem import FileSystem
-from sync.codec import DecodeError
 
 __all__ = ["Newcomers"]
 
@@ -85,12 +84,11 @@ class Newcomers:
         for node, (place, attr, content) in zip(unknown, keys, strict=True):
             if node in linked or len(others.get(content, ())) > 1:
                 continue
-            newcomer = _newcomer(
-                node,
-                only.get(place) or one_value(place),
-                only.get(attr) or one_value(attr),
-                only.get(content) or one_value(content),
-            )
+            placed, attributes = only.get(place) or one_value(place), only.get(attr) or one_value(attr)
+            if placed is None or attributes is None:
+                continue
+            written = only.get(content) or one_value(content)
+            newcomer = NewNode.decode(node, placed.value, attributes.value, written)
             if newcomer is not None:
                 yield newcomer
 
@@ -126,21 +124,3 @@ class Newcomers:
         names = self._new.write()
         self.changes += [Change(at, name) for at, name in names]
         self.changes += [Change(at) for at in {at for at, _ in names}]
-
-
-def _newcomer(
-    node: bytes, placed: Value | None, attributes: Value | None, content: Value | None
-) -> NewNode | None:
-    """The node as these values of its registers have it; None when there is something to be settled."""
-    if placed is None or attributes is None:
-        return None
-    place = decode_place(placed)
-    if place is None or place.removed:
-        return None
-    try:
-        attr = Attr.decode(attributes.value or b"")
-    except DecodeError:
-        return None
-    if content is None:
-        return NewNode(node, place, attr, None, None)
-    return NewNode(node, place, attr, content.value, content.stamp)
