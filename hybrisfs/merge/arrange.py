@@ -1,7 +1,7 @@
-"""Who has which name in a folder: settles one name as a whole.
+"""Which node has which name in a folder: settles one name as a whole.
 
-All nodes that want the name are weighed (`rules.judge`), and each gets it, is joined with who has it, or
-stands beside it under a conflict name.
+All nodes that want the name are weighed (`rules.judge`), and each gets it, is joined with the one that has
+it, or stands beside that under a conflict name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Rows: TypeAlias = Mapping[tuple[int, int], ShownPlace]  # by inode and slot
 
 @dataclass(frozen=True, slots=True)
 class _Loser:
-    """What needs a conflict name; *copy*: a concurrent content of the node, None: the node itself."""
+    """A node that needs a conflict name, or *copy*, a concurrent content of it."""
 
     contender: Contender
     stamp: Stamp
@@ -110,7 +110,7 @@ class Arranger:
         return is_conflict_name(name) and is_kept(name) and self._wanted(at, name) is not None
 
     def settle_freed(self) -> None:
-        """Names have become free that losers may want, or those from whom losers kept them."""
+        """Names have become free that losers may want, or nodes from which losers kept them."""
         freed, self._rows.freed = self._rows.freed, []
         for at, name in freed:
             directory = self._fs.inodes.get(at).id
@@ -142,12 +142,12 @@ class Arranger:
         return None if holder is None else holder.shown.wanted
 
     def _evict(self, holder: Holder) -> None:
-        """Take the name from who has it for another's sake, and have a new one found."""
+        """Take the name from the inode that has it, since another one needs it, and have a new one found."""
         ino, slot, shown = holder
         inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(shown.parent).id
         nodes = self._shown_by([(ino, slot)])
         for node in nodes:
-            # Of what is unsigned only the row tells: it is looked at now, and not forgotten in this run.
+            # Only the row tells an unsigned name: it is looked at now, and not forgotten in this run.
             self._resolver.registered(node)
         self._rows.remove(inode, slot)
         self._agenda.add(directory, shown.plain, nodes)
@@ -157,7 +157,7 @@ class Arranger:
     def _take_away(
         self, at: int, name: bytes, nodes: Iterable[bytes], found: Container[tuple[bytes, int]]
     ) -> None:
-        """Those of *nodes* that do not want the name any more."""
+        """Take the name from those of *nodes* that do not want it any more."""
         for node in nodes:
             inode = self._nodes.find(node)
             if inode is None:
@@ -167,7 +167,8 @@ class Arranger:
                     self._rows.remove(inode, slot)
 
     def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
-        """Settle single nodes among more than can be looked at: of these who has the name and who is next."""
+        """Settle single nodes among more than can be looked at: these, that which has the name, and the
+        next."""
         candidates = set[tuple[bytes, int, int]]()
         by_node = {one.id: one for one in found.values()}
         inodes = {node: self._own(one, ()) for node, one in by_node.items()}
@@ -187,7 +188,7 @@ class Arranger:
         }
         self._place(present, wanted)
 
-    # -- who wants the name ----------------------------------------------------------------------
+    # -- what wants the name ----------------------------------------------------------------------
 
     def _shown_by(self, rows: Iterable[tuple[int, int]]) -> set[bytes]:
         """The nodes that these inodes show, given with slots: their own, or of which they are versions, and
@@ -290,7 +291,7 @@ class Arranger:
             self._queue_children(node, self._fs.inodes.get(ino).id)
 
     def _queue_children(self, directory: bytes, *others: bytes) -> None:
-        """Settle the names of what is in the directory anew, and these names in *others*."""
+        """Settle the names of all that is in the directory again, and these names in *others*."""
         children = set[bytes]()
         for key in self._registers.places_beginning(directory):
             children.add(key[NODE])
@@ -303,7 +304,7 @@ class Arranger:
                         self._agenda.add(where, standing.place.name, (child,))
 
     def _queue_unsigned_children(self, directory: Inode) -> None:
-        """What no register tells of yet moves along when the directory is joined with another."""
+        """Nodes in the directory that no register tells of yet move along when it is joined with another."""
         for name, slot, child in list(self._places.children(directory.ino)):
             if place_key(child, slot) in self._fs.changes.unsigned:
                 self._agenda.add(directory.id, name, (child,))

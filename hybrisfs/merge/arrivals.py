@@ -78,7 +78,7 @@ _KIN: Final = having(Trait.KIN)
 _CLOUDS: Final = having(Trait.CLOUDS)
 _OF_MEMBERS: Final = having(Trait.MEMBERS)
 _OF_KEYS: Final = _OF_MEMBERS | {EPOCH}  # the devices that have keys of epochs follow from these
-_HEEDED: Final = _OF_KEYS | _CLOUDS
+_TAKEN_UP: Final = _OF_KEYS | _CLOUDS
 
 
 class Arrivals:
@@ -205,7 +205,7 @@ class Arrivals:
             if key[0] == REWRITTEN:
                 self._write()
                 self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
-        self._heed([key for key, _ in others])
+        self._take_up([key for key, _ in others])
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
         """What the update tells of packs is put into them with the next `_write`."""
@@ -255,7 +255,7 @@ class Arrivals:
                 self._fs.facets.heard(one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
-        self._heed([key for key, _ in come if key[0] not in _TREE])
+        self._take_up([key for key, _ in come if key[0] not in _TREE])
 
     def place(self, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
@@ -275,9 +275,9 @@ class Arrivals:
         self._losses.came_above(0)
         return changes
 
-    def _heed(self, keys: Sequence[bytes]) -> None:
+    def _take_up(self, keys: Sequence[bytes]) -> None:
         """These registers have other values now; those of devices and of the volume matter here."""
-        kinds = {key[0] for key in keys} & _HEEDED
+        kinds = {key[0] for key in keys} & _TAKEN_UP
         if not kinds:
             return
         self._write()
@@ -295,7 +295,7 @@ class Arrivals:
             if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
-        # After the members: who was removed may not be given keys by it.
+        # After the members: a removed one may not be given keys by it.
         if not kinds.isdisjoint(_OF_KEYS):
             self.grants_changed([key for key in keys if key[0] == EPOCH])
 
@@ -394,7 +394,7 @@ class Arrivals:
         return self._refresh({*survivors, *(one for one in folders if self._is_removed(one))}, ())
 
     def _has_survived(self, node: bytes) -> bool:
-        """Whether the view may show a name of the node that somebody has removed."""
+        """Whether the view may show a name of the node that another device has removed."""
         removed = self._registers.removed_slots(node)
         if not removed:
             return False
@@ -462,7 +462,7 @@ class Arrivals:
             self._leave_a_name(node, slots)
 
     def _take_back_removal(self, key: bytes) -> None:
-        """Whoever removed the node here had not seen what others did to it: it survives."""
+        """The program that removed the node had not seen what others did to it: it survives."""
         entry = self._fs.changes.unsigned.get(key)
         if entry is None:
             return
@@ -485,7 +485,7 @@ class Arrivals:
 
     def _split(self, inode: Inode) -> None:
         """The unsigned version goes on as a file of its own, beside the node, which gets the one that has
-        come; whoever has the file open keeps what he sees, and goes on writing to that."""
+        come; programs that have the file open keep what they see, and go on writing to that."""
         node = inode.id
         self._fs.flush()
         names = list(self._places.of(inode.ino).values())

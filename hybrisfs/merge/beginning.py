@@ -14,7 +14,7 @@ __all__ = ["begin_anew", "begin_beside"]
 
 def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
     """Let the next update tell of a file, which has one name, as of a new one. It was node *former*, or a
-    version of that. Under the volume's lock."""
+    copy of that. Under the volume's lock."""
     directory = fs.inodes.find(fs.places.parent_of(inode.ino))
     fs.inodes.identify_anew(inode, None if directory is None else fs.borders.inside(directory))
     inode.attr_stamp = inode.content_stamp = 0
@@ -27,9 +27,9 @@ def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
 def begin_beside(
     fs: FileSystem, inode: Inode, parent: int, name: bytes, author: Author, former: bytes
 ) -> bytes:
-    """`begin_anew` with a file that has no name: it wants to be called *name* in directory *parent*. Where
-    somebody is, it stands beside him in conflict, and says so (`unsigned.unsigned_place`). The name that it
-    is shown under, for which *author* counts."""
+    """`begin_anew` with a file that has no name: it wants *name* in directory *parent*. If that is taken, it
+    stands beside it in conflict, and says so (`unsigned.unsigned_place`). Returns the name under which it is
+    shown, which tells *author* if it is a conflict name."""
     places = fs.places
     shown, wanted = name, None
     if places.is_taken(parent, name):

@@ -1,13 +1,13 @@
 """The first view of a volume, made from all its registers at once.
 
 A device that begins with a checkpoint has the registers of the whole tree and shows nothing yet. This walks
-the tree from its root, folder by folder, and shows what is plain: nodes of which each register has one value,
-and whose name no other node wants. All else is left to `Refresh`, which would find the same for every node,
-at many times the cost: what several values are told of, what several nodes compete for, and all that is below
-such a folder; what stands nowhere; what is removed and may have to stay.
+the tree from its root, folder by folder, and shows plain nodes: each register has one value, and no other
+node wants the name. `Refresh` would find the same for them at many times the cost. It gets the rest: nodes
+with several values, nodes that compete for a name, and all below such a folder; nodes that stand nowhere;
+removed nodes that may have to stay.
 
-Most of what has been removed is *gone* whatever else there is, and competes for no name: files whose removal
-knew their content, and folders in which everything is gone.
+Most removed nodes are *gone* whatever else there is, and compete for no name: files whose removal knew their
+content, and folders in which everything is gone.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _AT_ONCE: Final = 4096  # nodes whose rows are in memory
 
 
 def build_view(fs: FileSystem, registers: Registers, origins: Origins) -> list[Change]:
-    """Show what the table `register` says in a view that shows nothing yet but the root; what the kernel must
-    hear of, should it know the root.
+    """Show in a view that shows nothing yet but the root what the table `register` says; the changes for the
+    kernel, should it know the root.
 
-    Called with the volume's lock held, all in the caller's transaction. The tables that it goes by are to be
+    Called with the volume's lock held, all in the caller's transaction. The tables that it reads must be
     filled before: `register`, `writer` (and *registers* made after that), `member`, `log` as far as *origins*
-    ask it; and `pack` and `chunk` by `Packs.take`, for chunks that nobody has placed yet are told apart
-    there. Raises ValueError when the view shows something.
+    ask it; and `pack` and `chunk` by `Packs.take`, which finds out which chunks no device has placed yet.
+    Raises ValueError when the view shows something.
     """
     if not is_bare(fs.db):
         raise ValueError("the view shows something already")
@@ -68,7 +68,7 @@ class _Builder:
         self._gone = self._find_gone()
 
     def run(self) -> Iterable[bytes]:
-        """Show what is plain; the nodes that are not, and not gone either."""
+        """Show the plain nodes; those that are neither plain nor gone."""
         waiting = deque([(ROOT_INO, ROOT_ID)])
         while waiting:
             ino, directory = waiting.popleft()

@@ -1,7 +1,7 @@
-"""Nodes that nobody here has heard of, under names that nobody else wants: made in bulk.
+"""Nodes that are not known here, under names that no other node wants: made in bulk.
 
-When a device brings a tree of thousands of files, nearly all nodes are of this kind, and all that `Refresh`
-would find out about them is that there is nothing to be settled. What is out of the ordinary is left to it.
+When a device brings a tree of thousands of files, nearly all nodes are of this kind, and `Refresh` would only
+find out that there is nothing to settle about them. It gets all other nodes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Newcomers:
         self._show()
         return rest
 
-    # -- who is one ------------------------------------------------------------------------------
+    # -- which nodes are new ------------------------------------------------------------------------------
 
     def _read_all(self, nodes: set[bytes]) -> Iterator[NewNode]:
         """The newcomers among *nodes*, in ascending order of their ids."""
@@ -109,7 +109,7 @@ class Newcomers:
         return (place.parent, place.name) == name_of_node(self._db, directory)
 
     def _free(self, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
-        """The ids of those whose name nobody else wants, or has for another's sake."""
+        """The ids of those whose name no other node wants, or has as a conflict name."""
         keys = [place_key(one.id, 0) for _, one in wanted]
         places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
         contested = self._registers.contested(dict(zip(keys, places, strict=True)))

@@ -78,7 +78,7 @@ class Nodes:
         self._fs.inodes.flush()
 
     def entangle(self, inode: Inode) -> None:
-        """Note whether others hang on the node: `Settlement` is told before this device changes it."""
+        """Note whether others hang on the node: `Settlement` is asked before this device changes it."""
         entangled = inode.derived or self._conflicts.entangles(inode.ino, inode.id)
         self._fs.inodes.entangle(inode.ino, entangled)
 

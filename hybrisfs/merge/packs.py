@@ -23,7 +23,7 @@ __all__ = ["Packs", "Placement"]
 class Placement(NamedTuple):
     """What an update says of a pack: the value of its register, None when it has been discarded.
 
-    *hearsay*: nobody who is known here has signed it, or it is not known whether all had agreed.
+    *hearsay*: no device that is known here has signed it, or it is not known whether all had agreed.
     """
 
     pack: bytes
@@ -67,7 +67,7 @@ class Packs:
         self._take_new(new)
 
     def _take_new(self, records: Mapping[bytes, tuple[PackRecord, Placement]]) -> None:
-        """Packs that nobody has told of."""
+        """Packs that are not known yet."""
         numbers = self._fs.packs.learn([(pack, record, one.stamp) for pack, (record, one) in records.items()])
         for (hearsay, writer), some in groupby(records.items(), key=_said_by):
             self._fs.chunks.packed_elsewhere(
@@ -82,8 +82,8 @@ class Packs:
         return shown_only_by(self._fs.db, writer, chunks)
 
     def _take_again(self, record: PackRecord, one: Placement) -> None:
-        """A pack that is on record, or of which it was said that it is gone. The id of a pack stands for its
-        code: who says something else of that is wrong. What a contributor says counts as long as no other
+        """A pack that is known, or of which an update said that it is gone. The id of a pack stands for its
+        code: an update that says otherwise is wrong. What a contributor says counts as long as no other
         device tells of the pack."""
         packs, overrules = self._fs.packs, False
         if self._origins.is_contributed(one.stamp):

@@ -1,7 +1,8 @@
 """Bringing the view up to date with the registers of some nodes.
 
-What hangs on these nodes is found, their names are settled one by one (`Arranger`), folders before what is in
-them, for which folders are one decides who meets whom inside; then attributes and contents are shown.
+First the nodes that hang on these are found. Then their names are settled one by one (`Arranger`), folders
+before what is in them: which folders are one decides which names meet inside. Then attributes and contents
+are shown.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Refresh:
         return inode.nlink - len(slots) >= self._limits.many_names and not self._conflicts.is_moved(node)
 
     def _settle_again(self, ino: int, name: bytes) -> None:
-        """A conflict about this name in directory *ino*. A program may have renamed a file of which copies
-        stand there: they follow it."""
+        """Settle a conflict about this name in directory *ino*. A program may have renamed a file whose
+        copies stand there: they follow it."""
         directory = self._fs.inodes.find(ino)
         if directory is None:
             return  # it has gone since
@@ -230,7 +231,7 @@ class Refresh:
 
     def _drop_nameless(self) -> None:
         dropped = set[int]()
-        for ino in self._rows.lost:  # it grows meanwhile
+        for ino in self._rows.lost:  # it grows on the way
             if ino in dropped:
                 continue
             inode = self._fs.inodes.get(ino)

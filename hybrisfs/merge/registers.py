@@ -32,8 +32,8 @@ _SAID: Final = having(Trait.SAID)
 
 
 def is_kept(key: bytes) -> bool:
-    """Whether a register is kept here: not those of packs, nor what no correct device calls a register of the
-    tree, which nobody could show."""
+    """Whether a register is kept here: not those of packs, nor those with a key that no correct device gives
+    to a register of the tree, since they cannot be shown."""
     return is_of_tree(key) if key[0] in _TREE else key[0] not in _ELSEWHERE
 
 
@@ -76,7 +76,7 @@ class Registers(RegisterTable):
                 self.roles.note(stamp, key, value)
         if any(key[0] in _KIN for key, _ in writes):
             self.roles.kin_changed()
-        self._heed(writes)
+        self._see_contents(writes)
 
     def write(self, updates: Sequence[Written], renames: Sequence[Rename] = ()) -> dict[bytes, Value | None]:
         """Take in what other devices' updates have written, in the order in which they were accepted. The
@@ -99,7 +99,7 @@ class Registers(RegisterTable):
                 for stamp, value in latest
             ]
         )
-        self._heed((key, value) for one in updates for key, value in one.writes)
+        self._see_contents((key, value) for one in updates for key, value in one.writes)
         return {
             key: latest[0] if len(latest) == 1 and key not in before else None
             for key, latest in change.come.items()
@@ -132,13 +132,13 @@ class Registers(RegisterTable):
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
 
-    def _heed(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
+    def _see_contents(self, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         self._condemned.see(value for key, value in writes if key[0] == CONTENT and value is not None)
 
     def merge(self, changes: Iterable[Merged]) -> None:
         """Take out and put in the values that these tell."""
         changes = list(changes)
-        # By which update nobody can tell any more: one that came before, or with, the new values.
+        # The update that did it is not known any more: it came before the new values, or with them.
         for one in changes:
             if one.gone and one.come:
                 until = max(self._history.moment(value.stamp) for value in one.come)
@@ -153,7 +153,7 @@ class Registers(RegisterTable):
                 for value in one.come
             ]
         )
-        self._heed((one.key, value.value) for one in changes for value in one.come)
+        self._see_contents((one.key, value.value) for one in changes for value in one.come)
 
     def rename_branch(self, old: bytes, above: int, new: bytes) -> dict[bytes, list[Stamp]]:
         """Updates of branch *old* with a clock above *above* turned out to be those of branch *new*: the

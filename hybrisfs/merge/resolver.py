@@ -173,7 +173,7 @@ class Resolver:
         return node not in self._few and len(self.names(node)) < 2
 
     def removed(self, node: bytes) -> bool:
-        """Whether somebody removed the node, so that it lives by what is in it only, if at all."""
+        """Whether the node was removed, so that it lives only by what is in it, if at all."""
         if node in self._few:
             return False
         registered = self.registered(node)

@@ -26,7 +26,7 @@ class Aspect(Enum):
 
 
 class Change(NamedTuple):
-    """What the kernel has to hear: a name in a directory is another node's or nobody's (`name` given), or
+    """What the kernel has to hear: a name in a directory is another node's or none's (`name` given), or
     an inode has other attributes or content. *gone*: number and mode of the node that lost the name."""
 
     ino: int
@@ -47,7 +47,7 @@ class Rows:
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
         self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
         self.lost: list[int] = []  # the inodes, as often as they lost one, and those that are to have none
-        self.freed: list[tuple[int, bytes]] = []  # names that somebody had, or kept from others
+        self.freed: list[tuple[int, bytes]] = []  # names that an inode had, or kept from others
 
     def remove(self, inode: Inode, slot: int) -> None:
         withdrawn = self._places.withdraw(inode.ino, slot)
@@ -70,7 +70,7 @@ class Rows:
         self.lost.append(inode.ino)
 
     def put(self, inode: Inode, slot: int, shown: ShownPlace, evict: Callable[[Holder], None]) -> None:
-        """Show the inode there, and nowhere else by this slot; *evict* takes the name from who has it."""
+        """Show the inode there, and nowhere else by this slot; *evict* takes the name from another holder."""
         parent, name, wanted = shown
         holder = self._places.holder(parent, name)
         if holder == (inode.ino, slot, shown):
