@@ -26,7 +26,7 @@ from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Origins
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, beginning_of, removed_place
-from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.registers.values import Stamp
 from hybrisfs.state.registers import NodeValues
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import is_bare
@@ -97,9 +97,7 @@ class _Builder:
         node = row.key[NODE]
         if node in self._odd:
             return None
-        written = self._written(row)
-        content = None if written is None else Value(written, row.content)
-        return NewNode.decode(node, row.value, row.attr, content)
+        return NewNode.decode(node, row.value, row.attr, row.content, self._written(row))
 
     def _written(self, row: NodeValues) -> Stamp | None:
         if row.content_clock is None or row.content_writer is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
-from hybrisfs.registers.values import Value
+from hybrisfs.registers.values import Stamp
 from hybrisfs.state.nodes import NodeRow
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError
@@ -18,20 +18,21 @@ __all__ = ["NewNode", "NewNodes"]
 
 
 class NewNode(NamedTuple):
-    """A node of which each register has one value. *content*: None when it has no content register."""
+    """A node of which each register has one value. *content_stamp*: None when it has no content register."""
 
     id: bytes
     place: Place
     attr: Attr
-    content: Value | None
+    content: bytes | None
+    content_stamp: Stamp | None
 
     @classmethod
     def decode(
-        cls, node: bytes, place: bytes | None, attr: bytes | None, content: Value | None
+        cls, node: bytes, place: bytes | None, attr: bytes | None, content: bytes | None, stamp: Stamp | None
     ) -> NewNode | None:
         """The node whose registers have these values; None when it is removed, or a value malformed."""
         try:
-            found = cls(node, Place.decode(place or b""), Attr.decode(attr or b""), content)
+            found = cls(node, Place.decode(place or b""), Attr.decode(attr or b""), content, stamp)
         except DecodeError:
             return None
         return None if found.place.removed else found
@@ -64,13 +65,13 @@ class NewNodes:
         self._gathered = []
         files = {ino: one for ino, _, one in made if S_ISREG(one.attr.mode)}
         sizes = fs.received.show_all(
-            {ino: one.content.value for ino, one in files.items() if one.content is not None}
+            {ino: one.content for ino, one in files.items() if one.content_stamp is not None}
         )
         fs.total_files += len(files)
         now = fs.inodes.now()
         fs.nodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
         fs.nodes.add_xattrs((ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs)
-        fs.places.insert_new([(at, one.place.name, ino) for ino, at, one in made])
+        fs.places.insert_new((at, one.place.name, ino) for ino, at, one in made)
         subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
         for at in {at for _, at, _ in made}:
             directory = fs.inodes.get(at)
@@ -82,7 +83,7 @@ class NewNodes:
     def _row(self, ino: int, one: NewNode, sizes: Mapping[int, tuple[int, int]], now: int) -> NodeRow:
         attr = one.attr
         size, stored = sizes.get(ino, (len(attr.target), 0))
-        stamp = self._registers.number_of(one.content.stamp) if ino in sizes and one.content else 0
+        stamp = self._registers.number_of(one.content_stamp) if ino in sizes and one.content_stamp else 0
         return (
             ino, one.id, attr.mode, attr.uid, attr.gid, attr.rdev, 2 if S_ISDIR(attr.mode) else 1,
             size, stored, attr.mtime, attr.mtime, now, attr.target or None, len(attr.xattrs), 1, stamp,

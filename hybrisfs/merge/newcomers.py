@@ -87,8 +87,8 @@ class Newcomers:
             placed, attributes = only.get(place) or one_value(place), only.get(attr) or one_value(attr)
             if placed is None or attributes is None:
                 continue
-            written = only.get(content) or one_value(content)
-            newcomer = NewNode.decode(node, placed.value, attributes.value, written)
+            stamp, written = only.get(content) or one_value(content) or (None, None)
+            newcomer = NewNode.decode(node, placed.value, attributes.value, written, stamp)
             if newcomer is not None:
                 yield newcomer
 

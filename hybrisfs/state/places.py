@@ -232,7 +232,7 @@ class PlaceTable:
         insert_many(
             self._db,
             "INSERT INTO place (parent, name, ino, slot, stamp) VALUES {}",
-            [(*row, 0, 1) for row in rows],
+            [(parent, name, ino, 0, 1) for parent, name, ino in rows],
         )
 
     def withdraw(self, ino: int, slot: int) -> tuple[ShownPlace, int] | None:
