@@ -336,7 +336,7 @@ def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
 # -- SQL with the owner of the state -----------------------------------------------------------------------
 
 # The state of the volume, what its queries are made of, and databases of their own.
-OWN_DATABASES = ("hybrisfs.kinds", "hybrisfs.kv", "hybrisfs.mirror", "hybrisfs.state")
+OWN_DATABASES = ("hybrisfs.kinds", "hybrisfs.kv", "hybrisfs.mirror.agreed", "hybrisfs.state")
 IS_SQL = re.compile(
     r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES|CREATE|PRAGMA|SAVEPOINT)\b"
 )

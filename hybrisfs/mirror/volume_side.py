@@ -34,6 +34,7 @@ from hybrisfs.mirror.volume_file import Reader, VolumeFile
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import ino_shown_for, names_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_NOREPLACE
@@ -92,20 +93,14 @@ class VolumeSide:
         if known is not None and known.id == self._root and known.is_directory and not known.orphan:
             return known
         self._fs.flush()
-        row = self._fs.db.execute(
-            "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM joined WHERE id = ?1", (self._root,)
-        ).fetchone()
-        inode = self._fs.inodes.find(row[0]) if row else None
+        ino = ino_shown_for(self._fs.db, self._root)
+        inode = None if ino is None else self._fs.inodes.find(ino)
         self._root_number = inode.ino if inode is not None else 0
         return inode if inode is not None and inode.is_directory and not inode.orphan else None
 
     def _find(self, path: bytes) -> Inode | None:
-        inode = self.root()
-        for name in path.split(b"/") if path else ():
-            if inode is None or not inode.is_directory:
-                return None
-            inode = self._fs.lookup(inode.ino, name)
-        return inode
+        root = self.root()
+        return None if root is None else self._fs.locate(path.split(b"/") if path else (), root.ino)
 
     def _directory(self, path: bytes) -> Inode:
         inode = self._find(path)
@@ -144,8 +139,8 @@ class VolumeSide:
                 return {b""}
             known[root.ino] = b""
             for number in numbers:
-                rows = fs.db.execute("SELECT parent FROM place WHERE ino = ?", (number,)).fetchall()
-                found |= {path for (parent,) in rows if (path := self._path(parent, known)) is not None}
+                parents = fs.places.parents_of(number)
+                found |= {path for parent in parents if (path := self._path(parent, known)) is not None}
                 inode = fs.inodes.find(number)
                 if inode is not None and inode.is_directory:
                     path = self._path(number, known)
@@ -156,11 +151,12 @@ class VolumeSide:
         """The path of a directory within the mirror; None when it is elsewhere."""
         names: list[tuple[int, bytes]] = []
         while number not in known and number != ROOT_INO:
-            row = self._fs.db.execute("SELECT parent, name FROM place WHERE ino = ?", (number,)).fetchone()
-            if row is None:
+            found = names_of(self._fs.db, number, 1)
+            if not found:
                 break
-            names.append((number, row[1]))
-            number = row[0]
+            ((parent, name),) = found
+            names.append((number, name))
+            number = parent
         path = known.get(number)
         for child, name in reversed(names):
             path = known[child] = None if path is None else join(path, name)
@@ -402,20 +398,17 @@ class VolumeSide:
     def generation(self, mirror: str) -> int:
         """How often the volume's database has taken note of a commit of the mirror's record."""
         with self._fs.lock:
-            row = self._fs.db.execute(
-                "SELECT value FROM meta WHERE key = ?", (f"mirror {mirror}",)
-            ).fetchone()
-        return int(row[0]) if row else 0
+            return int(self._fs.db.find_meta(f"mirror {mirror}") or 0)
 
     def note_generation(self, mirror: str, generation: int) -> None:
         """Take note; durable with the next commit of the volume."""
         with self._fs.lock:
-            self._fs.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"mirror {mirror}", generation))
+            self._fs.db.add_meta(f"mirror {mirror}", generation)
 
     def forget_generation(self, mirror: str) -> None:
         """There is no such mirror any more."""
         with self._fs.lock:
-            self._fs.db.execute("DELETE FROM meta WHERE key = ?", (f"mirror {mirror}",))
+            self._fs.db.remove_meta(f"mirror {mirror}")
 
 
 def _owner() -> tuple[int, int]:

@@ -120,12 +120,21 @@ class Database:
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
 
+    def find_meta(self, key: str) -> Any:
+        """What is noted under a key that a new database does not have; None when nothing is."""
+        row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
     def set_meta(self, key: str, value: int | bytes) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
 
     def add_meta(self, key: str, value: int | bytes) -> None:
-        """Note what a new database does not have."""
-        self.execute("INSERT INTO meta VALUES (?, ?)", (key, value))
+        """Note what a new database does not have, or note it again."""
+        self.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def remove_meta(self, key: str) -> None:
+        """Note nothing more under a key that a new database does not have."""
+        self.execute("DELETE FROM meta WHERE key = ?", (key,))
 
     def total_changes(self) -> int:
         """Rows changed since the database was opened."""

@@ -145,9 +145,9 @@ class FileSystem:
             raise failure(errno.ENAMETOOLONG)
         return self.names.find(parent, name)
 
-    def locate(self, path: Iterable[bytes]) -> Inode | None:
-        """The node at a path from the root; None when there is none."""
-        inode: Inode | None = self.get(ROOT_INO)
+    def locate(self, path: Iterable[bytes], folder: int = ROOT_INO) -> Inode | None:
+        """The node at a path from a folder; None when there is none."""
+        inode: Inode | None = self.get(folder)
         for name in path:
             if inode is None or not inode.is_directory:
                 return None

@@ -12,7 +12,6 @@ from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.rows import Change
 from hybrisfs.shown import shown
-from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import ConflictName, conflicts, conflicts_beside, count_conflicts, path_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
@@ -134,10 +133,7 @@ class Conflicts:
             )
 
     def _directory(self, path: bytes) -> int:
-        ino = ROOT_INO
-        for name in path.split(b"/") if path else ():
-            inode = self._fs.lookup(ino, name)
-            if inode is None or not inode.is_directory:
-                raise UsageError(f"there is no folder {os.fsdecode(path)!r} in the volume")
-            ino = inode.ino
-        return ino
+        inode = self._fs.locate(path.split(b"/") if path else ())
+        if inode is None or not inode.is_directory:
+            raise UsageError(f"there is no folder {os.fsdecode(path)!r} in the volume")
+        return inode.ino

@@ -216,9 +216,7 @@ class Mirrors:
 
     def _find(self, path: PurePath) -> bytes:
         """The id of the node at a path; of none, when there is none."""
-        inode: Inode | None = self._ground.fs.get(ROOT_INO)
-        for part in path.parts:
-            inode = self._ground.fs.lookup(inode.ino, os.fsencode(part)) if inode else None
+        inode = self._ground.fs.locate(map(os.fsencode, path.parts))
         return inode.id if inode is not None else b"\xff"
 
 
