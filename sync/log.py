@@ -51,7 +51,8 @@ before it heard of it counts. Who signs that pretends no more: what it signs the
 unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
 own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
 first word against the author of a bound, or against one that seconds it, gets through, of the one with the
-lower id.
+lower id. Where another bound holds that word up, what follows it gets through by it, up to the update that
+depends on the other bound.
 
 A crash must never let a device sign two updates with one `prev`, for it would then fork itself: store
 an own update before a byte of it leaves the device. If storing fails, drop this object and load the state
@@ -135,7 +136,8 @@ class LogState(LogTree):
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
         self._met: dict[tuple[bytes, bytes], frozenset[Bound]] = {}
-        """By writer and hash: the bounds that updates depend on which were refused for others."""
+        """By writer and hash of updates that were refused for other bounds: those that they depend on, or got
+        through in spite of."""
         self.binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
         """Which devices an update binds of which its writer had said nothing before."""
 
@@ -267,7 +269,6 @@ class LogState(LogTree):
         # What precedes it may wait for just this one, as it does not depend on all of them itself.
         before = self._met.get((header.writer, header.prev), frozenset())
         missed = [one for one in _not_in(bounds, known) if one not in before]
-        met = frozenset(bounds).difference(missed)
         rivals = {one: {by for by in (one.author, *one.seconds) if header.writer < by} for one in missed}
         bound = set(self.binds(signed)) if any(rivals.values()) else set()
         missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
@@ -280,7 +281,7 @@ class LogState(LogTree):
                 return self._vouching(header, Refused(Reason.MISSING_DEPENDENCY, message, missing=stamp))
         if header.clock < self._heeded_at(header.writer) and not any(one.from_first for one in missed):
             return None
-        if met:
+        if met := frozenset(bounds).difference(missed):
             if len(self._met) >= _MOST_VOUCHED:
                 self._met.clear()
             self._met[header.writer, header.hash] = met

@@ -252,11 +252,28 @@ scripts = st.lists(
 )
 
 
+# Dan limits Eve, and is limited by Eve, Bob and Ada. It hears of Eve's word last of all.
+RIVALS = [
+    (BOB, ADA, "reader"), (DAN, ADA, "reader"), (ADA, BOB, "hear"), (CYD, ADA, "reader"),
+    (DAN, EVE, "reader"), (ADA, DAN, "reader"), (DAN, ADA, "full"), (BOB, DAN, "reader"),
+    (EVE, DAN, "reader"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [3, 8, 9])
+def test_two_that_limit_each_other_and_are_limited_by_others_decide_alike(seed: int) -> None:
+    all_decide_alike(RIVALS, [ADA, BOB, ADA, DAN], Random(seed))
+
+
 @settings(deadline=None, max_examples=25, phases=[Phase.generate])
 @given(scripts, st.lists(st.integers(0, 3), min_size=4, max_size=4), st.randoms(use_true_random=False))
 def test_all_decide_alike_in_any_order(
     script: list[tuple[int, int, str]], inviters: list[int], random: Random
 ) -> None:
+    all_decide_alike(script, inviters, random)
+
+
+def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], random: Random) -> None:
     """Whatever members sign of each other, and whoever has heard of it: with the log, and with the registers
     alone."""
     fleet = Fleet(5)
@@ -269,7 +286,7 @@ def test_all_decide_alike_in_any_order(
                 record = READER if what == "reader" else FULL
                 with suppress(HybrisError), fleet[at].rig.fs.lock:  # it only reads by now
                     fleet[at].rig.sharing.signer.sign([(new_role_key(IDS[of]), record)], 0)
-        for _ in range(4):
+        for _ in range(6):
             logs = [device.log() for device in fleet.devices]
             for device in fleet.devices:
                 device.receive(shuffled(random, [update for log in logs for update in log]))

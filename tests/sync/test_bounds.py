@@ -183,3 +183,27 @@ def test_who_heard_of_one_bound_after_the_other_owns_up_by_both(*, in_order: boo
         offer(inbox, judge, updates if in_order else updates[::-1])
     assert judge.state.history() == honest.state.history()
     assert not len(inbox) and not inbox._unvouched
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_first_word_that_another_bound_holds_up_counts_with_what_follows(*, in_order: bool) -> None:
+    """A device speaks against a rival that speaks against it, and hears of another bound only. It cannot have
+    heard of the rival's word, which is refused there until the rival has heard of its own."""
+    low, high = sorted(KEYS[:2], key=lambda key: key.device_id)
+    judge, rival, bound = Device(KEYS[2]), Device(high), Device(low)
+    said, other = rival.write(), judge.write()
+    judge.receive_all([said])
+    word = bound.write((b"against", b"rival"))
+    judge.state.binds = lambda update: {high.device_id} if update.hash == word.hash else set()
+    judge.state.bind(
+        low.device_id,
+        [Bound(one.header.writer, one.header.writer, one.header.clock, False) for one in (said, other)],
+    )
+    updates = [word, bound.write()]
+    bound.receive_all([other])
+    updates.append(bound.write())
+    inbox = Inbox()
+    for _ in range(3):  # they are sent again
+        offer(inbox, judge, updates if in_order else updates[::-1])
+    assert judge.state.newest(low.device_id).clock == updates[-1].header.clock
+    assert refusal(judge, bound.write()) is Reason.NOT_VOUCHED, "now it can have heard of both"
