@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,15 +18,14 @@ from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans, Unnamed
 from hybrisfs.gc.pages import Pages
-from hybrisfs.gc.propose import Proposer
+from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import Rewriter
-from hybrisfs.gc.vote import Voter
+from hybrisfs.parts import Ground, Writing
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.ballots import MAX_PACKS, Stray
-from hybrisfs.signals import Pause, Signals
-from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.signals import Pause
 from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.write.commit import Committer
 
 __all__ = ["Collection", "Collector", "Parts"]
 
@@ -78,49 +77,29 @@ class Parts:
 
     assembly: Assembly
     pages: Pages
-    voter: Voter
-    proposer: Proposer
+    participant: Participant
     rewriter: Rewriter
     disposer: Disposer
     orphans: Orphans
     needed: NeededOrphans
     thinner: Thinner
-    settle: Callable[[Iterable[int]], None]
-    """See `Fetcher.settle`."""
+    fetcher: Fetcher
 
 
 class Collector:
-    """One look or step at a time, from any thread. *grace*: seconds for which nothing must have been needed.
+    """One look or step at a time, from any thread."""
 
-    *flush* brings to the clouds what is signed, within some seconds; *names* tells what devices are called
-    and when they were seen last, *is_lacking* whether something is shown here whose bytes nobody is expected
-    to bring. *moment_of*: see `UpdateLog.moment_of`.
-    """
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        committer: Committer,
-        signals: Signals,
-        parts: Parts,
-        grace: float,
-        flush: Callable[[float], object],
-        names: Callable[[], Mapping[bytes, tuple[str, float | None]]],
-        is_lacking: Callable[[], bool],
-        moment_of: Callable[[bytes, int], int],
-    ) -> None:
-        self._is_lacking = is_lacking
-        self._fs = fs
+    def __init__(self, ground: Ground, writing: Writing, parts: Parts) -> None:
+        fs = self._fs = ground.fs
+        self._sharing = writing.sharing
+        self._writing = writing
         self._limits = fs.environment.limits.of(GcLimits)
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
-        self._committer = committer
-        self._signals = signals
+        self._committer = ground.committer
+        self._signals = ground.signals
         self._parts = parts
-        self._grace_ns = int(grace * 1e9)
-        self._flush = flush
-        self._names = names
-        self._moment_of = moment_of
+        self._grace_ns = int(ground.config.discard_hours * 3600e9)
         self._busy = threading.Lock()
         self._listed = float("-inf")
         self._look_due = self._monotonic() + self._limits.first_look
@@ -192,7 +171,7 @@ class Collector:
         if self._signals.held:
             collection.trouble = _HELD
         elif self._due()[0]:
-            self._flush(self._limits.shipped_within)
+            self._writing.uploads.wait(self._limits.shipped_within, lambda done, total: None)
             self._dispose(collection)
         step(stages[2], 3, len(stages))
 
@@ -202,7 +181,7 @@ class Collector:
         if found and self._parts.pages.list_files():
             found = self._scan(pause)
         if found.claimed and not self._signals.held:
-            self._parts.settle(found.claimed)
+            self._parts.fetcher.settle(found.claimed)
             found = self._scan(pause)
         return found
 
@@ -213,7 +192,7 @@ class Collector:
             return find_idle(
                 snapshot,
                 parts.assembly.device,
-                parts.pages.read,
+                parts.pages,
                 self._time_ns(),
                 self._grace_ns,
                 pause,
@@ -235,11 +214,11 @@ class Collector:
             return
         with self._fs.lock:
             unproven = self._unplaced.unproven()
-        self._parts.settle(unproven)
+        self._parts.fetcher.settle(unproven)
         self._unproven_due = self._monotonic() + self._limits.unproven_seconds
 
     def _bring_lacking(self) -> None:
-        if not self._is_lacking():
+        if not self._writing.relayer.is_lacking:
             self._parts.needed.rest()
         elif not self._signals.held:
             self._parts.needed.look_again(self._orphans, self._monotonic())
@@ -299,7 +278,7 @@ class Collector:
         orphans, strays = self._unnamed(collection, pause) if listing else ([], [])
         while packs or orphans or strays:
             room = MAX_PACKS - len(orphans) - len(strays)
-            proposed = self._parts.proposer.propose(packs[:room], orphans, strays)
+            proposed = self._parts.participant.propose(packs[:room], orphans, strays)
             if not proposed:
                 return
             collection.proposed += proposed
@@ -315,19 +294,12 @@ class Collector:
 
     def _advance(self) -> None:
         """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""
-        while self._may_sign() and (self._parts.voter.step() or self._concludes()):
+        while self._go_on() and self._parts.participant.step():
             self._committer.commit_now()
-
-    def _concludes(self) -> bool:
-        return self._may_propose() and self._parts.proposer.conclude()
 
     def _may_propose(self) -> bool:
         with self._fs.lock:
-            return self._may_sign() and self._parts.assembly.may_propose
-
-    def _may_sign(self) -> bool:
-        with self._fs.lock:
-            return not self._signals.stopping and self._parts.assembly.may_sign
+            return self._go_on() and self._parts.assembly.may_propose
 
     def _dispose(self, collection: Collection) -> None:
         before, _ = self._due()
@@ -354,7 +326,7 @@ class Collector:
         for them, in seconds since the epoch; this device is not among them."""
         with self._fs.lock:
             return {
-                device: min(self._moment_of(one.writer, one.clock) for one in stamps) / 1e9
+                device: min(self._sharing.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
                 for device, stamps in self._parts.assembly.awaited().items()
             }
 
@@ -362,7 +334,8 @@ class Collector:
         """Add what is to be waited for."""
         collection.due_packs, collection.due_bytes = self._due()
         collection.undeletable = sum(self.undeletable().values())
-        known = self._names()
+        known = {bytes.fromhex(one.id): one for one in self._sharing.devices()}
         for device, since in sorted(self.awaited().items()):
-            name, seen = known.get(device, (device.hex()[:8], None))
+            one = known.get(device)
+            name, seen = (device.hex()[:8], None) if one is None else (one.name, one.seen)
             collection.waiting.append({"device": name, "last_seen": seen, "since": since})

@@ -335,7 +335,7 @@ class Opened:
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device, self.environment)
         self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
         self.checkup.minute.listen(sharing.look_after)
-        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
+        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
         self.versions = Versions(
             fs,
             self.committer,
@@ -349,13 +349,7 @@ class Opened:
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
         self.fetcher.unavailable.listen(self.unreadable.note)
         self.collector = make_collector(
-            self.ground,
-            sharing,
-            clouds,
-            self.fetcher,
-            self.writing,
-            self.thinner,
-            self.maintenance.trusted,
+            self.ground, self.fetcher, self.writing, self.thinner, self.maintenance
         )
 
     def _open_control(self) -> None:
