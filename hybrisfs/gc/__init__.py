@@ -5,7 +5,7 @@ grace period, it *proposes* to discard the pack; when little of it is still need
 first. Every member answers in two steps, by a register of its own:
 
 1. *promised*: the pack is condemned here: nothing of mine names its chunks, and nothing new will rely on it;
-equal content goes to the clouds anew. I note when something comes to need it.
+equal content goes to the clouds again. I note when something comes to need it.
 2. *agreed*: I have seen the promises of all members, and nothing has needed the pack since mine.
 
 A pack that somebody refuses stays. When all members have agreed, the proposer signs the end of the packs,

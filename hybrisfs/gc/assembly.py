@@ -91,7 +91,7 @@ class Assembly:
         return Worth.WANTED if condemned.is_wanted(found.number) else Worth.CONDEMNED
 
     def is_placed(self, stray: Stray) -> bool:
-        """Whether that share is on record just there."""
+        """Whether the register of its pack places that share just there."""
         found = self._fs.packs.find(stray.pack)
         return found is not None and found.is_at(stray.share, stray.cloud)
 

@@ -88,7 +88,7 @@ class Participant:
         self._consent.begin()
         has_signed = False
         while True:
-            # Whoever cuts holds chunks that neither view nor registers name: their turn is before or after.
+            # A cut holds chunks that neither view nor registers name: its turn is before or after.
             with self._fs.cutting, self._fs.lock:
                 action = self._consent.due(self._assembly)
                 match action:

@@ -91,7 +91,7 @@ class Knowledge(Protocol):
         """Whether it is a full member."""
 
     def book(self) -> Book:
-        """What stands, and who is asked."""
+        """What stands, and which members are asked."""
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts for all others, too, if it is signed now."""
@@ -106,7 +106,7 @@ class Knowledge(Protocol):
         """What this pack is to the device."""
 
     def is_placed(self, stray: Stray) -> bool:
-        """Whether that share is on record just there."""
+        """Whether the register of its pack places that share just there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class Consent:
 
     def ending(self, known: Knowledge, some: Iterable[bytes]) -> list[bytes]:
         """Those of *some* packs and orphans whose end may be signed now; none when all has to wait, as
-        somebody has come in, or something is to be looked at first."""
+        a device has come in, or something is to be looked at first."""
         book = known.book()
         own = book.of(self._device)
         agreed = book.agreed(own[0]) if len(own) == 1 else None
@@ -295,7 +295,7 @@ class Consent:
 
 def _refused(listed: Listed, known: Knowledge) -> Iterable[int]:
     """Indices of the packs of which something is needed here, or was since they were condemned; of orphans
-    that have come to be on record, and of strays that are where they belong.
+    that a register names by now, and of strays that are where they belong.
 
     What is not condemned although this device has answered is needed, for all it knows: it has been restored
     from a backup.

@@ -20,7 +20,7 @@ __all__ = ["Rewriter"]
 
 
 class Rewriter:
-    """Packs chunks anew. One caller at a time, without the volume's lock."""
+    """Packs chunks again. One caller at a time, without the volume's lock."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.gc.opening import make_collector
+from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.pages import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
@@ -348,9 +348,7 @@ class Opened:
         )
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
         self.fetcher.unavailable.listen(self.unreadable.note)
-        self.collector = make_collector(
-            self.ground, self.fetcher, self.writing, self.thinner, self.maintenance
-        )
+        self.collector = Collector(self.ground, self.fetcher, self.writing, self.thinner, self.maintenance)
 
     def _open_control(self) -> None:
         ground, sharing, clouds = self.ground, self.sharing, self._clouds

@@ -59,7 +59,7 @@ class Update(NamedTuple):
     removes: frozenset[tuple[bytes, int]] = frozenset()
     """The updates whose files are gone."""
     names: bytes = b""
-    """An orphan that is on record from now on."""
+    """An orphan that a register names from now on."""
     places: Stray | None = None
     admits: bytes = b""
 
@@ -187,7 +187,7 @@ class Consenting(RuleBasedStateMachine):
 
     @rule(device=picks, orphan=st.sampled_from(ORPHANS))
     def name(self, device: int, orphan: bytes) -> None:
-        """An upload ends: it is recorded unless somebody calls its pack an orphan."""
+        """An upload ends: it is recorded unless a device calls its pack an orphan."""
         node = self.node(device)
         banned = any(orphan in one.orphans for one in node.book().proposed)
         if node.worth(orphan) is Worth.UNNAMED and not banned and not node.is_liar:
@@ -195,7 +195,7 @@ class Consenting(RuleBasedStateMachine):
 
     @rule(device=picks)
     def place(self, device: int) -> None:
-        """A share is moved to where the stray is, unless somebody calls it a stray."""
+        """A share is moved to where the stray is, unless a device calls it a stray."""
         node = self.node(device)
         banned = any(STRAY in one.strays for one in node.book().proposed)
         if not node.is_placed(STRAY) and not banned and not node.is_liar:
@@ -350,7 +350,9 @@ class Consenting(RuleBasedStateMachine):
                 assert said.stage is Stage.AGREED and named.index(pack) not in said.refused
 
     def check_unplaced(self) -> None:
-        assert not any(node.is_placed(STRAY) for node in self.honest), "a share was deleted that is on record"
+        assert not any(node.is_placed(STRAY) for node in self.honest), (
+            "a share that is placed there was deleted"
+        )
 
     @invariant()
     def nothing_that_is_shown_has_ended(self) -> None:
