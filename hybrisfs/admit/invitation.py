@@ -17,8 +17,8 @@ from backends.store import Store
 from hybrisfs.admit.join import check_can_join, join_volume, make_grant
 from hybrisfs.api import pairing as api
 from hybrisfs.home import Home
-from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.members import Member
+from hybrisfs.members.roles import Rights, Role
 from hybrisfs.pairing import (
     Dialogue,
     Listener,
@@ -30,9 +30,11 @@ from hybrisfs.pairing import (
     run_inviter,
     run_joiner,
 )
+from hybrisfs.parts import Ground
 from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.own_places import OwnPlaces
-from sync import DeviceKey, Members
+from sync import DeviceKey
 
 __all__ = ["Invitation", "Joining"]
 
@@ -42,31 +44,18 @@ _JOIN_SECONDS: Final = 600.0
 
 
 class Invitation:
-    """An open invitation; `run` waits for the device that takes it up. *admit* makes that a member."""
+    """An open invitation; `run` waits for the device that takes it up, which gets these rights."""
 
     def __init__(
-        self,
-        home: Home,
-        config: VolumeConfig,
-        keys: VolumeKeys,
-        own_name: str,
-        members: Callable[[], Members],
-        admit: Callable[[Member], None],
-        *,
-        lifetime: float,
-        with_credentials: bool,
-        reader: bool = False,
+        self, ground: Ground, sharing: Sharing, rights: Rights, *, lifetime: float, with_credentials: bool
     ) -> None:
-        """*reader*: whether *admit* makes it less than a full member."""
-        self._credentials = CredentialStore(home.credentials)
-        self._places = OwnPlaces(home)
-        self._config = config
-        self._keys = keys
-        self._own_name = own_name
-        self._members = members
-        self._admit = admit
+        self._credentials = CredentialStore(ground.home.credentials)
+        self._places = OwnPlaces(ground.home)
+        self._config = config = ground.config
+        self._keys = ground.ring.keys
+        self._sharing = sharing
+        self._rights = rights
         self._with_credentials = with_credentials
-        self._reader = reader
         self._listener = _open_port()
         addresses = self._listener.addresses if self._listener is not None else ()
         self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
@@ -80,30 +69,24 @@ class Invitation:
     def run(self, dialogue: Dialogue, stop: threading.Event) -> api.Admission:
         """Wait for a device, have it confirmed and let it in. Raises HybrisError when none was let in."""
 
-        def confirm(peer: Peer) -> bool:
-            if not dialogue.confirm(peer):
-                return False
-            # Before it gets the keys: what it writes is worth nothing while nobody knows it.
-            self._admit(Member(peer.public, peer.name))
-            return True
-
         grant = make_grant(
             self._config,
             self._keys,
-            self._members(),
+            self._sharing.key_holders(),
             self._credentials if self._with_credentials else None,
-            reader=self._reader,
+            reader=self._rights.role is not Role.FULL,
         )
         heard = {one.url: one.heard for one in self._config.clouds}
         with _stores(heard, self._credentials, self._places) as stores:
             admitted = run_inviter(
                 self._code,
                 self._keys.device,
-                self._own_name,
+                self._sharing.membership.own_name,
                 grant,
+                self,
                 stores,
                 self._listener,
-                Dialogue(dialogue.show, confirm, dialogue.progress),
+                dialogue,
                 stop,
             )
         return api.Admission(
@@ -111,6 +94,10 @@ class Invitation:
             id=Member(admitted.device.public, "").device.hex(),
             acknowledged=admitted.acknowledged,
         )
+
+    def admit(self, joiner: Peer) -> None:
+        """Make the device a member, when it is confirmed. Raises HybrisError, OSError."""
+        self._sharing.admit(Member(joiner.public, joiner.name), self._rights)
 
 
 class Joining:
@@ -134,16 +121,16 @@ class Joining:
                 self._code,
                 device,
                 self._own_name,
+                self,
                 stores,
                 dialogue,
                 stop,
                 timeout=_JOIN_SECONDS,
-                check=self._check,
             )
         return partial(join_volume, self._home, self._name, device, self._own_name, joined)
 
-    def _check(self, offer: Offer) -> None:
-        """Before this device is let in: once the others have it for a member, it is one."""
+    def check(self, offer: Offer) -> None:
+        """Raise UsageError, or HybrisError, when the volume of this offer cannot be made here."""
         check_can_join(self._home, self._name or offer.volume_name, offer.volume)
 
 

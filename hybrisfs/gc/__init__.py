@@ -5,11 +5,11 @@ grace period, it *proposes* to discard the pack; when little of it is still need
 first. Every member answers in two steps, by a register of its own:
 
 1. *promised*: the pack is condemned here: nothing of mine names its chunks, and nothing new will rely on it;
-equal content goes to the clouds anew. I note when something comes to need it. 2. *agreed*: I have seen the
-promises of all members, and nothing has needed the pack since mine.
+equal content goes to the clouds again. I note when something comes to need it.
+2. *agreed*: I have seen the promises of all members, and nothing has needed the pack since mine.
 
 A pack that somebody refuses stays. When all members have agreed, the proposer signs the end of the packs,
-and deletes their shares.
+and deletes their shares. `protocol.py` has these steps as a machine, `participant.py` carries them out.
 
 **No member ends a pack alone.** A member may sign what it likes, so the end of a pack counts only when the
 log shows that all had agreed: its writer had proposed the pack, and every member by then had agreed, as the

@@ -1,38 +1,32 @@
-"""The registers through which the members of a volume agree on what is discarded."""
+"""What one device knows of proposals and packs, and what it signs about them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from hybrisfs.gc.protocol import Worth
 from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.roles import Role
-from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.signing import Signer
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.registers.consent import Book
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
+from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Assembly"]
 
 
 class Assembly:
-    """Reads and signs for *device*; called with the volume's lock held."""
+    """Reads and signs for this device: what its `Consent` knows. The volume's lock is held."""
 
-    def __init__(
-        self,
-        registers: Registers,
-        members: MemberTable,
-        signer: Signer,
-        signals: Signals,
-        device: bytes,
-    ) -> None:
-        self.device = device
-        self._registers = registers
-        self._members = members
-        self._signer = signer
+    def __init__(self, fs: FileSystem, sharing: Sharing, signals: Signals) -> None:
+        self.device = sharing.updates.device
+        self._fs = fs
+        self._registers = sharing.registers
+        self._members = sharing.members
+        self._signer = sharing.signer
         self._signals = signals
 
     @property
@@ -77,6 +71,29 @@ class Assembly:
     def _values(self, kind: Kind) -> dict[bytes, list[bytes | None]]:
         found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind.prefix)
         return {key[ID]: [one.value for one in values] for key, values in found.items()}
+
+    def condemned(self) -> set[bytes]:
+        """The packs on which nothing new relies."""
+        packs = map(self._fs.packs.numbered, self._fs.chunks.condemned)
+        return {pack.id for pack in packs if pack is not None}
+
+    def unread_pages(self) -> Sequence[bytes]:
+        """Lists of chunks that were named since, and that nobody has looked through."""
+        return self._fs.chunks.condemned.unread_pages()
+
+    def worth(self, pack: bytes) -> Worth:
+        """What a pack is to this device."""
+        found, condemned = self._fs.packs.find(pack), self._fs.chunks.condemned
+        if found is None or not found.n:
+            return Worth.ENDED if found is not None and found.is_discarded else Worth.UNNAMED
+        if found.number not in condemned:
+            return Worth.USED
+        return Worth.WANTED if condemned.is_wanted(found.number) else Worth.CONDEMNED
+
+    def is_placed(self, stray: Stray) -> bool:
+        """Whether the register of its pack places that share just there."""
+        found = self._fs.packs.find(stray.pack)
+        return found is not None and found.is_at(stray.share, stray.cloud)
 
     def propose(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,19 +16,18 @@ from hybrisfs.gc.dispose import Disposer
 from hybrisfs.gc.find import Found, Idle, find_idle, remember
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.needed import NeededOrphans
-from hybrisfs.gc.orphans import Orphans, Unnamed
+from hybrisfs.gc.orphans import Orphans, Trust, Unnamed
 from hybrisfs.gc.pages import Pages
-from hybrisfs.gc.propose import Proposer
+from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import Rewriter
-from hybrisfs.gc.vote import Voter
+from hybrisfs.parts import Ground, Writing
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.ballots import MAX_PACKS, Stray
-from hybrisfs.signals import Pause, Signals
-from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.signals import Pause
 from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.write.commit import Committer
 
-__all__ = ["Collection", "Collector", "Parts"]
+__all__ = ["Collection", "Collector"]
 
 log = logging.getLogger(__name__)
 
@@ -72,55 +71,34 @@ class Collection:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The workers of a collector."""
-
-    assembly: Assembly
-    pages: Pages
-    voter: Voter
-    proposer: Proposer
-    rewriter: Rewriter
-    disposer: Disposer
-    orphans: Orphans
-    needed: NeededOrphans
-    thinner: Thinner
-    settle: Callable[[Iterable[int]], None]
-    """See `Fetcher.settle`."""
-
-
 class Collector:
-    """One look or step at a time, from any thread. *grace*: seconds for which nothing must have been needed.
-
-    *flush* brings to the clouds what is signed, within some seconds; *names* tells what devices are called
-    and when they were seen last, *is_lacking* whether something is shown here whose bytes nobody is expected
-    to bring. *moment_of*: see `UpdateLog.moment_of`.
-    """
+    """One look or step at a time, from any thread."""
 
     def __init__(
-        self,
-        fs: FileSystem,
-        committer: Committer,
-        signals: Signals,
-        parts: Parts,
-        grace: float,
-        flush: Callable[[float], object],
-        names: Callable[[], Mapping[bytes, tuple[str, float | None]]],
-        is_lacking: Callable[[], bool],
-        moment_of: Callable[[bytes, int], int],
+        self, ground: Ground, fetcher: Fetcher, writing: Writing, thinner: Thinner, trust: Trust
     ) -> None:
-        self._is_lacking = is_lacking
+        fs, signals, clouds = ground.fs, ground.signals, writing.clouds
         self._fs = fs
+        self._sharing = sharing = writing.sharing
+        self._writing = writing
+        self._fetcher = fetcher
+        self._thinner = thinner
+        upkeep = clouds.engine.upkeep
+        self._pages = Pages(fs, fetcher)
+        self._rewriter = Rewriter(fs, sharing.signer, signals, clouds.packs, fetcher)
+        self._orphans = Orphans(fs, upkeep, trust)
+        self._needed = NeededOrphans(fs, upkeep, clouds, signals)
+        self._disposer = Disposer(fs, upkeep, trust)
+        self._assembly = Assembly(fs, sharing, signals)
+        self._participant = Participant(
+            fs, self._assembly, ground.committer, fetcher, self._orphans, self._needed, clouds.engine
+        )
         self._limits = fs.environment.limits.of(GcLimits)
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
-        self._committer = committer
+        self._committer = ground.committer
         self._signals = signals
-        self._parts = parts
-        self._grace_ns = int(grace * 1e9)
-        self._flush = flush
-        self._names = names
-        self._moment_of = moment_of
+        self._grace_ns = int(ground.config.discard_hours * 3600e9)
         self._busy = threading.Lock()
         self._listed = float("-inf")
         self._look_due = self._monotonic() + self._limits.first_look
@@ -146,7 +124,7 @@ class Collector:
                     self._look(collection, self._pause, self._is_listing_due())
                 if self._monotonic() >= self._dispose_due and not self._signals.held:
                     self._dispose(collection)
-                    left = self._parts.disposer.clouds()
+                    left = self._disposer.clouds()
                     self._dispose_due = self._monotonic() + (self._limits.later_seconds if left else 0.0)
             except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
                 log.info("what nobody needs stays for now: %s", error)
@@ -166,7 +144,7 @@ class Collector:
                 self._count(collection, self._find(self._go_on))
                 self._find_unnamed(collection, self._go_on)
             else:
-                self._parts.disposer.look_again()
+                self._disposer.look_again()
                 self._collect(collection, step)
         except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
             collection.trouble = str(error)
@@ -192,28 +170,27 @@ class Collector:
         if self._signals.held:
             collection.trouble = _HELD
         elif self._due()[0]:
-            self._flush(self._limits.shipped_within)
+            self._writing.uploads.wait(self._limits.shipped_within, lambda done, total: None)
             self._dispose(collection)
         step(stages[2], 3, len(stages))
 
     def _find(self, pause: Callable[[], bool]) -> Found:
         """Lists of chunks that have yet to be read are brought only when there is something to be found."""
         found = self._scan(pause)
-        if found and self._parts.pages.list_files():
+        if found and self._pages.list_files():
             found = self._scan(pause)
         if found.claimed and not self._signals.held:
-            self._parts.settle(found.claimed)
+            self._fetcher.settle(found.claimed)
             found = self._scan(pause)
         return found
 
     def _scan(self, pause: Callable[[], bool]) -> Found:
-        parts = self._parts
         self._committer.commit_now()
         with self._fs.db.snapshot() as snapshot:
             return find_idle(
                 snapshot,
-                parts.assembly.device,
-                parts.pages.read,
+                self._assembly.device,
+                self._pages,
                 self._time_ns(),
                 self._grace_ns,
                 pause,
@@ -222,11 +199,11 @@ class Collector:
 
     def undeletable(self) -> dict[int, int]:
         """How many objects on each cloud wait for a device that may delete there; this one may not."""
-        return self._parts.disposer.waiting()
+        return self._disposer.waiting()
 
     def count_unnamed(self) -> int:
         """How many packs and single shares the clouds have that no register names; nothing is changed."""
-        look, _ = self._parts.orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
+        look, _ = self._orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
         return look.count
 
     def _look_for_unproven(self) -> None:
@@ -235,20 +212,18 @@ class Collector:
             return
         with self._fs.lock:
             unproven = self._unplaced.unproven()
-        self._parts.settle(unproven)
+        self._fetcher.settle(unproven)
         self._unproven_due = self._monotonic() + self._limits.unproven_seconds
 
     def _bring_lacking(self) -> None:
-        if not self._is_lacking():
-            self._parts.needed.rest()
+        if not self._writing.relayer.is_lacking:
+            self._needed.rest()
         elif not self._signals.held:
-            self._parts.needed.look_again(self._orphans, self._monotonic())
+            self._needed.look_again(self._unnamed_packs, self._monotonic())
 
-    def _orphans(self) -> dict[bytes, list[tuple[int, int]]]:
+    def _unnamed_packs(self) -> dict[bytes, list[tuple[int, int]]]:
         """The packs that no register names, however new they are, and where clouds show shares of them."""
-        found, sightings = self._parts.orphans.look(
-            self._committer.commit_now, self._time_ns(), 0, self._go_on
-        )
+        found, sightings = self._orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
         places: dict[bytes, list[tuple[int, int]]] = {pack: [] for pack in found.orphans}
         for seen in sightings:
             if seen.pack in places:
@@ -261,7 +236,7 @@ class Collector:
         The others list them now and then. So what one may not delete is found by another that may.
         """
         with self._fs.lock:
-            lowest = self._parts.assembly.is_lowest
+            lowest = self._assembly.is_lowest
         every = self._limits.list_seconds if lowest else self._limits.others_list_seconds
         if self._monotonic() - self._listed < every:
             return False
@@ -269,7 +244,7 @@ class Collector:
         return True
 
     def _find_unnamed(self, collection: Collection, pause: Callable[[], bool]) -> Unnamed:
-        orphans = self._parts.orphans
+        orphans = self._orphans
         now = self._time_ns()
         found, sightings = orphans.look(self._committer.commit_now, now, self._grace_ns, pause)
         with self._fs.lock:
@@ -284,7 +259,7 @@ class Collector:
 
     def _look(self, collection: Collection, pause: Callable[[], bool], listing: bool) -> None:
         self._committer.commit_now()
-        self._parts.thinner.thin(self._time_ns())
+        self._thinner.thin(self._time_ns())
         found = self._find(pause)
         self._count(collection, found)
         if not self._may_propose():
@@ -293,13 +268,13 @@ class Collector:
             remember(self._fs, found)
         empty = list(found.empty)
         if found.sparse and not self._signals.held:
-            collection.rewritten = self._parts.rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
+            collection.rewritten = self._rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
             empty += found.sparse[: collection.rewritten]
         packs = [one.pack for one in empty]
         orphans, strays = self._unnamed(collection, pause) if listing else ([], [])
         while packs or orphans or strays:
             room = MAX_PACKS - len(orphans) - len(strays)
-            proposed = self._parts.proposer.propose(packs[:room], orphans, strays)
+            proposed = self._participant.propose(packs[:room], orphans, strays)
             if not proposed:
                 return
             collection.proposed += proposed
@@ -310,28 +285,21 @@ class Collector:
         """Orphaned packs and strays that are to be proposed; what was discarded long ago is deleted."""
         found = self._find_unnamed(collection, pause)
         with self._fs.lock:
-            self._parts.orphans.dispose_leftovers(found.leftovers)
-        return self._parts.orphans.proven(found, MAX_PACKS // 2)
+            self._orphans.dispose_leftovers(found.leftovers)
+        return self._orphans.proven(found, MAX_PACKS // 2)
 
     def _advance(self) -> None:
         """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""
-        while self._may_sign() and (self._parts.voter.step() or self._concludes()):
+        while self._go_on() and self._participant.step():
             self._committer.commit_now()
-
-    def _concludes(self) -> bool:
-        return self._may_propose() and self._parts.proposer.conclude()
 
     def _may_propose(self) -> bool:
         with self._fs.lock:
-            return self._may_sign() and self._parts.assembly.may_propose
-
-    def _may_sign(self) -> bool:
-        with self._fs.lock:
-            return not self._signals.stopping and self._parts.assembly.may_sign
+            return self._go_on() and self._assembly.may_propose
 
     def _dispose(self, collection: Collection) -> None:
         before, _ = self._due()
-        collection.deleted_bytes += self._parts.disposer.run(self._go_on)
+        collection.deleted_bytes += self._disposer.run(self._go_on)
         collection.deleted_packs += before - self._due()[0]
 
     def _due(self) -> tuple[int, int]:
@@ -354,15 +322,16 @@ class Collector:
         for them, in seconds since the epoch; this device is not among them."""
         with self._fs.lock:
             return {
-                device: min(self._moment_of(one.writer, one.clock) for one in stamps) / 1e9
-                for device, stamps in self._parts.assembly.awaited().items()
+                device: min(self._sharing.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
+                for device, stamps in self._assembly.awaited().items()
             }
 
     def _tell(self, collection: Collection) -> None:
         """Add what is to be waited for."""
         collection.due_packs, collection.due_bytes = self._due()
         collection.undeletable = sum(self.undeletable().values())
-        known = self._names()
+        known = {bytes.fromhex(one.id): one for one in self._sharing.devices()}
         for device, since in sorted(self.awaited().items()):
-            name, seen = known.get(device, (device.hex()[:8], None))
+            one = known.get(device)
+            name, seen = (device.hex()[:8], None) if one is None else (one.name, one.seen)
             collection.waiting.append({"device": name, "last_seen": seen, "since": since})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.gc.limits import GcLimits
+from hybrisfs.gc.orphans import Trust
 from hybrisfs.state.disposals import Disposal
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -28,27 +29,18 @@ class Disposer:
     finds these shares (`orphans`), and this one looks once in a while whether they are still there.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        upkeep: Upkeep,
-        trusted: Callable[[], Collection[int]],
-        refusing: Callable[[], Collection[int]] = tuple,
-    ) -> None:
-        """*trusted* looks which clouds are this volume's: a disk that is not mounted would forget nothing.
-        *refusing* tells which have lately refused to delete."""
-        self._refusing = refusing
+    def __init__(self, fs: FileSystem, upkeep: Upkeep, trust: Trust) -> None:
         self._fs = fs
         self._pause = fs.environment.limits.of(GcLimits).refused_seconds
         self._monotonic = fs.environment.monotonic
         self._upkeep = upkeep
-        self._trusted = trusted
+        self._trust = trust
         self._looked: dict[int, float] = {}  # when, at a cloud that refuses deletions
 
     def run(self, go_on: Callable[[], bool]) -> int:
         """Delete what can be deleted now; the bytes that this frees on all clouds together, roughly."""
-        clouds = self.clouds().difference(self._refusing())
-        trusted = self._trusted() if clouds else ()
+        clouds = self.clouds().difference(self._upkeep.refusing())
+        trusted = self._trust.trusted() if clouds else ()
         freed = 0
         for cloud in sorted(clouds):
             if not self._upkeep.is_configured(cloud):
@@ -58,7 +50,7 @@ class Disposer:
                 if not self._delete(cloud, due):
                     break
                 freed += sum(one.size for one in due)
-        for cloud in self.clouds().intersection(self._refusing()):
+        for cloud in self.clouds().intersection(self._upkeep.refusing()):
             if self._monotonic() - self._looked.get(cloud, float("-inf")) >= self._pause:
                 self._looked[cloud] = self._monotonic()
                 self._forget_gone(cloud)
@@ -72,7 +64,7 @@ class Disposer:
         """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
         with self._fs.lock:
             counts = self._fs.disposals.counts()
-        refusing = self._refusing()
+        refusing = self._upkeep.refusing()
         return {cloud: count for cloud, count in counts.items() if cloud in refusing}
 
     def clouds(self) -> set[int]:

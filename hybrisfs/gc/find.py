@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hybrisfs.gc.limits import GcLimits
+from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.references import Needed, References
 from hybrisfs.members.role_table import Roles
 from hybrisfs.state.disposals import IdlePack, IdlePackTable
@@ -51,15 +52,15 @@ class Found:
 def find_idle(
     db: sqlite3.Connection,
     device: bytes,
-    read_page: Callable[[bytes], bytes],
+    lists: Pages,
     now_ns: int,
     grace_ns: int,
     pause: Callable[[], bool],
     limits: GcLimits,
 ) -> Found:
     """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
-    whether to go on. Raises what *read_page* raises."""
-    references = References(db, read_page)
+    whether to go on. Raises what `Pages.read` raises."""
+    references = References(db, lists)
     before, doubted = IdlePackTable(db).all(), PackTable(db).doubted()
     found = Found(claimed=unproven(db))
     for pack in _packs(db, device, pause):

@@ -19,6 +19,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.share import Table, TableEntry
 from hybrisfs.registers.groups import in_groups
+from hybrisfs.signals import Signals
 from hybrisfs.state.journal_chunks import dirty_among
 from hybrisfs.state.unplaced_chunks import awaited
 from hybrisfs.tree.filesystem import FileSystem
@@ -46,22 +47,21 @@ class Shares(Protocol):
     def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]: ...
 
 
+class Chunks(Protocol):
+    """What is asked of `hybrisfs.parts.Clouds`."""
+
+    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""
+
+
 class NeededOrphans:
     """One caller at a time, without the volume's locks."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        shares: Shares,
-        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
-        brought: Callable[[], None],
-    ) -> None:
-        """*get_chunks* reads chunks of one pack from the clouds; *brought* is told that some have come, to go
-        to the clouds."""
+    def __init__(self, fs: FileSystem, shares: Shares, clouds: Chunks, signals: Signals) -> None:
         self._fs = fs
         self._shares = shares
-        self._get_chunks = get_chunks
-        self._brought = brought
+        self._clouds = clouds
+        self._signals = signals
         self._again = 0.0
         self._pause = _FIRST_PAUSE
         self._last = b""  # the pack that was looked in last
@@ -93,7 +93,7 @@ class NeededOrphans:
             came = True
             self._list_files()  # what has come may name further chunks
         if came:
-            self._brought()
+            self._signals.chunks_made()
 
     def _list_files(self) -> None:
         """Let the view show which chunks files have, as far as their lists are here."""
@@ -124,7 +124,7 @@ class NeededOrphans:
         for some in in_groups(wanted, lambda one: one.sealed_length, _GROUP_BYTES):
             locations = [_location(table, placement, one) for one in some]
             try:
-                chunks = self._get_chunks(locations)
+                chunks = self._clouds.get_chunks(locations)
             except ChunkUnavailable as error:
                 log.info("what is lacking cannot be read from an unnamed pack: %s", error)
                 break

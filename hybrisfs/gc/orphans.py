@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.dispersal.share import parse_share_name, share_name
@@ -27,7 +27,7 @@ from hybrisfs.state.disposals import ShareOnCloud, UnnamedShareTable
 from hybrisfs.state.packs import PackTable
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["Orphans", "Unnamed"]
+__all__ = ["Orphans", "Trust", "Unnamed"]
 
 log = logging.getLogger(__name__)
 
@@ -52,21 +52,20 @@ class Unnamed:
         return len(self.orphans) + len(self.strays) + len(self.leftovers) + self.young
 
 
-class Orphans:
-    """One caller at a time, without the volume's lock. *trusted* tells the clouds that are the volume's,
-    *refusing* those that have lately refused to delete."""
+class Trust(Protocol):
+    """What is asked of `hybrisfs.clouds.maintenance.Maintenance`."""
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        upkeep: Upkeep,
-        trusted: Callable[[], Collection[int]],
-        refusing: Callable[[], Collection[int]] = tuple,
-    ) -> None:
-        self._refusing = refusing
+    def trusted(self) -> Collection[int]:
+        """Look which clouds are this volume's: a disk that is not mounted would forget nothing."""
+
+
+class Orphans:
+    """One caller at a time, without the volume's lock."""
+
+    def __init__(self, fs: FileSystem, upkeep: Upkeep, trust: Trust) -> None:
         self._fs = fs
         self._upkeep = upkeep
-        self._trusted = trusted
+        self._trust = trust
 
     def look(
         self, commit: Callable[[], None], now_ns: int, grace_ns: int, pause: Callable[[], bool]
@@ -75,7 +74,8 @@ class Orphans:
 
         *pause* is called now and then, and tells whether to go on.
         """
-        listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in sorted(self._trusted())}
+        clouds = sorted(self._trust.trusted())
+        listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in clouds}
         commit()  # whatever was recorded before it could be listed is in the snapshot
         unnamed, sightings = Unnamed(), dict[ShareOnCloud, int]()
         with self._fs.db.snapshot() as db:
@@ -127,7 +127,7 @@ class Orphans:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
         packs = [one.pack for one in list(unnamed.orphans.values())[:most] if self._is_share(one)]
         # What this device may not delete is for those to propose that may.
-        refusing = self._refusing()
+        refusing = self._upkeep.refusing()
         due = [one for one in unnamed.strays if one.cloud not in refusing]
         strays = [
             one
@@ -155,7 +155,7 @@ class Orphans:
             refusal = self._upkeep.delete(stray.cloud, [name])
             if refusal is None:
                 self._upkeep.excuse(stray.cloud, name)
-            elif stray.cloud not in self._refusing():
+            elif stray.cloud not in self._upkeep.refusing():
                 log.info("%s stays on cloud %d for now: %s", name, stray.cloud, refusal)
                 left.append(stray)
         return left

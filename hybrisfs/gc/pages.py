@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.needs import chunks_of_page
 
@@ -13,11 +13,11 @@ __all__ = ["Pages"]
 
 
 class Pages:
-    """Reads lists of chunks, from wherever they are. *fetch* is called without the volume's lock."""
+    """Reads lists of chunks, from wherever they are. Called without the volume's lock."""
 
-    def __init__(self, fs: FileSystem, fetch: Callable[[ChunkRef], bytes]) -> None:
+    def __init__(self, fs: FileSystem, fetcher: Fetcher) -> None:
         self._fs = fs
-        self._fetch = fetch
+        self._fetcher = fetcher
 
     def read(self, identity: bytes) -> bytes:
         """The bytes of the list with this id. Raises ChunkUnavailable, OSError."""
@@ -27,7 +27,7 @@ class Pages:
             if ref is None:
                 raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
             data = fs.chunks.read_whole(ref)
-        return self._fetch(ref) if data is None else data
+        return self._fetcher.fetch_one(ref) if data is None else data
 
     def list_files(self) -> bool:
         """Let the view show of all files which chunks they have; whether it had to learn of any.
@@ -45,17 +45,15 @@ class Pages:
                 if lacking is None:
                     break
                 for ref in lacking.chunks:
-                    self._fetch(ref)
+                    self._fetcher.fetch_one(ref)
         return bool(unlisted)
 
-    def look_through(self) -> None:
-        """Look for chunks of condemned packs in the lists that were named since these were condemned.
+    def look_through(self, unread: Iterable[bytes]) -> None:
+        """Look for chunks of condemned packs in lists that were named since these were condemned.
 
         What nobody can bring may name any of them.
         """
         fs = self._fs
-        with fs.lock:
-            unread = fs.chunks.condemned.unread_pages()
         for identity in unread:
             try:
                 named = chunks_of_page(self.read(identity))

@@ -9,9 +9,9 @@ they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from typing import NamedTuple
 
+from hybrisfs.gc.pages import Pages
 from hybrisfs.state.file_chunks import hidden_contents
 from hybrisfs.state.pack_chunks import needs_of_pack
 from hybrisfs.versions.needs import chunks_of_page, gather_kept, named_chunks
@@ -33,10 +33,10 @@ class Needed(NamedTuple):
 
 
 class References:
-    """What was needed when the snapshot *db* was taken. *read_page* brings a list of chunks by its id."""
+    """What was needed when the snapshot *db* was taken."""
 
-    def __init__(self, db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
-        """Raises what *read_page* raises: then it cannot be told what is needed."""
+    def __init__(self, db: sqlite3.Connection, lists: Pages) -> None:
+        """Raises what `Pages.read` raises: then it cannot be told what is needed."""
         self._db = db
         self._hidden: set[bytes] = set()
         pages: set[bytes] = set()
@@ -46,8 +46,8 @@ class References:
             if are_lists:
                 pages |= named
         for page in pages:
-            self._hidden |= chunks_of_page(read_page(page))
-        gather_kept(db, read_page)
+            self._hidden |= chunks_of_page(lists.read(page))
+        gather_kept(db, lists.read)
 
     def of(self, pack: int) -> Needed:
         """What is needed of the pack with this number. Chunks that stand in another pack, too, and have been

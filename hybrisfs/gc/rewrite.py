@@ -6,13 +6,13 @@ holds nothing that is needed here, until all have agreed that it may go: each re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from hybrisfs.dispersal.pack import PACK_TARGET, PackBuilder
 from hybrisfs.gc.find import Idle
 from hybrisfs.merge.signing import Signer
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.signals import Signals
-from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.place import PackMaker, record_pack
 
@@ -20,10 +20,7 @@ __all__ = ["Rewriter"]
 
 
 class Rewriter:
-    """Packs chunks anew. One caller at a time, without the volume's lock.
-
-    *fetch* brings a chunk that is not here.
-    """
+    """Packs chunks again. One caller at a time, without the volume's lock."""
 
     def __init__(
         self,
@@ -31,13 +28,13 @@ class Rewriter:
         signer: Signer,
         signals: Signals,
         maker: PackMaker,
-        fetch: Callable[[ChunkRef], bytes],
+        fetcher: Fetcher,
     ) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._fetch = fetch
+        self._fetcher = fetcher
 
     def rewrite(self, packs: Iterable[Idle], most: int) -> int:
         """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
@@ -78,7 +75,7 @@ class Rewriter:
                 return b"", 0, b""
             data = self._fs.chunks.read_whole(ref)
         if data is None:
-            data = self._fetch(ref)
+            data = self._fetcher.fetch_one(ref)
         return ref.id, len(data), self._maker.sealer.seal(ref.id, data)
 
     def _put(self, builder: PackBuilder, numbers: dict[bytes, int]) -> None:

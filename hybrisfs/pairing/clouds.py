@@ -10,13 +10,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from backends.errors import AuthError, StoreError
 from backends.store import Store
 from hybrisfs.pairing.code import PairingCode
-from hybrisfs.pairing.link import Deliver
+from hybrisfs.pairing.exchange import Exchange
 from hybrisfs.pairing.mailbox import Mailbox, Side
 
 __all__ = ["CloudsLink"]
@@ -41,14 +41,12 @@ class CloudsLink:
         stores: Sequence[Store],
         code: PairingCode,
         side: Side,
-        deliver: Deliver,
-        progress: Callable[[str], None],
+        exchange: Exchange,
         pause: float,
     ) -> None:
         self._code = code
         self._side = side
-        self._deliver = deliver
-        self._progress = progress
+        self._exchange = exchange
         self._pause = pause
         self._changed = threading.Condition()
         self._outbox: list[bytes] = []
@@ -126,7 +124,7 @@ class CloudsLink:
                     break
                 if told != error.reason:
                     told = error.reason
-                    self._progress(f"the cloud {store.url} does not help: {error.reason}")
+                    self._exchange.progress(f"the cloud {store.url} does not help: {error.reason}")
             pause = min(pause * _SLOWER, self._pause * _SLOWEST)
             self._wait(pause, posted)
         self._finish(mailbox, opened, posted)
@@ -139,7 +137,7 @@ class CloudsLink:
             other = mailbox.post(posted + 1, message)
             posted += 1
             if other is not None:
-                self._deliver(self, posted, other)
+                self._exchange.deliver(self, posted, other)
         return posted
 
     def _look(self, mailbox: Mailbox) -> bool:
@@ -147,7 +145,7 @@ class CloudsLink:
             wanted = self._wanted
         found = mailbox.look(wanted)
         for message in found:
-            self._deliver(self, wanted, message)
+            self._exchange.deliver(self, wanted, message)
         return bool(found)
 
     def _wait(self, pause: float, posted: int) -> None:

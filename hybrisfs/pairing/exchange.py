@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakSet
 
+from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.link import Link
 from hybrisfs.pairing.messages import Peer
@@ -42,19 +42,20 @@ class Exchange:
         self,
         dialogue: Dialogue,
         stop: threading.Event,
-        clock: Callable[[], float],
+        environment: Environment,
         timeout: float,
         nobody: PairingError,
     ) -> None:
-        """Lasts *timeout* seconds, then raises *nobody*; *clock* gives the seconds since the epoch."""
+        """Lasts *timeout* seconds, then raises *nobody*."""
         self._dialogue = dialogue
         self._stop = stop
-        self._clock = clock
-        self._deadline = time.monotonic() + timeout
+        self._environment = environment
+        self._deadline = environment.monotonic() + timeout
         self._nobody = nobody
         self._events: queue.SimpleQueue[tuple[Link, bytes | None]] = queue.SimpleQueue()
         self._answers: dict[bytes, bytes | None] = {}  # genuine messages, which may come by several links
         self._told: dict[bytes, WeakSet[Link]] = {}  # the links that were sent these answers
+        self._last: tuple[Link, bytes] | None = None  # the last one that was taken, and how it came
         self._chosen: Link | None = None
 
     def deliver(self, link: Link, _: int, message: bytes | None) -> None:
@@ -71,6 +72,17 @@ class Exchange:
         assert self._chosen is not None
         return self._chosen
 
+    def answer(self, reply: bytes) -> None:
+        """Answer the message that was taken last, which waits for it, by whatever link it comes."""
+        assert self._last is not None
+        link, message = self._last
+        self._answers[message] = reply
+        self._tell(link, message)
+
+    def progress(self, text: str) -> None:
+        """Tell the person what is going on; from any thread."""
+        self._dialogue.progress(text)
+
     def take_waiting(self, machine: Inviter | Joiner) -> None:
         """Feed the machine what has come by now."""
         while True:
@@ -81,7 +93,7 @@ class Exchange:
 
     def wait_for_done(self, inviter: Inviter) -> bool:
         """Whether the joiner acknowledged its grant in time. Raises PairingError when it declined."""
-        self._deadline = max(self._deadline, time.monotonic() + _DONE_GRACE)
+        self._deadline = max(self._deadline, self._environment.monotonic() + _DONE_GRACE)
         try:
             self.drive(inviter, State.FINISHED)
         except PairingError:
@@ -92,7 +104,7 @@ class Exchange:
 
     def _next(self) -> tuple[Link, bytes | None]:
         while not self._stop.is_set():
-            left = self._deadline - time.monotonic()
+            left = self._deadline - self._environment.monotonic()
             if left <= 0:
                 raise self._nobody
             with contextlib.suppress(queue.Empty):
@@ -106,7 +118,8 @@ class Exchange:
             return
         try:
             if message not in self._answers:
-                self._answers[message] = machine.receive(message, self._clock())
+                self._answers[message] = machine.receive(message, self._environment.time())
+                self._last = link, message
         except StrangeMessageError as error:
             self._refuse(link, error)
             return
@@ -116,6 +129,10 @@ class Exchange:
             raise
         # Not the number under which it came: a cloud may show an old message in a new one's place.
         link.accepted(list(self._answers).index(message) + 1)
+        self._tell(link, message)
+
+    def _tell(self, link: Link, message: bytes) -> None:
+        """Let what has come by this link have its answer, once."""
         told = self._told.setdefault(message, WeakSet())
         answer = self._answers[message]
         if answer is not None and link not in told:

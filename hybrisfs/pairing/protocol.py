@@ -5,12 +5,37 @@
                                     <------   offer: its X25519 key, device and volume
       reveal: what it committed to  ------>
       both show the comparison string; the persons say whether it is the same
+                                              makes the joiner a member
                                     <------   grant: the volume's keys, clouds, members
       done                          ------>
 
 In the place of an offer or grant the inviter may send reject; in the place of its reveal, or after it, the
-joiner may send decline.
-Closed tells whoever comes later that the code is good for nothing any more.
+joiner may send decline. Closed tells any device that comes later that the code is good for nothing any more.
+
+=========  =========  ================================  =========================================  =========
+machine    state      event                             what the caller does then                  next
+=========  =========  ================================  =========================================  =========
+inviter    WAITING    hello, in time                    send the offer                             ANSWERED
+inviter    ANSWERED   reveal, in time                   show the string, ask the person            COMPARING
+inviter    COMPARING  `confirm`, in time                make `joiner` a member                     CONFIRMED
+inviter    COMPARING  `reject`                          send it, leave `notice`                    FAILED
+inviter    CONFIRMED  `grant`                           send the grant                             GRANTED
+inviter    GRANTED    done                              leave `notice`                             FINISHED
+joiner     NEW        `hello`, in time                  send it                                    WAITING
+joiner     WAITING    offer                             see whether it can be taken                OFFERED
+joiner     OFFERED    `accept`                          send the reveal, show, ask the person      ANSWERED
+joiner     ANSWERED   grant                             make the volume, when the person agrees    GRANTED
+joiner     GRANTED    `done`                            send it                                    FINISHED
+joiner     from       `decline`                         send it                                    FAILED
+           OFFERED
+           to GRANTED
+either     any        reject, decline, closed, wrong    end it                                     FAILED
+                      or late messages
+=========  =========  ================================  =========================================  =========
+
+So only a device that a person has confirmed becomes a member, and only if the code was good at that moment
+and the device had not declined; and none gets the keys before it is one: what it writes is worth nothing
+while nobody knows it. A crash between the two leaves a member without keys, which a person removes.
 
 The joiner's ephemeral key travels under the code's secret, the rest of the reveal also under the shared
 secret (`handshake`). Each side signs the transcript with its device key, so the device that was shown
@@ -25,11 +50,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-from hybrisfs.errors import UsageError
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.handshake import Handshake, Kind, Random, commit, kind_of
@@ -47,8 +70,9 @@ from sync.codec import DecodeError, Writer
 from sync.hashing import HASH_SIZE
 from sync.identity import SIGNATURE_SIZE, DeviceKey, verify
 
-__all__ = ["Inviter", "Joiner", "State", "UsedCodeError", "accept_any"]
+__all__ = ["Inviter", "Joiner", "State", "UsedCodeError"]
 
+_EARLIER: Final = 1.0  # seconds before its end, by which a code counts as expired when nothing came of it
 _MAX_STRANGE: Final = 1000  # messages refused before the machine gives up
 _INVITER_MAGIC: Final = b"HFPI"
 _JOINER_MAGIC: Final = b"HFPJ"
@@ -67,8 +91,10 @@ class State(Enum):
 
     NEW = auto()  # the joiner has said nothing yet
     WAITING = auto()  # the inviter for a hello, the joiner for an offer
+    OFFERED = auto()  # the joiner sees whether it can take the offer
     ANSWERED = auto()  # the inviter waits for the reveal, the joiner for the grant
     COMPARING = auto()  # the inviter's person compares
+    CONFIRMED = auto()  # the inviter makes the joiner a member
     GRANTED = auto()  # the inviter waits for done; the joiner has the grant
     FINISHED = auto()
     FAILED = auto()
@@ -139,35 +165,49 @@ class Inviter(_Machine):
         self._volume = volume
         self._volume_name = volume_name
         self._commitment = b""
+        self._over = Reason.WITHDRAWN
         self.joiner: Peer | None = None
         """The other device, once it has revealed itself."""
 
     @property
     def comparison(self) -> str:
         """The string to compare, from state COMPARING on."""
-        self._require(State.COMPARING, State.GRANTED, State.FINISHED)
+        self._require(State.COMPARING, State.CONFIRMED, State.GRANTED, State.FINISHED)
         return self._comparison
 
-    def grant(self, grant: Grant, now: float) -> bytes:
-        """The person said that the strings are equal: the message with the keys. Raises PairingError."""
+    def confirm(self, now: float) -> Peer:
+        """The person said that the strings are equal: the device that is to be made a member now. Raises
+        PairingError when the code has expired."""
         self._require(State.COMPARING)
         self._check_time(now)
+        assert self.joiner is not None
+        self.state = State.CONFIRMED
+        return self.joiner
+
+    def grant(self, grant: Grant) -> bytes:
+        """The other device is a member: the message with the keys."""
+        self._require(State.CONFIRMED)
         if self._self.public not in grant.members:
             raise ValueError("the inviter is no member of what it grants")
         record = grant.encode()
         signature = self._sign(_INVITER_MAGIC, self._handshake.after(record))
         message = self._handshake.seal(Kind.GRANT, record + signature)
-        self.state = State.GRANTED
+        self.state, self._over = State.GRANTED, Reason.USED
         return message
 
     def reject(self, reason: Reason) -> bytes:
         """The message that nothing will come of it, for the device that revealed itself."""
         self._require(State.COMPARING)
-        self.state = State.FAILED
+        self.state, self._over = State.FAILED, reason
         return self._handshake.seal(Kind.REJECT, bytes([reason]))
 
+    def notice(self, now: float) -> bytes:
+        """What any device that comes with the code later is to find. Possible in any state, changes none."""
+        is_late = now >= self._code.expires - _EARLIER and self._over is not Reason.USED
+        return self.closed(Reason.EXPIRED if is_late else self._over)
+
     def closed(self, reason: Reason) -> bytes:
-        """What anybody who comes with the code later is to find. Possible in any state, changes none."""
+        """The notice that gives this reason."""
         return Handshake(self._code.secret, self._random).seal(Kind.CLOSED, bytes([reason]))
 
     def _take(self, message: bytes, now: float) -> bytes | None:
@@ -175,7 +215,7 @@ class Inviter(_Machine):
             return self._answer_hello(message, now)
         if self.state is State.ANSWERED and kind_of(message) is not Kind.DECLINE:
             self._check_reveal(message, now)
-        elif self.state in (State.ANSWERED, State.COMPARING, State.GRANTED):
+        elif self.state in (State.ANSWERED, State.COMPARING, State.CONFIRMED, State.GRANTED):
             self._check_end(message)
         else:
             raise StrangeMessageError("a message came out of order")
@@ -236,10 +276,6 @@ class Inviter(_Machine):
             raise self._failure(_REASONS[Reason.EXPIRED], reply)
 
 
-def accept_any(offer: Offer) -> None:
-    """Nothing is there that an offer could get in the way of."""
-
-
 class Joiner(_Machine):
     """The device that was given a code. *device* is the key that it will have in the volume."""
 
@@ -249,16 +285,12 @@ class Joiner(_Machine):
         device: DeviceKey,
         name: str,
         random: Random = os.urandom,
-        *,
-        check: Callable[[Offer], None] = accept_any,
     ) -> None:
-        """*check* raises UsageError when this device cannot take an offer; it is then declined, before the
-        other device knows who this one is. Raises UsageError when *name* cannot be shown."""
+        """Raises UsageError when *name* cannot be shown."""
         super().__init__(code, device, name, State.NEW, random)
-        self._check = check
         self._reveal = Reveal(random(OPENING_SIZE), self._self).encode()
         self.offer: Offer | None = None
-        """Who invites to which volume, once known."""
+        """The invitation, from state OFFERED on. The inviter knows this device only after `accept`."""
         self.granted: Grant | None = None
         """In state GRANTED and FINISHED."""
 
@@ -284,6 +316,19 @@ class Joiner(_Machine):
         self.state = State.WAITING
         return self._hello
 
+    def accept(self) -> bytes:
+        """The offer can be taken: the message that makes this device known."""
+        self._require(State.OFFERED)
+        after = self._handshake.after(self._handshake.ephemeral, self._reveal)
+        signed = self._reveal + self._sign(_JOINER_MAGIC, after)
+        sealed = self._handshake.seal(Kind.REVEAL, signed, self._agreed)
+        answer = self._handshake.seal(Kind.REVEAL, self._handshake.ephemeral + sealed)
+        self._handshake.absorb(self._handshake.ephemeral, self._reveal)
+        self._handshake.share(self._agreed)
+        self._comparison = self._handshake.comparison()
+        self.state = State.ANSWERED
+        return answer
+
     def done(self) -> bytes:
         """The grant is taken: the last message."""
         self._require(State.GRANTED)
@@ -291,15 +336,15 @@ class Joiner(_Machine):
         return self._handshake.seal(Kind.DONE, b"")
 
     def decline(self) -> bytes:
-        """The person does not want what was granted: the last message."""
-        self._require(State.ANSWERED, State.GRANTED)
+        """The offer cannot be taken, or the person does not want it: the last message."""
+        self._require(State.OFFERED, State.ANSWERED, State.GRANTED)
         self.state = State.FAILED
         self.granted = None
         return self._handshake.seal(Kind.DECLINE, b"")
 
     def _take(self, message: bytes, now: float) -> bytes | None:
         kind = kind_of(message)
-        if self.state not in (State.WAITING, State.ANSWERED):
+        if self.state not in (State.WAITING, State.OFFERED, State.ANSWERED):
             raise StrangeMessageError("a message came out of order")
         if kind is Kind.HELLO and self.state is State.WAITING and message != self._hello:
             # It stands where ours was to stand. Only a device that has the code can have made it.
@@ -311,31 +356,20 @@ class Joiner(_Machine):
         if kind is Kind.REJECT:
             raise self._failure(_REASONS[_reason(self._handshake.open(kind, message))])
         if self.state is State.WAITING:
-            return self._answer_offer(message)
-        self._check_grant(message)
+            self._take_offer(message)
+        elif self.state is State.ANSWERED:
+            self._check_grant(message)
+        else:
+            raise StrangeMessageError("a message came out of order")
         return None
 
-    def _answer_offer(self, message: bytes) -> bytes:
+    def _take_offer(self, message: bytes) -> None:
         record = self._handshake.open(Kind.OFFER, message)
         offer = Offer.decode(record)
-        agreed = self._handshake.agreed(offer.ephemeral)
+        self._agreed = self._handshake.agreed(offer.ephemeral)
         self._handshake.absorb(record)
-        try:
-            self._check(offer)
-        except UsageError as error:
-            self.state = State.FAILED
-            reply = self._handshake.seal(Kind.DECLINE, b"")
-            raise PairingError(error.what, error.why, error.advice, reply) from error
-        after = self._handshake.after(self._handshake.ephemeral, self._reveal)
-        signed = self._reveal + self._sign(_JOINER_MAGIC, after)
-        sealed = self._handshake.seal(Kind.REVEAL, signed, agreed)
-        answer = self._handshake.seal(Kind.REVEAL, self._handshake.ephemeral + sealed)
-        self._handshake.absorb(self._handshake.ephemeral, self._reveal)
-        self._handshake.share(agreed)
         self.offer = offer
-        self._comparison = self._handshake.comparison()
-        self.state = State.ANSWERED
-        return answer
+        self.state = State.OFFERED
 
     def _check_grant(self, message: bytes) -> None:
         signed = self._handshake.open(Kind.GRANT, message)

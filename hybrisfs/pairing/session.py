@@ -4,19 +4,21 @@ The first message and its answer may go both ways; from then on the joiner uses 
 came first, and the inviter the one by which the joiner came back. Both functions block; they end all
 threads they started, but for requests to a cloud that hangs, which are abandoned after some seconds.
 
-Neither function changes anything on this device: what to do with the result is up to the caller.
+Neither function changes anything on this device, but for what the *host* does when it admits the joiner: what
+to do with the result is up to the caller.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from backends.store import Store
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import UsageError
 from hybrisfs.pairing.clouds import CloudsLink
 from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.errors import PairingError
@@ -25,10 +27,10 @@ from hybrisfs.pairing.lan import Dialer, Listener
 from hybrisfs.pairing.mailbox import Side
 from hybrisfs.pairing.mdns import announce, find
 from hybrisfs.pairing.messages import Grant, Offer, Peer, Reason
-from hybrisfs.pairing.protocol import Inviter, Joiner, State, accept_any
+from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from sync.identity import DeviceKey
 
-__all__ = ["Admitted", "Joined", "run_inviter", "run_joiner"]
+__all__ = ["Admitted", "Guest", "Host", "Joined", "run_inviter", "run_joiner"]
 
 _PAUSE: Final = 1.0  # seconds between looks at a cloud, at first
 
@@ -44,6 +46,21 @@ def _nobody_answered() -> PairingError:
         "Nothing was changed. Is it the newest code, is `hybrisfs device invite` still running, and do both "
         "devices reach the same network or the same clouds?",
     )
+
+
+class Host(Protocol):
+    """The volume that lets a device in."""
+
+    def admit(self, joiner: Peer) -> None:
+        """Make this device, which a person has confirmed, a member. Raises HybrisError, OSError."""
+
+
+class Guest(Protocol):
+    """The device that is to be let in."""
+
+    def check(self, offer: Offer) -> None:
+        """Raise UsageError when this device cannot take the offer: once the others have it for a member, it
+        is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +84,14 @@ def run_inviter(
     device: DeviceKey,
     name: str,
     grant: Grant,
+    host: Host,
     stores: Sequence[Store],
     listener: Listener | None,
     dialogue: Dialogue,
     stop: threading.Event,
     *,
     mdns: bool = True,
-    clock: Callable[[], float] = time.time,
+    environment: Environment = SYSTEM,
     pause: float = _PAUSE,
 ) -> Admitted:
     """Wait for a joiner until the code expires, have it confirmed, and let it in.
@@ -82,16 +100,17 @@ def run_inviter(
     volume's clouds, *listener* the open port whose addresses are in the code, None without a network: it is
     closed in the end, the stores are not. *mdns* tells whether to announce it. Setting *stop* from another
     thread ends the session.
-    Raises PairingError when nobody was let in, UsageError.
+    Raises PairingError when nobody was let in, UsageError, and what the *host* raises.
     """
-    reason = Reason.WITHDRAWN
     with contextlib.ExitStack() as cleanup:
         if listener is not None:
             cleanup.callback(listener.close)
         inviter = Inviter(code, device, name, grant.volume, grant.name)
-        exchange = Exchange(dialogue, stop, clock, max(0.0, code.expires - clock()), _nobody_came())
-        clouds = CloudsLink(stores, code, Side.INVITER, exchange.deliver, dialogue.progress, pause)
-        cleanup.callback(lambda: clouds.close(inviter.closed(reason)))
+        exchange = Exchange(
+            dialogue, stop, environment, max(0.0, code.expires - environment.time()), _nobody_came()
+        )
+        clouds = CloudsLink(stores, code, Side.INVITER, exchange, pause)
+        cleanup.callback(lambda: clouds.close(inviter.notice(environment.time())))
         if listener is not None:
             listener.start(exchange.deliver)
             addresses = listener.addresses if mdns else ()
@@ -99,21 +118,15 @@ def run_inviter(
                 _background("mdns", lambda stopped: announce(invite_id(code.secret), addresses, stopped))
             )
         clouds.start()
-        try:
-            link = exchange.drive(inviter, State.COMPARING)
-            assert inviter.joiner is not None
-            dialogue.show(inviter.comparison)
-            if not dialogue.confirm(inviter.joiner):
-                reason = Reason.WITHDRAWN if stop.is_set() else Reason.NOT_CONFIRMED
-                link.send(inviter.reject(reason))
-                raise PairingError("the pairing failed", "the comparison string was not confirmed")
-            exchange.take_waiting(inviter)  # the joiner may have declined meanwhile
-            link.send(inviter.grant(grant, clock()))
-            reason = Reason.USED
-        except PairingError:
-            if clock() >= code.expires - 1:
-                reason = Reason.EXPIRED
-            raise
+        link = exchange.drive(inviter, State.COMPARING)
+        assert inviter.joiner is not None
+        dialogue.show(inviter.comparison)
+        if not dialogue.confirm(inviter.joiner):
+            link.send(inviter.reject(Reason.WITHDRAWN if stop.is_set() else Reason.NOT_CONFIRMED))
+            raise PairingError("the pairing failed", "the comparison string was not confirmed")
+        exchange.take_waiting(inviter)  # the joiner may have declined in the meantime
+        host.admit(inviter.confirm(environment.time()))
+        link.send(inviter.grant(grant))
         return Admitted(inviter.joiner, exchange.wait_for_done(inviter))
 
 
@@ -121,28 +134,27 @@ def run_joiner(
     code: PairingCode,
     device: DeviceKey,
     name: str,
+    guest: Guest,
     stores: Sequence[Store],
     dialogue: Dialogue,
     stop: threading.Event,
     *,
     timeout: float,
-    check: Callable[[Offer], None] = accept_any,
     lan: bool = True,
     mdns: bool = True,
-    clock: Callable[[], float] = time.time,
+    environment: Environment = SYSTEM,
     pause: float = _PAUSE,
 ) -> Joined:
     """Find the inviter, and take what it grants to *device*, which calls itself *name*.
 
-    *stores* are those of the code's clouds that this machine can open, none if it has no account yet. *check*
-    raises UsageError for an offer that this device cannot take: it is declined. Gives up after *timeout*
-    seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are used, without
-    *mdns* also the addresses in the code. Raises PairingError, UsageError.
+    *stores* are those of the code's clouds that this machine can open, none if it has no account yet. Gives
+    up after *timeout* seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are
+    used, without *mdns* also the addresses in the code. Raises PairingError, UsageError.
     """
-    joiner = Joiner(code, device, name, check=check)
-    hello = joiner.hello(clock())
-    exchange = Exchange(dialogue, stop, clock, timeout, _nobody_answered())
-    clouds = CloudsLink(stores, code, Side.JOINER, exchange.deliver, dialogue.progress, pause)
+    joiner = Joiner(code, device, name)
+    hello = joiner.hello(environment.time())
+    exchange = Exchange(dialogue, stop, environment, timeout, _nobody_answered())
+    clouds = CloudsLink(stores, code, Side.JOINER, exchange, pause)
     dialer = Dialer(hello, exchange.deliver)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(clouds.close)
@@ -156,21 +168,25 @@ def run_joiner(
             )
         clouds.send(hello)
         clouds.start()
-        link = exchange.drive(joiner, State.ANSWERED)
-        dialer.keep(link)
-        if link is not clouds:
-            clouds.discard()
+        link = exchange.drive(joiner, State.OFFERED)
         assert joiner.offer is not None
         inviter = joiner.offer.peer
         try:
+            guest.check(joiner.offer)
+            exchange.answer(joiner.accept())
+            dialer.keep(link)
+            if link is not clouds:
+                clouds.discard()
             dialogue.show(joiner.comparison)
             if not dialogue.confirm(inviter):
                 raise PairingError("the pairing failed", "the comparison string was not confirmed")
             exchange.drive(joiner, State.GRANTED)
             assert joiner.granted is not None
             link.send(joiner.done())
+        except UsageError as error:
+            raise PairingError(error.what, error.why, error.advice) from error
         finally:
-            if joiner.state in (State.ANSWERED, State.GRANTED):
+            if joiner.state in (State.OFFERED, State.ANSWERED, State.GRANTED):
                 link.send(joiner.decline())
         return Joined(joiner.granted, inviter)
 

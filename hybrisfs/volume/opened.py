@@ -38,7 +38,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.gc.opening import make_collector
+from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.pages import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
@@ -335,7 +335,7 @@ class Opened:
         recent = RecentPuts(fs, holdings, upkeep, self.updates.device, self.environment)
         self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
         self.checkup.minute.listen(sharing.look_after)
-        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
+        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
         self.versions = Versions(
             fs,
             self.committer,
@@ -348,15 +348,7 @@ class Opened:
         )
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
         self.fetcher.unavailable.listen(self.unreadable.note)
-        self.collector = make_collector(
-            self.ground,
-            sharing,
-            clouds,
-            self.fetcher,
-            self.writing,
-            self.thinner,
-            self.maintenance.trusted,
-        )
+        self.collector = Collector(self.ground, self.fetcher, self.writing, self.thinner, self.maintenance)
 
     def _open_control(self) -> None:
         ground, sharing, clouds = self.ground, self.sharing, self._clouds

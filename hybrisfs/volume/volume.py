@@ -17,7 +17,6 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.members.removal import Stance
-from hybrisfs.members.roles import Role
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
@@ -135,17 +134,7 @@ class Volume(Opened):
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
         self.checkpoints.keeper.hurry()
-        return Invitation(
-            self.ground.home,
-            self.config,
-            self.ring.keys,
-            sharing.membership.own_name,
-            sharing.key_holders,
-            partial(sharing.admit, rights=rights),
-            lifetime=lifetime,
-            with_credentials=with_credentials,
-            reader=rights.role is not Role.FULL,
-        )
+        return Invitation(self.ground, sharing, rights, lifetime=lifetime, with_credentials=with_credentials)
 
     def require_writer(self) -> None:
         """Raises HybrisError unless this device is a full member."""

@@ -24,6 +24,7 @@ from tests.pairing.support import (
     JOINER,
     NOW,
     answer,
+    granted,
     introduced,
     inviter,
     joiner,
@@ -87,7 +88,7 @@ def _said() -> list[bytes]:
     offer = answer(one, hello)
     reveal = answer(two, offer)
     assert one.receive(reveal, NOW) is None
-    grant = one.grant(GRANT, NOW)
+    grant = granted(one)
     assert two.receive(grant, NOW) is None
     return [hello, offer, reveal, grant, two.done()]
 
@@ -104,7 +105,7 @@ def _answered() -> Inviter:
 
 def _granted() -> Inviter:
     one, _ = introduced()
-    one.grant(GRANT, NOW)
+    granted(one)
     return one
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -16,9 +17,8 @@ from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.gc.pages import Pages
-from hybrisfs.gc.propose import Proposer
+from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import Rewriter
-from hybrisfs.gc.vote import Voter
 from hybrisfs.registers.ballots import MAX_PACKS
 from tests.merge.fleet import Device
 from tests.tree.rig import SEALER, TABLES, FakeClouds
@@ -35,13 +35,21 @@ SELECT id FROM chunk WHERE number IN (SELECT chunk FROM file_chunk UNION SELECT 
 
 
 class FakeUpkeep:
-    """Deletes packs from the clouds of a fleet."""
+    """Deletes packs from the clouds of a fleet, all of which are the volume's."""
+
+    numbers: Final = (0, 1, 2)
 
     def __init__(self, clouds: FakeClouds) -> None:
         self._clouds = clouds
 
     def is_configured(self, cloud: int) -> bool:
         return True
+
+    def trusted(self) -> Sequence[int]:
+        return self.numbers
+
+    def refusing(self) -> set[int]:
+        return set()
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
         if self._clouds.down:
@@ -76,29 +84,20 @@ class FakeUpkeep:
 class Discarding:
     """What the collector of one device is made of, as the device is now."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, upkeep: FakeUpkeep | None = None) -> None:
         rig = self.rig = device.rig
         sharing = rig.sharing
-        self.assembly = Assembly(
-            sharing.registers, sharing.members, sharing.signer, rig.signals, device.key.device_id
+        self.assembly = Assembly(rig.fs, sharing, rig.signals)
+        self.pages = Pages(rig.fs, rig.fetcher)
+        upkeep = upkeep or FakeUpkeep(rig.clouds)
+        self.needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
+        self.orphans = Orphans(rig.fs, upkeep, upkeep)  # type: ignore[arg-type]
+        self.participant = Participant(
+            rig.fs, self.assembly, rig.committer, rig.fetcher, self.orphans, self.needed, upkeep
         )
-        self.pages = Pages(rig.fs, rig.fetcher.fetch_one)
-        upkeep = FakeUpkeep(rig.clouds)
-        self.needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
-        self.voter = Voter(
-            rig.fs, self.assembly, rig.committer, self.pages, rig.fetcher.settle, self.needed.look
-        )
-        self.orphans = Orphans(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
-        self.proposer = Proposer(rig.fs, self.assembly, self.pages, lambda: [0, 1, 2], self.orphans.delete)
-        self.rewriter = Rewriter(
-            rig.fs,
-            sharing.signer,
-            rig.signals,
-            rig.packs,
-            rig.fetcher.fetch_one,
-        )
+        self.rewriter = Rewriter(rig.fs, sharing.signer, rig.signals, rig.packs, rig.fetcher)
         self.limits = rig.environment.limits.of(GcLimits)
-        self.disposer = Disposer(rig.fs, upkeep, lambda: {0, 1, 2})  # type: ignore[arg-type]
+        self.disposer = Disposer(rig.fs, upkeep, upkeep)  # type: ignore[arg-type]
 
     def find(self, grace: float = 0.0) -> Found:
         """Look for packs that nobody needs."""
@@ -109,7 +108,7 @@ class Discarding:
             return find_idle(
                 snapshot,
                 self.assembly.device,
-                self.pages.read,
+                self.pages,
                 rig.environment.time_ns(),
                 int(grace * 1e9),
                 lambda: True,
@@ -128,7 +127,7 @@ class Discarding:
         except ChunkUnavailable:
             return 0
         packs = [one.pack for one in [*found.empty, *found.sparse[:done]]]
-        return self.proposer.propose(packs[:MAX_PACKS])
+        return self.participant.propose(packs[:MAX_PACKS])
 
     def look_for_orphans(self) -> int:
         """List the clouds, and propose to delete what no register names; how many packs were proposed."""
@@ -137,7 +136,7 @@ class Discarding:
         )
         self.orphans.remember(sightings)
         self.orphans.dispose_leftovers(unnamed.leftovers)
-        return self.proposer.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
+        return self.participant.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
 
     def bring_lacking(self, now: float = 0.0) -> None:
         """Look for what is lacking in the packs that no register names."""
@@ -149,9 +148,9 @@ class Discarding:
         return {pack: [(seen.cloud, seen.share)] for pack, seen in found.orphans.items()}
 
     def step(self) -> bool:
-        """One step; whether anything was signed."""
+        """One turn; whether anything was signed."""
         try:
-            return self.voter.step() or self.proposer.conclude()
+            return self.participant.step()
         except ChunkUnavailable:
             return False
 

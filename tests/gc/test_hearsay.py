@@ -247,7 +247,7 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
         chunk = record.chunks[0]
         victim.rig.fs.chunks.repacked(chunk.id, former, new, chunk.offset, chunk.sealed, proven=False)
     first = Discarding(fleet[0])
-    assert first.proposer.propose([_number(fleet[0], pack)]) == 1
+    assert first.participant.propose([_number(fleet[0], pack)]) == 1
     while advance(fleet[0]):
         pass
     fleet.send(0, 1)
@@ -286,7 +286,7 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
     pack = pack_of(fleet[0], standing)
     assert Discarding(fleet[0]).look() == 1
     for sender, receiver in ((0, 1), (1, 0)):
-        while Discarding(fleet[sender]).voter.step():
+        while Discarding(fleet[sender]).step():
             pass
         fleet.send(sender, receiver)
     newcomer = Device(5, fleet.clouds, fleet[0].rig.plaintexts)

@@ -91,7 +91,7 @@ def test_names_that_one_cloud_makes_up_keep_nobody_from_what_is_there(fleet: Fle
             return super().table(cloud, pack_id, index)
 
     rig = fleet[1].rig
-    needed = NeededOrphans(rig.fs, Shares(rig.clouds), rig.clouds.get_chunks, rig.signals.chunks_made)  # type: ignore[arg-type]
+    needed = NeededOrphans(rig.fs, Shares(rig.clouds), rig.clouds, rig.signals)  # type: ignore[arg-type]
     made_up = {number.to_bytes(32, "big"): [(0, 0)] for number in range(3000)}
     real: dict[bytes, Sequence[tuple[int, int]]] = {pack: [(0, 0), (1, 1)] for pack in discarding.unnamed()}
     needed.look_again(lambda: made_up | real, 0.0)

@@ -8,7 +8,6 @@ import pytest
 
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.share import share_name
-from hybrisfs.gc.orphans import Orphans
 from hybrisfs.write.place import is_ending, record_packs
 from tests.gc.support import Discarding, check_shown, cut_short
 from tests.merge.fleet import Device, Fleet
@@ -155,13 +154,21 @@ def test_a_cloud_that_makes_up_names_gains_nothing(fleet: Fleet) -> None:
 class Clouds:
     """What two devices see of three clouds."""
 
+    numbers = (0, 1, 2)
+
     def __init__(self) -> None:
         self.objects: set[tuple[int, str]] = set()
-        self.refusing: set[int] = set()
+        self.away: set[int] = set()
         self.bad: set[tuple[int, str]] = set()
 
     def is_configured(self, cloud: int) -> bool:
         return cloud < 3
+
+    def refusing(self) -> set[int]:
+        return set()
+
+    def trusted(self) -> Sequence[int]:
+        return self.numbers
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str]:
         return sorted(name for one, name in self.objects if one == cloud)
@@ -171,7 +178,7 @@ class Clouds:
         return None if at in self.objects - self.bad else Finding("missing", "it is gone")
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
-        if cloud in self.refusing:
+        if cloud in self.away:
             return "no answer"
         self.objects -= {(cloud, name) for name in names}
         return None
@@ -194,10 +201,7 @@ class Strays:
         self.clouds.objects.add(self.at)
 
     def discarding(self, number: int) -> Discarding:
-        device = Discarding(self.fleet[number])
-        device.orphans = Orphans(device.rig.fs, self.clouds, lambda: {0, 1, 2})  # type: ignore[arg-type]
-        device.proposer._delete_strays = device.orphans.delete
-        return device
+        return Discarding(self.fleet[number], self.clouds)  # type: ignore[arg-type]
 
     def step(self, number: int) -> bool:
         return self.discarding(number).step()
@@ -260,12 +264,12 @@ def test_nobody_places_a_share_where_it_is_to_be_deleted(strays: Strays) -> None
 
 def test_the_promise_stands_until_the_cloud_says_that_it_is_done(strays: Strays) -> None:
     assert strays.discarding(0).look_for_orphans() == 1
-    strays.clouds.refusing.add(2)
+    strays.clouds.away.add(2)
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
     assert not strays.record(0, b"\0\2")
     assert not strays.record(1, b"\0\2")
-    strays.clouds.refusing.clear()
+    strays.clouds.away.clear()
     strays.confer()
     assert strays.at not in strays.clouds.objects
     assert strays.record(1, b"\0\2")
@@ -287,7 +291,7 @@ def test_a_cloud_that_is_away_holds_up_its_own_shares_only(strays: Strays) -> No
     strays.fleet[0].write("gone", b"gone content")
     strays.fleet.meet()
     assert strays.discarding(0).look_for_orphans() == 1
-    strays.clouds.refusing.add(2)
+    strays.clouds.away.add(2)
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
     strays.fleet[0].remove("gone")
@@ -300,7 +304,7 @@ def test_a_cloud_that_is_away_holds_up_its_own_shares_only(strays: Strays) -> No
     assert not strays.record(0, b"\0\2")
     assert not strays.record(1, b"\0\2")
     assert not strays.step(0)  # nothing is signed again and again while it is away
-    strays.clouds.refusing.clear()
+    strays.clouds.away.clear()
     strays.confer()
     assert strays.at not in strays.clouds.objects
     assert strays.record(1, b"\0\2")

@@ -40,7 +40,7 @@ def test_nobody_answers_what_a_device_had_proposed_before_it_only_read(fleet: Fl
     assert not Discarding(fleet[1]).assembly.book().lists
     assert not advance(fleet[1])
     fleet.send(1, 0)
-    assert not Discarding(fleet[0]).voter.step()
+    assert not Discarding(fleet[0]).step()
     assert not Discarding(fleet[0]).assembly.may_propose
     assert pack_of(fleet[1], b"in another pack") == pack and pack in fleet.clouds.packs
     assert Discarding(fleet[1]).assembly.is_lowest and not Discarding(fleet[0]).assembly.is_lowest

@@ -32,7 +32,7 @@ def needed(device: Device) -> list[bytes]:
     device.rig.commit()
     found = []
     with device.rig.db.snapshot() as snapshot:
-        references = References(snapshot, Discarding(device).pages.read)
+        references = References(snapshot, Discarding(device).pages)
         for (pack,) in snapshot.execute("SELECT number FROM pack"):
             for number in references.of(pack).chunks:
                 row = snapshot.execute("SELECT id FROM chunk WHERE number = ?", (number,)).fetchone()

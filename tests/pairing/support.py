@@ -8,7 +8,7 @@ from random import Random
 from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.messages import Grant, GrantedCloud
-from hybrisfs.pairing.protocol import Inviter, Joiner
+from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from sync import FIRST_EPOCH
 from sync.identity import DeviceKey
 
@@ -54,8 +54,10 @@ def joiner(code: PairingCode = CODE, seed: int = 2, key: DeviceKey = JOINER) -> 
 
 
 def answer(machine: Inviter | Joiner, message: bytes, now: float = NOW) -> bytes:
-    """What the machine says to this; it must say something."""
+    """What the machine says to this; it must say something. Every offer can be taken."""
     said = machine.receive(message, now)
+    if isinstance(machine, Joiner) and machine.state is State.OFFERED:
+        said = machine.accept()
     assert said is not None
     return said
 
@@ -65,6 +67,12 @@ def introduced(code: PairingCode = CODE) -> tuple[Inviter, Joiner]:
     one, two = inviter(code), joiner(code)
     assert one.receive(answer(two, answer(one, two.hello(NOW))), NOW) is None
     return one, two
+
+
+def granted(machine: Inviter, grant: Grant = GRANT, now: float = NOW) -> bytes:
+    """The message with the keys: the person has confirmed, and the other device is a member."""
+    machine.confirm(now)
+    return machine.grant(grant)
 
 
 def flip(data: bytes, bit: int) -> bytes:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue, Exchange
 from hybrisfs.pairing.protocol import State
-from tests.pairing.support import GRANT, NOW, OTHER, answer, introduced, inviter, joiner
+from tests.pairing.support import NOW, OTHER, answer, granted, introduced, inviter, joiner
 
 
 @dataclass(eq=False)
@@ -40,7 +41,9 @@ class Rig:
         self.stop = threading.Event()
         dialogue = Dialogue(lambda _: None, lambda _: True, self.told.append)
         nobody = PairingError("nobody came")
-        self.exchange = Exchange(dialogue, self.stop, lambda: NOW, timeout, nobody)
+        self.now = NOW
+        environment = Environment(time_ns=lambda: int(self.now * 1e9))
+        self.exchange = Exchange(dialogue, self.stop, environment, timeout, nobody)
 
 
 def test_one_message_by_several_links_is_answered_once_on_each() -> None:
@@ -105,7 +108,7 @@ def test_only_the_loss_of_the_chosen_link_matters() -> None:
 def test_the_other_side_is_told_why_it_ends() -> None:
     rig, two = Rig(), joiner()
     link = Recorder()
-    rig.exchange._clock = lambda: NOW + 10_000
+    rig.now = NOW + 10_000
     rig.exchange.deliver(link, 1, two.hello(NOW))
     with pytest.raises(PairingError, match="expired"):
         rig.exchange.drive(inviter(), State.COMPARING)
@@ -126,7 +129,7 @@ def test_after_the_grant_there_is_time_to_say_done() -> None:
     rig = Rig(timeout=0.0)
     one, two = introduced()
     link = Recorder()
-    two.receive(one.grant(GRANT, NOW), NOW)
+    two.receive(granted(one), NOW)
     rig.exchange._chosen = link
     rig.exchange.deliver(link, 3, two.done())
     assert rig.exchange.wait_for_done(one)
@@ -137,7 +140,7 @@ def test_after_the_grant_it_is_no_failure_when_nothing_comes(lost: bool) -> None
     rig = Rig()
     one, _ = introduced()
     link = Recorder()
-    one.grant(GRANT, NOW)
+    granted(one)
     rig.exchange._chosen = link
     if lost:
         rig.exchange.deliver(link, 3, None)

@@ -15,13 +15,15 @@ import pytest
 from backends.errors import AuthError
 from backends.file import FileStore
 from backends.store import Store
+from hybrisfs.environment import Environment
+from hybrisfs.errors import UsageError
 from hybrisfs.pairing.code import PairingCode, invite_id, new_code
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.lan import Listener
 from hybrisfs.pairing.mailbox import Mailbox, Side
-from hybrisfs.pairing.messages import Peer
-from hybrisfs.pairing.protocol import Inviter, Joiner
+from hybrisfs.pairing.messages import Offer, Peer
+from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from hybrisfs.pairing.session import Admitted, Joined, run_inviter, run_joiner
 from sync.identity import DeviceKey
 from tests.adversary import Fault, FaultyStore
@@ -50,6 +52,38 @@ class Person:
         return Dialogue(self.shown.append, confirm, self.told.append)
 
 
+class Volume:
+    """What lets devices in, or takes an offer."""
+
+    def __init__(self) -> None:
+        self.admitted: list[Peer] = []
+        self.refuses = False
+
+    def admit(self, joiner: Peer) -> None:
+        self.admitted.append(joiner)
+
+    def check(self, offer: Offer) -> None:
+        assert (offer.volume, offer.volume_name) == (GRANT.volume, GRANT.name)
+        if self.refuses:
+            raise UsageError("there is another volume of this name", "", "Choose a name.")
+
+
+class Watched(FileStore):
+    """A cloud that tells when the last message of the joiner has been taken from it, and delivered."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.found = False
+        self.taken = threading.Event()
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        if self.found:
+            self.taken.set()
+        data = super().get(name, limit=limit)
+        self.found |= name.endswith("joiner-3")
+        return data
+
+
 class World:
     """Three clouds, a network, and the two devices, each in a thread of its own."""
 
@@ -59,6 +93,7 @@ class World:
             cloud.initialise()
         self.listener = Listener()
         self.left, self.right = Person(), Person()
+        self.volume = Volume()
         self.stop = threading.Event()
         self.pool = ThreadPoolExecutor(4)
 
@@ -81,12 +116,13 @@ class World:
             INVITER,
             "laptop",
             GRANT,
+            self.volume,
             self.clouds if stores is None else stores,
             self.listener if lan else None,
             self.left.dialogue,
             self.stop,
             mdns=False,
-            clock=clock,
+            environment=Environment(time_ns=lambda: int(clock() * 1e9)),
             pause=PAUSE,
         )
 
@@ -105,6 +141,7 @@ class World:
             code,
             key,
             "desktop",
+            self.volume,
             self.clouds if stores is None else stores,
             (person or self.right).dialogue,
             stop or self.stop,
@@ -134,6 +171,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def check(world: World, admitted: Future[Admitted], joined: Future[Joined]) -> None:
     """Both succeeded, saw the same, and left only the notices behind."""
     assert joined.result(WAIT) == Joined(GRANT, LAPTOP)
+    assert world.volume.admitted == [DESKTOP]
     assert admitted.result(WAIT) == Admitted(DESKTOP, acknowledged=True)
     assert len(world.left.shown) == 1
     assert world.left.shown == world.right.shown
@@ -343,6 +381,49 @@ def test_a_joiner_that_is_stopped_declines(world: World) -> None:
         admitted.result(WAIT)
 
 
+def test_a_joiner_that_declines_while_the_other_person_compares_is_no_member(world: World) -> None:
+    code = world.code(lan=False)
+    cloud = Watched(world.clouds[0].url)
+    world.right.says = lambda: False
+    world.left.says = lambda: cloud.taken.wait(WAIT)
+    admitted, joined = world.invite(code, [cloud], lan=False), world.join(code, world.clouds[:1])
+    with pytest.raises(PairingError, match="not confirmed"):
+        joined.result(WAIT)
+    with pytest.raises(PairingError, match="declined"):
+        admitted.result(WAIT)
+    assert world.volume.admitted == []
+
+
+def test_a_code_that_expires_while_the_person_compares_lets_nobody_in(world: World) -> None:
+    code = world.code(lan=False)
+    asked = threading.Event()
+
+    def think() -> bool:
+        asked.set()
+        return True
+
+    world.left.says = think
+    admitted = world.invite(
+        code, lan=False, clock=lambda: float(code.expires) if asked.is_set() else time.time()
+    )
+    joined = world.join(code)
+    for future in (admitted, joined):
+        with pytest.raises(PairingError, match="expired"):
+            future.result(WAIT)
+    assert world.volume.admitted == [], "a device that gets no keys is a member"
+
+
+def test_an_offer_that_cannot_be_taken_is_declined(world: World) -> None:
+    world.volume.refuses = True
+    code = world.code()
+    admitted, joined = world.invite(code), world.join(code)
+    with pytest.raises(PairingError, match="another volume"):
+        joined.result(WAIT)
+    with pytest.raises(PairingError, match="declined"):
+        admitted.result(WAIT)
+    assert world.left.asked == world.right.asked == world.volume.admitted == []
+
+
 def test_a_joiner_that_vanishes_after_the_grant_counts_as_admitted(world: World) -> None:
     """It may have the keys: whoever called must know."""
     code = world.code(lan=False)
@@ -355,6 +436,8 @@ def test_a_joiner_that_vanishes_after_the_grant_counts_as_admitted(world: World)
         while not (found := mailbox.look(number)):
             threading.Event().wait(PAUSE)
         message = joiner.receive(found[0], time.time())
+        if joiner.state is State.OFFERED:
+            message = joiner.accept()
     assert joiner.granted == GRANT
     world.stop.set()
     assert admitted.result(WAIT) == Admitted(DESKTOP, acknowledged=False)
@@ -386,6 +469,7 @@ def test_somebody_in_between_who_has_the_code_shows(world: World) -> None:
         OTHER,
         "laptop",
         grant,
+        Volume(),
         world.clouds[1:],
         None,
         middle.dialogue,

@@ -58,8 +58,8 @@ class Courier:
             rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past
         )
         upkeep = FakeUpkeep(rig.clouds)
-        self._orphans = Orphans(rig.fs, cast("Any", upkeep), lambda: {0, 1, 2})
-        self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
+        self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
+        self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
         self._shipper = Shipper(
             rig.fs,
             rig.updates,

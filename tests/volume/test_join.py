@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Final, cast
 from unittest import mock
 
 import keyring
@@ -25,8 +26,12 @@ from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
+from hybrisfs.members.roles import Rights, Role
 from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
+from hybrisfs.pairing.session import Host
+from hybrisfs.parts import Ground
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
+from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 
@@ -116,26 +121,29 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
     admitted: list[Member] = []
     grants: list[Grant] = []
 
-    def run_inviter(code: object, key: object, name: object, grant: Grant, *rest: object) -> Admitted:
+    def run_inviter(
+        code: object, key: object, name: object, grant: Grant, host: Host, *rest: object
+    ) -> Admitted:
         grants.append(grant)
-        [dialogue] = [one for one in rest if isinstance(one, Dialogue)]
         peer = Peer(DEVICE.public, "laptop")
-        assert dialogue.confirm(peer)
-        assert [one.public for one in admitted] == [DEVICE.public], "it got the keys before it was a member"
+        host.admit(peer)
+        assert [one.public for one in admitted] == [DEVICE.public]
         return Admitted(peer, True)
 
     with (
         mock.patch("hybrisfs.admit.invitation.Listener", side_effect=OSError("no network")),
         mock.patch("hybrisfs.admit.invitation.run_inviter", run_inviter),
     ):
-        members = Members([INVITER.public])
+        ground = SimpleNamespace(home=home, config=config, ring=SimpleNamespace(keys=KEYS))
+        sharing = SimpleNamespace(
+            membership=SimpleNamespace(own_name="desk"),
+            key_holders=lambda: Members([INVITER.public]),
+            admit=lambda member, rights: admitted.append(member),
+        )
         invitation = Invitation(
-            home,
-            config,
-            KEYS,
-            "desk",
-            lambda: members,
-            admitted.append,
+            cast("Ground", ground),
+            cast("Sharing", sharing),
+            Rights(Role.FULL),
             lifetime=60,
             with_credentials=asked,
         )

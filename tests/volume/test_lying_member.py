@@ -180,7 +180,7 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
     first.volume.drop_cache()
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     collect(first)
-    book = first.volume.collector._parts.assembly.book()
+    book = first.volume.collector._assembly.book()
     (listed,) = [one for one in book.lists if one.proposer == second.volume.updates.device]
     assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
     check_unharmed(first, content, shares)
@@ -199,7 +199,7 @@ def test_without_a_word_of_rewriting_a_claim_does_not_make_the_former_pack_dispe
         ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
         said(second, first, [(ballot_key(device), ballot.encode())])
     collect(first)
-    book = first.volume.collector._parts.assembly.book()
+    book = first.volume.collector._assembly.book()
     (listed,) = [one for one in book.lists if one.proposer == device]
     assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
     check_unharmed(first, content, shares)

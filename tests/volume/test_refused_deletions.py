@@ -104,7 +104,7 @@ def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: Fi
 def test_a_refused_deletion_is_not_asked_for_again_and_again(ordinary: First, urls: list[str]) -> None:
     discard(ordinary, urls)
     requests = deletions(ordinary)
-    disposer = ordinary.volume.collector._parts.disposer
+    disposer = ordinary.volume.collector._disposer
     assert disposer.run(lambda: True) == 0
     assert disposer.run(lambda: True) == 0
     assert deletions(ordinary) == requests

@@ -1,0 +1,187 @@
+"""Carries out what a device's part in discarding packs comes to (`hybrisfs.gc.protocol`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
+from hybrisfs.gc.assembly import Assembly
+from hybrisfs.gc.needed import NeededOrphans
+from hybrisfs.gc.orphans import Orphans
+from hybrisfs.gc.pages import Pages
+from hybrisfs.gc.protocol import Answer, Consent, Delete, End, Examine, Propose, ReadPages, Release
+from hybrisfs.gc.references import References
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.registers.ballots import Stray
+from hybrisfs.registers.consent import Listed
+from hybrisfs.registers.groups import in_groups
+from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.commit import Committer
+
+__all__ = ["CloudNumbers", "Participant"]
+
+_BATCH_CHUNKS: Final = 4000  # that one transaction takes from the database, while programs wait
+
+
+class CloudNumbers(Protocol):
+    """What is asked of `hybrisfs.dispersal.engine.Engine`."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of all clouds: a share may have come to one that no placement names."""
+
+
+class Participant:
+    """Proposes, answers all proposals, own ones included, and ends what all have agreed on.
+
+    One caller at a time, without the volume's locks.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        assembly: Assembly,
+        committer: Committer,
+        fetcher: Fetcher,
+        orphans: Orphans,
+        needed: NeededOrphans,
+        engine: CloudNumbers,
+    ) -> None:
+        self._fs = fs
+        self._time_ns = fs.environment.time_ns
+        self._assembly = assembly
+        self._committer = committer
+        self._fetcher = fetcher
+        self._pages = Pages(fs, fetcher)
+        self._orphans = orphans
+        self._needed = needed
+        self._engine = engine
+        self._consent = Consent(assembly.device)
+
+    def propose(
+        self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
+    ) -> int:
+        """Propose to discard packs, by their numbers, orphans by their ids, and strays; how many of them.
+
+        None unless this device may propose, and nothing that it has proposed stands but strays.
+        """
+        with self._fs.cutting, self._fs.lock:
+            known = [self._fs.packs.numbered(number) for number in packs]
+            ids = [one.id for one in known if one is not None]
+            waiting = sum(len(one.strays) for one in self._assembly.book().of(self._assembly.device))
+            proposal = self._consent.proposal(self._assembly, ids, orphans, strays)
+            if proposal is None:
+                return 0
+            self._propose(proposal)
+        return len(proposal.packs) + len(proposal.orphans) + len(proposal.strays) - waiting
+
+    def step(self) -> bool:
+        """One turn: up to an answer or a proposal, or as far as can be gone now; whether anything was signed.
+
+        Raises ChunkUnavailable and OSError when it cannot be told now what is needed.
+        """
+        with self._fs.lock:
+            if not self._assembly.book().proposed and not self._fs.chunks.condemned:
+                return False
+        self._consent.begin()
+        has_signed = False
+        while True:
+            # A cut holds chunks that neither view nor registers name: its turn is before or after.
+            with self._fs.cutting, self._fs.lock:
+                action = self._consent.due(self._assembly)
+                match action:
+                    case Release():
+                        self._release(action)
+                    case Answer():
+                        self._assembly.answer(action.answers)
+                        return True
+                    case Propose():
+                        self._propose(action)
+                        return True
+            match action:
+                case None:
+                    return has_signed
+                case Examine():
+                    self._examine(action.lists)
+                case ReadPages():
+                    self._pages.look_through(action.pages)
+                    self._consent.pages_read()
+                case Delete():
+                    self._consent.deleted(action.proposal, self._orphans.delete(action.strays))
+                case End():
+                    ended, is_all = self._end(action)
+                    has_signed |= ended
+                    if not is_all:
+                        return has_signed
+
+    def _propose(self, proposal: Propose) -> None:
+        self._assembly.propose(self._time_ns(), proposal.packs, proposal.orphans, proposal.strays)
+        self._fs.idle_packs.put_off(proposal.put_off, self._time_ns())
+
+    def _release(self, action: Release) -> None:
+        packs, condemned = self._fs.packs, self._fs.chunks.condemned
+        kept = {packs.number_of(pack) for pack in action.kept}
+        condemned.release([number for number in condemned if number not in kept])
+
+    def _examine(self, lists: Sequence[Listed]) -> None:
+        """From now on nothing new relies on these packs; find out what is needed of them."""
+        self._needed.look([pack for one in lists for pack in one.orphans])
+        fs = self._fs
+        with fs.cutting, fs.lock:
+            known = [fs.packs.number_of(pack) for one in lists for pack in one.packs]
+            numbers = [number for number in known if number is not None]
+            fs.chunks.condemned.add(numbers)
+            for number in numbers:
+                fs.chunks.rely_on_spares(number)
+        self._pages.list_files()
+        self._committer.commit_now()
+        with fs.db.snapshot() as snapshot:
+            references = References(snapshot, self._pages)
+            needed = {number: references.of(number) for number in numbers}
+        # What is said to be in another pack as well is read there before this one may go.
+        self._fetcher.settle([chunk for one in needed.values() for chunk in (*one.chunks, *one.claimed)])
+        with fs.lock:
+            for number, one in needed.items():
+                if number in fs.chunks.condemned and any(
+                    fs.chunks.relies_on(chunk, number) for chunk in (*one.chunks, *one.claimed)
+                ):
+                    fs.chunks.condemned.want(number)
+        self._consent.examined(lists)
+
+    def _end(self, action: End) -> tuple[bool, bool]:
+        """Sign the end of packs and orphans, and note what is to be deleted; whether any was signed, and
+        whether nothing has to wait."""
+        has_signed = False
+        for batch in (*in_groups(action.packs, self._chunks_in, _BATCH_CHUNKS), action.orphans):
+            with self._fs.cutting, self._fs.lock:
+                ending = self._consent.ending(self._assembly, batch)
+                if batch and not ending:
+                    return has_signed, False
+                if ending:
+                    self._sign_end(ending)
+                    has_signed = True
+        return has_signed, True
+
+    def _chunks_in(self, pack: bytes) -> int:
+        with self._fs.lock:
+            return count_of_pack(self._fs.db, pack)
+
+    def _sign_end(self, ending: Iterable[bytes]) -> None:
+        fs = self._fs
+        stamp = self._assembly.end(ending)
+        for pack in ending:
+            self._dispose(pack, stamp.clock)
+            fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
+
+    def _dispose(self, pack: bytes, clock: int) -> None:
+        """Have the shares of a pack deleted that ends with the own update at *clock*."""
+        clouds, disposals = self._engine.numbers, self._fs.disposals
+        found = self._fs.packs.find(pack)
+        if found is None or not found.n:
+            disposals.add(pack, MAX_FRAGMENTS, dict.fromkeys(clouds, 0), clock)
+            return
+        share = -(-sealed_bytes(self._fs.db, found.number) // found.k)
+        sizes = {cloud: share if cloud in found.placement else 0 for cloud in {*clouds, *found.placement}}
+        disposals.add(pack, found.n, sizes, clock)
