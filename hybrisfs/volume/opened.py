@@ -260,9 +260,7 @@ class Opened:
 
     def _open_receiving(self) -> None:
         self._puller: Puller = self.sharing.follow(FollowedClouds(self.engine), self.grants)
-        self.checkpoints = Checkpoints(
-            self.ground, self.sharing, self._clouds, self.peering, self._puller.heads
-        )
+        self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.peering, self._puller)
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller

@@ -134,7 +134,7 @@ class Volume(Opened):
         sharing = self.sharing
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
-        self.checkpoints.keeper.hurry()
+        self.checkpoints.keeper.machine.hurry()
         return Invitation(
             self.ground.home,
             self.config,

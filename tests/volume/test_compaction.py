@@ -93,7 +93,7 @@ def settled(device: Device) -> Iterator[None]:
     """Nothing is left to be done, and no other checkpoint is made meanwhile."""
     with checkpoints_within(device.volume, least_bytes=1 << 40):
         keeper = device.volume.checkpoints.keeper
-        until(lambda: keeper.succession.is_settled, "what is replaced to be gone")
+        until(lambda: keeper.is_settled, "what is replaced to be gone")
         yield
 
 
