@@ -17,7 +17,7 @@ from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.members.epochs import grant_name
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from sync import Head, VersionVector
 from tests.gc.support import FakeUpkeep
@@ -37,7 +37,6 @@ class Courier:
         self._clouds = clouds
         self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
         self.puller = rig.sharing.follow(cast("Any", clouds), self)
-        heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         shelf = Shelf(rig.directory / "checkpoints", SEALER, rig.environment)
@@ -50,9 +49,7 @@ class Courier:
         intake.taken_in.listen(sharing.checkpoint_taken_in)
         self.keeper = Keeper(rig.fs, updates, rig.ring.keys.device, members, shelf, intake, succession)
         self.keeper.news.listen(self._announce)
-        self._relayer = Relayer(
-            rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past
-        )
+        self._relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), lambda: {0, 1, 2})
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds.get_chunks, rig.signals.chunks_made)
