@@ -346,10 +346,3 @@ class AgreementMachine:
         """What the checkpoint replaces is gone from these clouds; without *done*, not from all."""
         self._settled = agreed.deposited, clouds
         self._again = float("inf") if done else now + _AGAIN_SECONDS
-
-    def is_settled(self, view: View) -> bool:
-        """Whether nothing is left to be done for the newest row."""
-        newest = view.stated
-        if newest is None or newest.deposited is None:
-            return False
-        return self._settled == (newest.deposited, view.clouds)

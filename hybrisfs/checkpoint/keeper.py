@@ -65,9 +65,9 @@ class Keeper:
         """What this device states now: nothing while the clouds lack what it has signed of that, chunks and
         all, so that whoever has no more than the clouds finds a state that can be read. Called with the
         volume's lock held."""
-        return self._told_of(self._table.stated())
+        return self._statement_of(self._table.stated())
 
-    def _told_of(self, stated: Recorded | None) -> Statement | None:
+    def _statement_of(self, stated: Recorded | None) -> Statement | None:
         if stated is None or (stated.root is None and not self._table.is_published(stated.through)):
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
@@ -83,11 +83,6 @@ class Keeper:
             agreed = self._table.agreed()
             vector = self._updates.state.vector
         return agreed is not None and agreed.deposited is not None and agreed.vector == vector
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is left to be done for the newest checkpoint."""
-        return self.machine.is_settled(self._view())
 
     def waits_for(self, heads: Mapping[bytes, Head]) -> list[bytes]:
         """See `AgreementMachine.waits_for`."""
@@ -120,7 +115,7 @@ class Keeper:
                 self._members.devices(),
                 [one.device for one in self._members.asked()],
                 stated,
-                self._told_of(stated),
+                self._statement_of(stated),
                 self._table.agreed(),
                 clouds,
             )
