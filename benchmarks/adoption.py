@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     log = first.log()
     times: dict[str, list[float]] = {"the log": [], "a checkpoint": []}
     with tempfile.TemporaryDirectory() as directory:
-        shelf = Shelf(Path(directory), SEALER.chunk_id)
+        shelf = Shelf(Path(directory), SEALER)
         made: list[Shelved] = []
         stating = cpu(lambda: made.append(snapshot(first, shelf)))
         [shelved] = made

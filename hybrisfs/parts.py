@@ -34,7 +34,7 @@ from hybrisfs.tree.residency import Residency
 from hybrisfs.write.commit import Committer
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.place import PackMaker
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
 

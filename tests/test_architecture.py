@@ -41,7 +41,8 @@ LAYERS = (
     ("events", "keyring", "recovery", "systemd", "tree", "units"),
     ("members", "service_manager"),
     ("merge",),
-    ("checkpoint", "mirror", "receive", "write"),
+    ("mirror", "receive", "write"),
+    ("checkpoint",),
     ("read",),
     ("versions",),
     ("mount", "settings"),
@@ -73,6 +74,19 @@ GIVEN_THEIR_ENVIRONMENT = (
 OF_THE_SYSTEM = re.compile(
     r"time\.(time|monotonic|perf_counter|sleep)(_ns)?|os\.(urandom|fsync|fdatasync|getrandom)|(random|secrets)\.\w+"
 )
+
+# Machines that own no thread, socket, clock, lock or SQL: all that they may import beside `OF_MACHINES`.
+MACHINES = {
+    "hybrisfs.checkpoint.agree": (
+        "hybrisfs.checkpoint.limits.CheckpointLimits",
+        "hybrisfs.state.checkpoints.Recorded",
+    ),
+    "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
+    "hybrisfs.dispersal.put": (),
+    "hybrisfs.write.lacks": (),
+    "hybrisfs.write.relay": ("hybrisfs.write.lacks",),
+}
+OF_MACHINES = ("__future__", "collections", "dataclasses", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
     "hybrisfs.home",
@@ -194,6 +208,19 @@ def asks_the_system(source: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found += [f"{node.module}.{alias.name}" for alias in node.names]
     return [one for one in found if OF_THE_SYSTEM.fullmatch(one)]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_machines_do_no_io(name: str) -> None:
+    tree = ast.parse((REPOSITORY / f"{name.replace('.', '/')}.py").read_text())
+    imported = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert [one for one in imported if not within(one, (*OF_MACHINES, *MACHINES[name]))] == []
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
 
 
 @pytest.mark.parametrize("package", GIVEN_THEIR_ENVIRONMENT)

@@ -5,7 +5,7 @@ is worth it, writes a *snapshot* of its log and registers to a file (`snapshot`,
 hash in its heads. One that never is quiet does so now and then all the same. Whoever stands at the same
 vector, or has gone through it and can tell what was here then (`retrospect`), makes the same snapshot and
 states it, too. Of several statements the newest counts; of those that are concurrent, the one with the lowest
-hash, so that all pick the same. When all members have stated it, the checkpoint is *agreed* (`keeper`), and
+hash, so that all pick the same. When all members have stated it, the checkpoint is *agreed* (`agree`), and
 one of them puts it on the clouds (`deposit`); heads name it from then on, and until then the one before.
 
 A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
@@ -15,7 +15,7 @@ more. It keeps what only it has: its own updates, which may fork it, and what it
 lack beyond that comes with the log.
 
 When the next one is on the clouds, and all members name it, devices drop what the one before covers: bodies
-of updates, and segments on the clouds (`succession`, `compaction`).
+of updates, and segments on the clouds (`succession`, `compaction`). `keeper` does what `agree` decides.
 
 Whose word counts is up to who takes a checkpoint in: his own, that is a statement that he signed before his
 state was lost; or that of the device that let him in, which gave him all keys. So nobody else can make him

@@ -39,15 +39,17 @@ it there again (`hybrisfs.checkpoint.deposit`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.members.member_table import MemberTable
+from hybrisfs.signals import Signals
 from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.segment_ends import end_of_segment, is_covered
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.commit import Committer
 from sync import Head, VersionVector, parse_segment_name, segment_name
 
 __all__ = ["Compactor"]
@@ -61,7 +63,7 @@ _DELETED_AT_ONCE: Final = 500
 
 
 class Compactor:
-    """Called by one thread, without the volume's lock. *commit* commits, durably; *go_on* says whether to."""
+    """Called by one thread, without the volume's lock."""
 
     def __init__(
         self,
@@ -69,33 +71,25 @@ class Compactor:
         own: bytes,
         members: MemberTable,
         store: CloudStore,
-        commit: Callable[[], None],
-        go_on: Callable[[], bool] = lambda: True,
-        heads: Callable[[], Mapping[bytes, Head]] = dict,
+        committer: Committer,
+        signals: Signals,
     ) -> None:
-        """*heads* are the newest of all devices."""
-        self._heads = heads
         self._fs = fs
         self._own = own
         self._members = members
         self._store = store
-        self._commit = commit
-        self._go_on = go_on
+        self._committer = committer
+        self._signals = signals
         self._bodies = BodyStore(fs.db)
 
-    def asked(self) -> list[bytes]:
-        """Who must name a checkpoint before anything goes that it replaces: all members, and the devices that
-        are only suspended."""
-        with self._fs.lock:
-            return [one.device for one in self._members.asked()]
-
-    def run(self, covered: VersionVector) -> bool:
-        """Let go of what *covered* covers; False when something is left to be done later. Raises OSError."""
+    def run(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
+        """Let go of what *covered* covers; False when something is left to be done later. *heads*: the newest
+        of all devices. Raises OSError."""
         with self._fs.lock:
             self._fs.segments.forget_covered(covered)
         self._drop_bodies(covered)
-        self._commit()
-        done = self._go_on() and self._delete_segments(covered)
+        self._committer.commit_now()
+        done = not self._signals.stopping and self._delete_segments(covered, heads)
         self._shrink()
         return done
 
@@ -108,7 +102,7 @@ class Compactor:
 
     def _drop_bodies(self, covered: VersionVector) -> None:
         dropped = 0
-        while self._go_on():
+        while not self._signals.stopping:
             self._fs.journal.sync()
             with self._fs.lock:
                 some = self._bodies.drop(covered, self._own, self._first_kept(), _BODIES)
@@ -128,7 +122,7 @@ class Compactor:
 
     def _shrink(self) -> None:
         more = True
-        while more and self._go_on():
+        while more and not self._signals.stopping:
             self._fs.journal.sync()
             with self._fs.lock:
                 more = self._fs.db.shrink(_PAGES)
@@ -136,15 +130,15 @@ class Compactor:
 
     # -- on the clouds ---------------------------------------------------------------------------
 
-    def _delete_segments(self, covered: VersionVector) -> bool:
+    def _delete_segments(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
         with self._fs.lock:
             prefixes = [f"log/{device.hex()}/" for device in self._orphaned()]
+            members = sorted(self._members.devices())
         done = True
         for cloud in self._store.numbers:
             for prefix in (f"log/{self._own.hex()}/", *prefixes):
                 done &= self._delete_from(cloud, prefix, covered)
-        heads = self._heads()
-        for device in sorted(self._members.devices()):
+        for device in members:
             if device != self._own and device in heads:
                 done &= self._delete_left(device, heads, covered)
         return done

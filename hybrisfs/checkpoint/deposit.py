@@ -14,7 +14,7 @@ from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.state.checkpoints import Recorded
-from sync import NONCE_SIZE, Buffer, NewerFormatError, SealKeys, UnknownEpochError
+from sync import NONCE_SIZE, NewerFormatError, SealKeys, UnknownEpochError
 from sync.checkpoint import (
     CHECKPOINTS,
     MAX_SLICE,
@@ -78,14 +78,12 @@ class Depositor:
         volume: bytes,
         keys: SealKeys,
         shelf: Shelf,
-        name_of: Callable[[Buffer], bytes],
         store: CloudStore,
     ) -> None:
         self._volume = volume
         self._keys = keys
         self._shelf = shelf
         self._random_bytes = shelf.environment.random_bytes
-        self._name_of = name_of
         self._store = store
 
     @property
@@ -99,8 +97,8 @@ class Depositor:
         assert one.root is not None
         for pieces in (self._shelf.pieces(one.shelved), self._shelf.hints(one.shelved)):
             for piece in pieces:
-                self._put(self._name_of(piece), piece)
-        name = self._name_of(one.root)
+                self._put(self._shelf.name_of(piece), piece)
+        name = self._shelf.name_of(one.root)
         self._put(name, one.root)
         return name
 
@@ -120,7 +118,7 @@ class Depositor:
         """Raises DecodeError when an object is not this part, UnreadableHereError when nobody here can tell
         that."""
         try:
-            open_object(data, part, self._volume, self._keys, self._name_of)
+            open_object(data, part, self._volume, self._keys, self._shelf.name_of)
         except (NewerFormatError, UnknownEpochError) as error:
             raise UnreadableHereError(str(error)) from error
 

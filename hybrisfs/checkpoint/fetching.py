@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from hybrisfs.checkpoint.deposit import MAX_OBJECT
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
 from hybrisfs.state.checkpoints import Shelved
 from sync import (
-    Buffer,
     CheckpointId,
     DecodeError,
     Members,
@@ -21,11 +20,13 @@ from sync import (
 )
 from sync.checkpoint import Root, Slice, checkpoint_name, open_object
 
-__all__ = ["CloudObjects", "Fetching", "NotToBeHadError"]
+__all__ = ["CloudObjects", "Fetching", "LinkedDevices", "NotToBeHadError"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_DEVICE_SECONDS: Final = 30.0
 
 
 class NotToBeHadError(Exception):
@@ -38,6 +39,13 @@ class CloudObjects(Protocol):
     def get_object(self, name: str, limit: int, verify: Callable[[bytes], T]) -> T: ...
 
 
+class LinkedDevices(Protocol):
+    """What is asked of the devices that this one is linked with."""
+
+    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
+        """What has this name; None when none of them has it, or not within so many seconds."""
+
+
 class Fetching:
     """Asks linked devices first, which is quick, then the clouds."""
 
@@ -46,17 +54,14 @@ class Fetching:
         volume: bytes,
         keys: SealKeys,
         shelf: Shelf,
-        name_of: Callable[[Buffer], bytes],
         clouds: CloudObjects,
-        ask_devices: Callable[[bytes], bytes | None],
+        devices: LinkedDevices,
     ) -> None:
-        """*ask_devices* returns the part with a name, if a linked device has it."""
         self._volume = volume
         self._keys = keys
         self._shelf = shelf
-        self._name_of = name_of
         self._clouds = clouds
-        self._ask_devices = ask_devices
+        self._devices = devices
 
     def root(self, name: bytes) -> Root:
         """Raises NotToBeHadError, DecodeError."""
@@ -85,7 +90,7 @@ class Fetching:
 
     def part(self, name: bytes) -> bytes:
         """The root or slice with this name. Raises NotToBeHadError."""
-        found = self._ask_devices(name)
+        found = self._devices.fetch_chunk(name, _DEVICE_SECONDS)
         if found is not None:
             return found
         try:
@@ -97,6 +102,6 @@ class Fetching:
 
     def _open(self, data: bytes, name: bytes) -> bytes:
         try:
-            return open_object(data, name, self._volume, self._keys, self._name_of)
+            return open_object(data, name, self._volume, self._keys, self._shelf.name_of)
         except (NewerFormatError, UnknownEpochError) as error:
             raise UnreadableHereError(str(error)) from error

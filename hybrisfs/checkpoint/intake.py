@@ -9,7 +9,7 @@ what it has. The log forgets no name: so nobody takes in a checkpoint twice, nor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice, takewhile
 from typing import Final
 
@@ -19,10 +19,12 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.garbage import without_collections
+from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
 from hybrisfs.state.checkpoints import CheckpointTable, Recorded
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, Head, LimitError, Members
 from sync.checkpoint import Root
@@ -37,10 +39,7 @@ _RETRY_SECONDS: Final = 300.0
 
 
 class Intake:
-    """Takes in checkpoints for one volume. `offered` is called by any thread, all else by one.
-
-    *taken_in* shows what a checkpoint has brought; it is called with the locks held that `Receiver` holds.
-    """
+    """Takes in checkpoints for one volume. `offered` is called by any thread, all else by one."""
 
     def __init__(
         self,
@@ -48,10 +47,9 @@ class Intake:
         updates: UpdateLog,
         registers: Registers,
         arrivals: Arrivals,
-        members: Callable[[], Members],
+        members: MemberTable,
         shelf: Shelf,
         fetching: Fetching,
-        taken_in: Callable[[], None],
     ) -> None:
         self._fs = fs
         self._limits = fs.environment.limits.of(CheckpointLimits)
@@ -61,7 +59,8 @@ class Intake:
         self._members = members
         self._shelf = shelf
         self._fetching = fetching
-        self._taken_in = taken_in
+        self.taken_in = Topic[[]]()
+        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
         self._table = CheckpointTable(fs.db)
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
@@ -104,8 +103,10 @@ class Intake:
         """Take in the checkpoint with this root if something of it is wanted here, and it can be believed."""
         try:
             root = self._fetching.root(name)
-            root.check(self._updates.volume, self._members())
-            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root)):
+            with self._fs.lock:
+                members = self._members.devices()
+            root.check(self._updates.volume, members)
+            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root, members)):
                 return False
             if not self._is_wanted(name, root, now):
                 return False
@@ -115,7 +116,7 @@ class Intake:
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
                 through = self._table.through()
                 self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
-                self._taken_in()
+                self.taken_in()
         except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
             log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
             return False
@@ -148,12 +149,11 @@ class Intake:
                     return True
         return False
 
-    def _is_trusted(self, root: Root) -> bool:
+    def _is_trusted(self, root: Root, members: Members) -> bool:
         """Whether this device has stated it itself, or the one that let it in has; any member, when that is
         none: a recovery kit, or removed."""
         with self._fs.lock:
             inviter = self._fs.db.meta("inviter")
-        members = self._members()
         if inviter and inviter not in members:
             return any(device in members for device in root.evidence)
         return self._updates.device in root.evidence or inviter in root.evidence

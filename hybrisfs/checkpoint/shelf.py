@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import sync_directory
 from hybrisfs.state.checkpoints import Shelved
@@ -29,14 +30,15 @@ _HINTS: Final = ".hints"
 class Shelf:
     """One folder. Thread-safe, as files are written whole and never changed."""
 
-    def __init__(
-        self, directory: Path, name_of: Callable[[Buffer], bytes], environment: Environment = SYSTEM
-    ) -> None:
-        """*name_of* names a slice by its content."""
+    def __init__(self, directory: Path, sealer: Sealer, environment: Environment = SYSTEM) -> None:
         self._directory = directory
         self.environment: Final = environment
         self._fsync = environment.fsync
-        self._name_of = name_of
+        self._sealer = sealer
+
+    def name_of(self, part: Buffer) -> bytes:
+        """The name of a root or slice, by its content."""
+        return self._sealer.chunk_id(part)
 
     def put(self, pieces: Iterable[bytes], hints: Iterable[bytes], finish: Callable[[], bytes]) -> Shelved:
         """Write a snapshot; *finish* tells its hash when all pieces have been taken. Raises OSError."""
@@ -62,7 +64,7 @@ class Shelf:
     def _write(self, write: Callable[[bytes], object], pieces: Iterable[bytes]) -> Iterator[Slice]:
         for piece in pieces:
             write(piece)
-            yield Slice(self._name_of(piece), len(piece))
+            yield Slice(self.name_of(piece), len(piece))
 
     def _path(self, snapshot: bytes, suffix: str) -> Path:
         return self._directory / f"{snapshot.hex()}{suffix}"
@@ -79,7 +81,7 @@ class Shelf:
         with path.open("rb") as file:
             for one in slices:
                 piece = file.read(one.length)
-                if self._name_of(piece) != one.name:
+                if self.name_of(piece) != one.name:
                     raise DecodeError(f"{path} is damaged")
                 yield piece
 
@@ -100,7 +102,7 @@ class Shelf:
                 piece = file.read(wanted.length)
         except OSError:
             return None
-        return piece if self._name_of(piece) == wanted.name else None
+        return piece if self.name_of(piece) == wanted.name else None
 
     def keep_only(self, snapshots: Iterable[bytes]) -> None:
         """Remove all other files, and what a crash has left."""

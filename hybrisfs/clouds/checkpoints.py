@@ -11,13 +11,15 @@ from hybrisfs.api.status import Checkpoint as CheckpointStatus
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
-from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.parts import Clouds, Ground
+from hybrisfs.receive.pull import Puller
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Pause
@@ -29,7 +31,6 @@ __all__ = ["Checkpoints"]
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES: Final = 1 << 16
-_PART_SECONDS: Final = 30.0
 _FOLDER: Final = "checkpoints"
 
 
@@ -42,55 +43,31 @@ class Checkpoints:
         sharing: Sharing,
         clouds: Clouds,
         peering: Peering,
-        heads: Callable[[], Mapping[bytes, Head]],
+        puller: Puller,
     ) -> None:
-        """*heads*: those that were seen on clouds."""
-        fs, engine = ground.fs, clouds.engine
+        fs = ground.fs
         self._fs = fs
         self._sharing = sharing
         self._monotonic = ground.fs.environment.monotonic
         self._ring = ground.ring
         self._signals = ground.signals
-        self._engine = engine
-        self._heads = heads
+        self._engine = clouds.engine
+        self._puller = puller
         self._guard = threading.Lock()
         self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
-        updates, keys, name_of = sharing.updates, ground.ring.segments, ground.sealer.chunk_id
-        shelf = Shelf(ground.state / _FOLDER, name_of, ground.fs.environment)
-
-        def ask_devices(name: bytes) -> bytes | None:
-            return peering.fetch_chunk(name, _PART_SECONDS)
-
-        store = _Store(engine, clouds.copies)
-        depositor = Depositor(updates.volume, keys, shelf, name_of, store)
-        self._fetching = Fetching(updates.volume, keys, shelf, name_of, engine, ask_devices)
-        self._compactor = Compactor(
-            fs,
-            updates.device,
-            sharing.members,
-            store,
-            ground.committer.commit_now,
-            lambda: not ground.signals.stopping,
-            self.heads,
-        )
-        self.keeper = Keeper(
-            fs,
-            updates,
-            sharing.registers,
-            sharing.arrivals,
-            ground.ring.keys.device,
-            sharing.current_members,
-            shelf,
-            name_of,
-            self._fetching,
-            depositor,
-            self._compactor,
-            sharing.checkpoint_taken_in,
-            ground.signals.announce,
-        )
+        updates, keys, members = sharing.updates, ground.ring.segments, sharing.members
+        shelf, store = Shelf(ground.state / _FOLDER, ground.sealer, fs.environment), _Store(clouds)
+        depositor = Depositor(updates.volume, keys, shelf, store)
+        self._fetching = Fetching(updates.volume, keys, shelf, clouds.engine, peering)
+        self._compactor = Compactor(fs, updates.device, members, store, ground.committer, ground.signals)
+        succession = Succession(fs, members, shelf, self._fetching, depositor, self._compactor)
+        intake = Intake(fs, updates, sharing.registers, sharing.arrivals, members, shelf, self._fetching)
+        intake.taken_in.listen(sharing.checkpoint_taken_in)
+        self.keeper = Keeper(fs, updates, ground.ring.keys.device, members, shelf, intake, succession)
+        self.keeper.news.listen(ground.signals.announce)
         peering.heard.listen(self._hear)
-        self.holdings = CheckpointHoldings(self.keeper.succession, depositor)
+        self.holdings = CheckpointHoldings(succession, depositor)
         with fs.lock:
             self._inviter: bytes = fs.db.meta("inviter")
             if self._inviter and not len(updates.state.vector):
@@ -105,7 +82,7 @@ class Checkpoints:
 
     def heads(self) -> Mapping[bytes, Head]:
         """The newest head of each device, however it was heard of."""
-        newest = dict(self._heads())
+        newest = dict(self._puller.heads())
         with self._guard:
             for device, head in self._heard.items():
                 known = newest.get(device)
@@ -146,7 +123,7 @@ class Checkpoints:
         elif self._looks:
             self._look()
         self._looks = True
-        return Pause(self.keeper.limits.look_seconds)
+        return Pause(self.keeper.machine.limits.look_seconds)
 
     def _look(self) -> None:
         self._sharing.compare_states()
@@ -192,13 +169,13 @@ class Checkpoints:
 class _Store:
     """The clouds of the volume as `Depositor` uses them."""
 
-    def __init__(self, engine: Engine, copies: Callable[[], int]) -> None:
-        self._engine = engine
-        self._copies = copies
+    def __init__(self, clouds: Clouds) -> None:
+        self._clouds = clouds
+        self._engine = clouds.engine
 
     @property
     def copies(self) -> int:
-        return self._copies()
+        return self._clouds.copies()
 
     @property
     def in_use(self) -> Sequence[int]:
@@ -209,7 +186,7 @@ class _Store:
         return self._engine.numbers
 
     def put(self, name: str, data: bytes) -> Collection[int]:
-        return self._engine.put_object(name, data, self._copies())
+        return self._clouds.put(name, data)
 
     def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
         return self._engine.upkeep.put(cloud, name, data)

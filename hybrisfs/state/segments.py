@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.state.database import Reader
-from hybrisfs.state.segment_ends import is_covered
+from hybrisfs.state.segment_ends import end_of_segment, is_covered
 from sync import VersionVector, parse_segment_name
 from sync.head import Extent
 
@@ -44,9 +44,10 @@ class SegmentTable:
         """The own segment that goes on furthest but for so many."""
         return self._one("ORDER BY first DESC LIMIT 1 OFFSET ?", skipping)
 
-    def newest_through(self, clock: int) -> OwnSegment | None:
-        """The newest own segment that ends with the update at this clock or below."""
-        return self._one("WHERE last <= ? ORDER BY first DESC LIMIT 1", clock)
+    def newest_name(self, through: int) -> str | None:
+        """The name of the newest own segment that ends with the update at this clock or below."""
+        newest = self._one("WHERE last <= ? ORDER BY first DESC LIMIT 1", through)
+        return None if newest is None else newest.name
 
     def before(self, segment: OwnSegment) -> OwnSegment | None:
         """The own segment that this one follows."""
@@ -127,6 +128,11 @@ class SegmentTable:
         self._db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
 
     # -- both --------------------------------------------------------------------------------------------
+
+    def end(self, name: str) -> tuple[bytes, int] | None:
+        """(branch, clock) of the update with which a segment ends, None when it is not in the log here."""
+        found = end_of_segment(self._db, name)
+        return None if found is None else (found.branch, found.clock)
 
     def names(self) -> set[str]:
         """The names of all that are known."""

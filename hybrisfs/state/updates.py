@@ -387,7 +387,11 @@ class UpdateLog:
 
     def path(self, known: Known) -> list[tuple[bytes, int]]:
         """(branch, clock) of an update and of each fork point below it, newest first."""
-        return self.state.branches.path(known.branch, known.clock)
+        return self.path_through(known.branch, known.clock)
+
+    def path_through(self, branch: bytes, clock: int) -> list[tuple[bytes, int]]:
+        """The same, of the update on *branch* at that clock."""
+        return self.state.branches.path(branch, clock)
 
     def after(
         self, path: Sequence[tuple[bytes, int]], clock: int

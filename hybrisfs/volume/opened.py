@@ -86,7 +86,7 @@ from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.publish import Publisher
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
 
@@ -260,9 +260,7 @@ class Opened:
 
     def _open_receiving(self) -> None:
         self._puller: Puller = self.sharing.follow(FollowedClouds(self.engine), self.grants)
-        self.checkpoints = Checkpoints(
-            self.ground, self.sharing, self._clouds, self.peering, self._puller.heads
-        )
+        self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.peering, self._puller)
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
@@ -274,11 +272,9 @@ class Opened:
             self.updates,
             signals,
             self.ring.segments,
-            puller.heads,
-            self.fetcher.fetch_one,
-            puller.past,
-            self.peering.linked,
-            self.peering.heads,
+            puller,
+            self.fetcher,
+            self.peering,
         )
         self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher.settle)
         self._shipper = Shipper(

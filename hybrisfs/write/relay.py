@@ -1,4 +1,4 @@
-"""The relayer: brings to the clouds what they lack and nobody else brings there (docs/internals/exchange.md).
+"""Relaying, a sans-IO machine: what the clouds lack and no other device brings there.
 
 An update of another device came directly, and its author has not brought it to the clouds for a while: it may
 be asleep, or reach no cloud. Updates are signed by their author and any member can seal segments, so this
@@ -20,44 +20,59 @@ What another head names is taken to be there: a member that names what is not on
 relaying, and the author brings it all the same. When it is the author that lies, another device that reaches
 the clouds lacks it, by the vector in its head: what has been lacked for long is relayed whatever heads name,
 also when this device has put there what follows it.
+
+`due` returns what is to be done now, and `hybrisfs.write.relayer` does it. Of each way to a newest update of
+another device (`Path`):
+
+    the newest update is      as this device knows it               then
+    -----------------------   -----------------------------------   --------------------------------------
+    on the clouds             a head leads to it                    Forget what was relayed, once the
+                                                                    author's own chain leads there
+    in doubt                  ... but a reader says for a quarter   only what this device has put there
+                              of an hour that it lacks it           counts: as lacking
+    ahead                     the author's head leads further       wait for that; as lacking when it has
+                              than the log here                     not come after a quarter of an hour
+    lacking                   none of these                         Relay, when the patience is over: at
+                                                                    once when a person waits for it
+    held back                 its chunks are not on the clouds      Relay again, half a minute later
+
+What always holds (tests/write/test_relay_machine.py):
+
+1. A relayed segment goes on where another one ends that heads lead to, without a gap, or begins with the
+   first update: whoever follows the heads can read it.
+2. Our head names what was relayed until the author's head leads there: nothing gets out of reach.
+3. No head keeps an update from the clouds for ever: one that lies about it is found out by the heads of those
+   who lack it.
+4. What is remembered is how long something has been so. After a crash that begins at nothing: an update waits
+   longer, or is relayed twice under one name.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.signals import Signals
-from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.segment_ends import end_of_segment
-from hybrisfs.state.updates import UpdateLog
-from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.write.lacks import Known, Lacks
-from hybrisfs.write.relayable import RelayGate
-from sync import (
-    MAX_CLOCK,
-    MAX_RELAYED,
-    NONCE_SIZE,
-    Head,
-    Relayed,
-    SealKeys,
-    SegmentId,
-    encode_segment,
-    parse_segment_name,
-    segment_name,
-)
+from sync import MAX_CLOCK, MAX_RELAYED, Head, Members, Relayed, SegmentId, parse_segment_name, segment_name
+from sync import Known as Tip
 from sync.follow import ANNOUNCE_SECONDS
 from sync.own_heads import Past
-from sync.segment import if_followed
 
-__all__ = ["RELAY_SECONDS", "RelayLimits", "RelaySegment", "Relayer"]
-
-log = logging.getLogger(__name__)
+__all__ = [
+    "PRESENT_SECONDS",
+    "RELAY_SECONDS",
+    "Claim",
+    "Forget",
+    "Path",
+    "Point",
+    "Relay",
+    "RelayLog",
+    "RelayMachine",
+    "RelayedSegments",
+    "Seen",
+]
 
 RELAY_SECONDS: Final = 60.0
 """How long an author has to bring an update to the clouds itself."""
@@ -71,22 +86,68 @@ _FORGO_SECONDS: Final = 6 * 3600.0  # that updates wait for content which only t
 _AWAIT_SECONDS: Final = 900.0  # for the segment that a head names
 
 
-_Row: TypeAlias = tuple[int, bytes, bytes]  # clock, hash and bytes of an update
+Steps: TypeAlias = Sequence[tuple[bytes, int]]  # (branch, last clock on it), newest first
+
+
+class RelayLog(Protocol):
+    """What is read of the log here."""
+
+    @property
+    def device(self) -> bytes: ...
+
+    @property
+    def members(self) -> Members: ...
+
+    def is_suspended(self) -> bool: ...
+
+    def own_tip(self) -> Tip | None:
+        """The newest update of the own chain."""
+
+    def tips(self) -> list[Tip]:
+        """The newest update of each branch that no other branch grows from."""
+
+    def path(self, known: Tip) -> list[tuple[bytes, int]]:
+        """(branch, clock) of an update and of each fork point below it, newest first."""
+
+    def path_through(self, branch: bytes, clock: int) -> list[tuple[bytes, int]]:
+        """The same, of the update on a branch at a clock."""
+
+    def update_at(self, branch: bytes, clock: int) -> bytes | None:
+        """The bytes of an update, None when it is bare."""
+
+    def next_whole(self, path: Steps, clock: int) -> int | None:
+        """The clock of the first update of a path above a clock that is not bare."""
+
+
+class RelayedSegments(Protocol):
+    """What is known here of log segments on the clouds."""
+
+    def end(self, name: str) -> tuple[bytes, int] | None:
+        """(branch, clock) of the update with which a segment ends, None when that is not here."""
+
+    def relayed(self, author: bytes) -> list[str]:
+        """The names of the segments of another device that this one has put there."""
+
+    def newest_name(self, through: int) -> str | None:
+        """The name of the newest own segment that ends at a clock or below."""
 
 
 @dataclass(frozen=True, slots=True)
-class RelaySegment:
-    """A sealed segment of another device's updates, to be put on the clouds."""
+class Seen:
+    """What others have said up to now."""
 
-    author: bytes
-    first: int
-    last: int
-    name: str
-    data: bytes
+    clouds: Mapping[bytes, Head]
+    """The newest heads that clouds returned, by device."""
+    told: Mapping[bytes, Head]
+    """The newest heads that came over links."""
+    past: Past
+    """What clouds have shown of our own head."""
+    linked: Collection[bytes] | None = None
+    """The devices that can be reached over a link; None when no person waits for all to be on the clouds."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class Point:
     """An update that a segment on the clouds ends with."""
 
     branch: bytes
@@ -95,19 +156,51 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
+class Path:
     """The updates of a device up to one of its newest."""
 
     author: bytes
     steps: list[tuple[bytes, int]]  # (branch, last clock on it), newest first
 
-    def leads_to(self, point: _Point) -> bool:
+    def leads_to(self, point: Point) -> bool:
         return any(branch == point.branch and point.clock <= clock for branch, clock in self.steps)
 
-    def newest_of(self, points: list[_Point]) -> _Point | None:
+    def newest_of(self, points: list[Point]) -> Point | None:
         """Of several that end there, the longest segment."""
         ours = (one for one in points if self.leads_to(one))
         return max(ours, key=lambda one: (one.clock, -one.segment.first), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Know no longer that this segment was relayed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Have this device bring what it holds of the files that these authors wrote, or that were written on
+    these branches."""
+
+    authors: Collection[bytes]
+    branches: Collection[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Put the next updates of *path*, above the end of *before*, on the clouds, as many as may go. When
+    none may, report `held_back` and do the next of these."""
+
+    path: Path
+    before: Point | None
+    claim: bool
+    """Have this device bring the chunks that it holds and that keep some of them back."""
+    forgo: bool
+    """Do not wait for chunks that are not here."""
+
+
+Action: TypeAlias = Forget | Claim | Relay
 
 
 class _Ages:
@@ -129,218 +222,148 @@ class _Ages:
         return next((now - at for newest, at in self._seen if newest >= clock), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class RelayLimits:
-    """See `hybrisfs.environment.Limits`."""
+class RelayMachine:
+    """What this device relays. *now* is a clock that never goes back, *time_ns* the time of day."""
 
-    segment_bytes: int = 1 << 20
-    """Of updates that make a segment full."""
-    segment_updates: int = 1024
-    """At most, in one segment."""
-
-
-class Relayer:
-    """What is relayed, decided under the volume's lock, which its methods take. Used by one thread."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        updates: UpdateLog,
-        signals: Signals,
-        segment_keys: SealKeys,
-        heads: Callable[[], Mapping[bytes, Head]],
-        fetch: Callable[[ChunkRef], object],
-        past: Callable[[], Past] = Past,
-        linked: Callable[[], Collection[bytes]] = tuple,
-        told: Callable[[], Mapping[bytes, Head]] = dict,
-    ) -> None:
-        """*heads* are the newest heads that clouds returned, by device. *fetch* brings a chunk here. *past*
-        tells what clouds have shown of our own head, *linked* which devices can be reached over a link, and
-        *told* the newest heads that came over links."""
-        self._told = told
-        self._signals = signals
-        self._linked = linked
-        self._unplaced = Unplaced(fs)
+    def __init__(self, log: RelayLog, segments: RelayedSegments, *, read_only: bool = False) -> None:
+        """*read_only*: this device can tell nobody where it would put the chunks of others."""
+        self._log = log
+        self._segments = segments
+        self._read_only = read_only
         # Authors of what no cloud has that are away, the branches that others have left, and since when.
         self._away: dict[bytes, float] = {}
         self.is_lacking = False
-        """Whether something is shown here whose bytes nobody is expected to bring any more."""
-        self._fetch = fetch
-        self._past = past
-        self.limits = fs.environment.limits.of(RelayLimits)
-        """They may be others at any moment."""
-        self._fs = fs
-        self._random_bytes = fs.environment.random_bytes
-        self._updates = updates
-        self._keys = segment_keys
-        self._heads = heads
-        self._gate = RelayGate(fs, signals)
+        """Whether something is shown here whose bytes no device is expected to bring any more."""
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
         self._lacks = Lacks(_AWAIT_SECONDS)
 
-    def due(self, now: float, time_ns: int) -> RelaySegment | None:
-        """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
-        time of day."""
-        with self._fs.lock:
-            batch = self._next(now, time_ns)
-            unread, self._gate.unread = self._gate.unread, {}
-        for ref in unread.values():
-            try:
-                self._fetch(ref)
-            except (ChunkUnavailable, OSError) as error:
-                log.info("what another device wrote cannot be relayed yet: %s", error)
-                self._gate.unreadable.add(ref.number)
-        return self._sealed(*batch) if batch is not None else None
-
-    def _next(self, now: float, time_ns: int) -> tuple[_Path, _Point | None, list[_Row]] | None:
-        heads = self._heads()
-        linked = self._linked() if self._signals.flushing else None
+    def due(self, seen: Seen, unplaced: Collection[bytes], now: float, time_ns: int) -> list[Action]:
+        """What to do now. *unplaced*: the authors of files that are shown here and whose bytes no cloud is
+        known to have."""
         ages, self._ages = self._ages, {}
-        chosen = None
-        paths = [(path, self._long_lacked(path, heads, now, time_ns)) for path in self._paths()]
-        left = self._left([path for path, _ in paths], heads)
-        self._claim_of_absent(heads, linked, left, now, time_ns)
+        paths = [(path, self._long_lacked(path, seen, now, time_ns)) for path in self._paths()]
+        left = self._left([path for path, _ in paths], seen)
+        actions: list[Action] = self._claims(seen, unplaced, left, now, time_ns)
         self._lacks.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
-        for author in {path.author for path, _ in paths} - in_doubt:
-            self._hand_over(author, heads)
+        authors = {path.author for path, _ in paths} - in_doubt
+        handed = {name for author in sorted(authors) for name in self._handed_over(author, seen)}
+        actions += [Forget(name) for name in sorted(handed)]
         for path, lacked in paths:
-            before = path.newest_of(self._points(path, heads, lacked))
+            before = path.newest_of(self._points(path, seen, lacked, handed))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
-            if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, heads, now):
+            if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, seen, now):
                 continue
-            alone = _is_hurried(path.author, linked)
-            hurried = alone or (linked is not None and branch in left)
+            alone = _is_hurried(path.author, seen)
+            hurried = alone or (seen.linked is not None and branch in left)
             patience = 0.0 if hurried else self._patience(path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
             age.note(newest, now, max(patience, _FORGO_SECONDS))
-            if chosen is not None or (now < age.wait_until and not hurried):
+            if (now < age.wait_until and not hurried) or age.of(above + 1, now) < patience:
                 continue
-            if age.of(above + 1, now) < patience:
-                continue
-            rows = self._after(path, above)
             # One that was removed brings nothing any more, and what others wrote since may depend on it.
-            removed = path.author not in self._updates.members
+            removed = path.author not in self._log.members
             forgo = alone or removed or age.of(above + 1, now) >= _FORGO_SECONDS
-            claim = forgo or branch in left or self._is_away(path.author, heads, linked, time_ns)
-            claim = claim and not self._fs.read_only  # who only reads cannot tell where it would put them
-            rows = rows[: self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)]
-            if rows:
-                chosen = path, before, rows
-            else:
-                age.wait_until = now + _WAIT_SECONDS
-        return chosen
+            claim = forgo or branch in left or self._is_away(path.author, seen, time_ns)
+            actions.append(Relay(path, before, claim and not self._read_only, forgo))
+        return actions
+
+    def held_back(self, path: Path, now: float) -> None:
+        """None of the next updates of *path* may go to the clouds yet."""
+        self._ages[path.steps[0][0]].wait_until = now + _WAIT_SECONDS
 
     def frontier(self) -> list[tuple[bytes, int]]:
-        """(branch, clock) of the newest updates of other devices; called with the volume's lock held."""
+        """(branch, clock) of the newest updates of other devices."""
         return [path.steps[0] for path in self._paths() if not self._is_own(path.author)]
 
-    def untold(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+    def untold(self, seen: Seen, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
         """The other devices whose updates no cloud is known to have; with *through*, only those up to there
-        count. Called with the volume's lock held."""
-        found, heads = set[bytes](), self._heads()
+        count."""
+        found = set[bytes]()
         goals = self.frontier() if through is None else through
         for path in self._paths():
-            if self._is_own(path.author) or path.author not in self._updates.members:
+            if self._is_own(path.author) or path.author not in self._log.members:
                 continue
             last = dict(path.steps)
             ours = [(clock, branch) for branch, clock in goals if clock <= last.get(branch, 0)]
             clock, branch = max(ours, default=(0, b""))
             if not clock or self._is_bare(branch, clock):
                 continue
-            before = path.newest_of(self._points(path, heads, None))
+            before = path.newest_of(self._points(path, seen, None))
             # What is not here yet may go on from here; an end that is here is a point, or on another branch.
-            extents = [head.extent for head in self._of(path.author, heads) if head.extent is not None]
+            extents = [head.extent for head in self._of(path.author, seen) if head.extent is not None]
             reached = [one.last for one in extents if self._find(path.author, one.newest) is None]
             if clock > max([before.clock if before else 0, *reached]):
                 found.add(path.author)
         return found
 
-    def _claim_of_absent(
+    def _claims(
         self,
-        heads: Mapping[bytes, Head],
-        linked: Collection[bytes] | None,
+        seen: Seen,
+        unplaced: Collection[bytes],
         left: Mapping[bytes, bytes],
         now: float,
         time_ns: int,
-    ) -> None:
+    ) -> list[Action]:
         """Have this device bring to the clouds what it holds of files whose authors stay away, or have *left*
         the branch that they wrote it on."""
-        if self._updates.device not in self._updates.members or self._fs.read_only:
-            return
-        authors = self._unplaced.count().devices
-        away = {one: one for one in authors if self._is_away(one, heads, linked, time_ns)}
-        gone = {branch: one for branch, one in left.items() if one in authors and one not in away}
+        if self._log.device not in self._log.members or self._read_only:
+            return []
+        away = {one: one for one in unplaced if self._is_away(one, seen, time_ns)}
+        gone = {branch: one for branch, one in left.items() if one in unplaced and one not in away}
         self._away = {one: self._away.get(one, now) for one in away | gone}
         due = {
             one
             for one, author in (away | gone).items()
-            if _is_hurried(author, linked)
-            or (one in gone and linked is not None)
+            if _is_hurried(author, seen)
+            or (one in gone and seen.linked is not None)
             or now - self._away[one] >= self._patience(author)
         }
         self.is_lacking = bool(due)
-        if due and self._unplaced.claim(due & away.keys(), due & gone.keys()):
-            self._signals.chunks_made()
+        return [Claim(due & away.keys(), due & gone.keys())] if due else []
 
-    def _left(self, paths: list[_Path], heads: Mapping[bytes, Head]) -> dict[bytes, bytes]:
+    def _left(self, paths: list[Path], seen: Seen) -> dict[bytes, bytes]:
         """The branches from which their authors, by their newest heads, do not go on, with the authors: what
         they wrote there they may not have any more."""
         found: dict[bytes, bytes] = {}
         count = Counter(path.author for path in paths)
         for author in (author for author, tips in count.items() if tips > 1):
             own = [path for path in paths if path.author == author]
-            head = max(self._of(author, heads), key=lambda one: one.serial, default=None)
+            head = max(self._of(author, seen), key=lambda one: one.serial, default=None)
             ends = [end for one in _newest_of(head) if (end := self._find(author, one)) is not None]
             chain = {branch for path in own if any(map(path.leads_to, ends)) for branch, _ in path.steps}
             if chain:
                 found |= {branch: author for path in own for branch, _ in path.steps if branch not in chain}
         return found
 
-    def _is_away(
-        self,
-        author: bytes,
-        heads: Mapping[bytes, Head],
-        linked: Collection[bytes] | None,
-        time_ns: int,
-    ) -> bool:
+    def _is_away(self, author: bytes, seen: Seen, time_ns: int) -> bool:
         """Whether the author is not expected to bring its chunks to the clouds itself."""
         own = self._is_own(author)
-        return own or _is_hurried(author, linked) or not _is_present(heads.get(author), time_ns)
+        return own or _is_hurried(author, seen) or not _is_present(seen.clouds.get(author), time_ns)
 
-    def done(self, segment: RelaySegment, placement: bytes) -> None:
-        """The clouds of *placement* hold the segment."""
-        with self._fs.lock:
-            self._fs.segments.put_relayed(segment.name, segment.author, len(segment.data), placement)
-
-    def listed(self, past: Past) -> tuple[Relayed, ...]:
-        """What this device's head should name; called with the volume's lock held."""
-        heads = self._heads()
-        lacking, here = self._sorted_out(past, heads)
+    def listed(self, seen: Seen) -> tuple[Relayed, ...]:
+        """What this device's head should name."""
+        lacking, here = self._sorted_out(seen)
         found = dict.fromkeys(lacking, MAX_CLOCK)
         for path in self._paths():
-            points = [
-                one for one in here.get(path.author, ()) if not self._is_led_to(path.author, one, heads)
-            ]
+            points = [one for one in here.get(path.author, ()) if not self._is_led_to(path.author, one, seen)]
             newest = path.newest_of([*points, *self._relayed(path.author)])
             if newest is not None:
                 found[Relayed(path.author, newest.segment)] = newest.clock
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
-    def _sorted_out(
-        self, past: Past, heads: Mapping[bytes, Head]
-    ) -> tuple[list[Relayed], dict[bytes, list[_Point]]]:
+    def _sorted_out(self, seen: Seen) -> tuple[list[Relayed], dict[bytes, list[Point]]]:
         """What our heads on the clouds lead to: what is not here in full, unless the author's chain leads to
         it, and what is here, by author."""
         lacking: list[Relayed] = []
-        here: dict[bytes, list[_Point]] = {}
-        for one in past.segments:
+        here: dict[bytes, list[Point]] = {}
+        for one in seen.past.segments:
             point = self._find(one.author, one.segment)
             # Named for ever, what a checkpoint has let us drop would stay on the clouds for ever, too.
             if point is None or (
-                self._is_bare(point.branch, point.clock) and not self._is_led_to(one.author, point, heads)
+                self._is_bare(point.branch, point.clock) and not self._is_led_to(one.author, point, seen)
             ):
                 lacking.append(one)
             if point is not None:
@@ -350,24 +373,26 @@ class Relayer:
     def _is_bare(self, branch: bytes, clock: int) -> bool:
         """Whether an update is known through a checkpoint only, and so all that it follows: no segment of
         ours will hold it, and it need not be relayed."""
-        return self._updates.update_at(branch, clock) is None
+        return self._log.update_at(branch, clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
     def _is_own(self, author: bytes) -> bool:
-        return author == self._updates.device
+        return author == self._log.device
 
-    def _paths(self) -> Iterator[_Path]:
+    def _paths(self) -> Iterator[Path]:
         """The ways to the newest updates of all devices, but for our own chain; none when this device is no
         member. One that is suspended goes on: it may be the only one that has heard who accuses it."""
-        members, chain = self._updates.members, self._updates.own_tip()
-        if self._updates.device not in members and not self._updates.is_suspended():
+        members, chain = self._log.members, self._log.own_tip()
+        if self._log.device not in members and not self._log.is_suspended():
             return
-        for tip in self._updates.tips():
+        for tip in self._log.tips():
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
-                yield _Path(tip.device, self._updates.path(tip))
+                yield Path(tip.device, self._log.path(tip))
 
-    def _points(self, path: _Path, heads: Mapping[bytes, Head], lacked: int | None) -> list[_Point]:
+    def _points(
+        self, path: Path, seen: Seen, lacked: int | None, handed: Collection[str] = ()
+    ) -> list[Point]:
         """Where segments on the clouds end that a head leads to, those on *path* among them.
 
         No head is believed about the updates above the clock *lacked*. Of these, only segments count that
@@ -375,66 +400,67 @@ class Relayer:
         author = path.author
         segments = [
             one.segment
-            for device, head in heads.items()
-            if device != self._updates.device
+            for device, head in seen.clouds.items()
+            if device != self._log.device
             for one in head.relayed
             if one.author == author
         ]
-        segments += [one.segment for one in self._past().segments if one.author == author]
+        segments += [one.segment for one in seen.past.segments if one.author == author]
         if self._is_own(author):
             segments += self._shipped(self._parting(path))
         named = [point for one in segments if (point := self._find(author, one)) is not None]
-        ends = [] if self._is_own(author) else self._of(author, heads)
+        ends = [] if self._is_own(author) else self._of(author, seen)
         for one in (segment for head in ends for segment in _newest_of(head)):
             point = self._find(author, one)
             if point is not None:
                 named.append(point)
         if lacked is None:
-            return named + self._relayed(author)
+            return named + self._relayed(author, handed)
         return [one for one in named if one.clock <= lacked] + self._relayed_from(path, lacked)
 
-    def _relayed_from(self, path: _Path, clock: int) -> list[_Point]:
+    def _relayed_from(self, path: Path, clock: int) -> list[Point]:
         """The segments that this device put there and that lead on from an update of *path* without a gap: a
         device that has that update reads them."""
-        found: list[_Point] = []
+        found: list[Point] = []
         for point in sorted(self._relayed(path.author), key=lambda one: one.segment):
-            following = self._updates.next_whole(path.steps, clock)
+            following = self._log.next_whole(path.steps, clock)
             if path.leads_to(point) and following is not None and point.segment.first <= following:
                 found.append(point)
                 clock = max(clock, point.clock)
         return found
 
-    def _of(self, author: bytes, heads: Mapping[bytes, Head]) -> list[Head]:
+    @staticmethod
+    def _of(author: bytes, seen: Seen) -> list[Head]:
         """The newest heads of a device, from clouds and over links."""
-        return [head for head in (heads.get(author), self._told().get(author)) if head is not None]
+        return [head for head in (seen.clouds.get(author), seen.told.get(author)) if head is not None]
 
     def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""
-        newest = self._fs.segments.newest_through(through)
-        return [] if newest is None else [parse_segment_name(newest.name)[1]]
+        name = self._segments.newest_name(through)
+        return [] if name is None else [parse_segment_name(name)[1]]
 
-    def _parting(self, path: _Path) -> int:
+    def _parting(self, path: Path) -> int:
         """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
-        chain, steps = self._updates.own_tip(), dict(path.steps)
-        own = self._updates.path(chain) if chain is not None else []
+        chain, steps = self._log.own_tip(), dict(path.steps)
+        own = self._log.path(chain) if chain is not None else []
         return max((min(clock, steps[branch]) for branch, clock in own if branch in steps), default=0)
 
-    def _relayed(self, author: bytes) -> list[_Point]:
+    def _relayed(self, author: bytes, but: Collection[str] = ()) -> list[Point]:
         """The segments of *author* that this device put there."""
-        names = self._fs.segments.relayed(author)
+        names = (name for name in self._segments.relayed(author) if name not in but)
         found = (self._find(author, parse_segment_name(name)[1]) for name in names)
         return [point for point in found if point is not None]
 
-    def _find(self, author: bytes, segment: SegmentId) -> _Point | None:
+    def _find(self, author: bytes, segment: SegmentId) -> Point | None:
         """Where in our log the segment ends, None when that update is not here."""
-        end = end_of_segment(self._fs.db, segment_name(author, segment))
-        return _Point(end.branch, end.clock, segment) if end is not None else None
+        end = self._segments.end(segment_name(author, segment))
+        return Point(*end, segment) if end is not None else None
 
-    def _is_ahead(self, path: _Path, heads: Mapping[bytes, Head], now: float) -> bool:
+    def _is_ahead(self, path: Path, seen: Seen, now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
 
         When it does not come for long, no cloud has it: the author lies, or they all do."""
-        head = heads.get(path.author)
+        head = seen.clouds.get(path.author)
         if head is None or head.extent is None or head.extent.last < path.steps[0][1]:
             return False
         newest = head.extent.newest
@@ -446,31 +472,33 @@ class Relayer:
         self._awaited[path.author] = newest, since
         return now - since < _AWAIT_SECONDS
 
-    def _long_lacked(self, path: _Path, heads: Mapping[bytes, Head], now: float, time_ns: int) -> int | None:
+    def _long_lacked(self, path: Path, seen: Seen, now: float, time_ns: int) -> int | None:
         """Up to which clock all have the updates of *path* who have long looked for the rest in vain on the
         clouds; None when nobody has."""
         branch, newest = path.steps[0]
         known = {
             device: Known(max(min(head.vector[one], last) for one, last in path.steps), head.time_ns)
-            for device, head in heads.items()
-            if device not in (self._updates.device, path.author) and _is_present(head, time_ns)
+            for device, head in seen.clouds.items()
+            if device not in (self._log.device, path.author) and _is_present(head, time_ns)
         }
         return self._lacks.note(branch, newest, known, now)
 
-    def _hand_over(self, author: bytes, heads: Mapping[bytes, Head]) -> None:
-        """Forget what the author's own chain on the clouds leads to by now."""
-        for point in self._relayed(author):
-            if self._is_led_to(author, point, heads):
-                self._fs.segments.forget_relayed(segment_name(author, point.segment))
+    def _handed_over(self, author: bytes, seen: Seen) -> list[str]:
+        """The segments to which the author's own chain on the clouds leads by now."""
+        return [
+            segment_name(author, point.segment)
+            for point in self._relayed(author)
+            if self._is_led_to(author, point, seen)
+        ]
 
-    def _is_led_to(self, author: bytes, point: _Point, heads: Mapping[bytes, Head]) -> bool:
+    def _is_led_to(self, author: bytes, point: Point, seen: Seen) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
         is relayed of that one goes on from there."""
-        segments = self._shipped() if self._is_own(author) else _newest_of(heads.get(author))
+        segments = self._shipped() if self._is_own(author) else _newest_of(seen.clouds.get(author))
         end = self._find(author, segments[0]) if segments else None
         if end is None:
             return False
-        path = _Path(author, self._updates.state.branches.path(end.branch, end.clock))
+        path = Path(author, self._log.path_through(end.branch, end.clock))
         if not path.leads_to(point):
             return False
         others = (one for one in self._paths() if one.author == author and not one.leads_to(end))
@@ -479,32 +507,8 @@ class Relayer:
     def _patience(self, author: bytes) -> float:
         if self._is_own(author):
             return COPY_SECONDS
-        others = sorted({*self._updates.members, self._updates.device} - {author})
-        return RELAY_SECONDS + _RANK_SECONDS * others.index(self._updates.device)
-
-    # -- what they lack --------------------------------------------------------------------------
-
-    def _sealed(self, path: _Path, before: _Point | None, rows: list[_Row]) -> RelaySegment:
-        (first, _, _), (last, identity, _) = rows[0], rows[-1]
-        name = segment_name(path.author, SegmentId.of(first, identity))
-        previous = if_followed(before.segment if before else None, rows[0][2])
-        sealed = encode_segment(
-            [data for _, _, data in rows], previous, self._keys, self._random_bytes(NONCE_SIZE)
-        )
-        return RelaySegment(path.author, first, last, name, sealed)
-
-    def _after(self, path: _Path, above: int) -> list[_Row]:
-        """The next updates of *path* that are not bare, as many as a segment takes."""
-        found: list[_Row] = []
-        size = 0
-        for clock, identity, data in self._updates.after(path.steps, above):
-            size += len(data or b"")
-            full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
-            if found and (full or data is None):
-                break
-            if data is not None:
-                found.append((clock, identity, data))
-        return found
+        others = sorted({*self._log.members, self._log.device} - {author})
+        return RELAY_SECONDS + _RANK_SECONDS * others.index(self._log.device)
 
 
 def _newest_of(head: Head | None) -> list[SegmentId]:
@@ -512,10 +516,9 @@ def _newest_of(head: Head | None) -> list[SegmentId]:
     return [] if head is None or head.extent is None else [head.extent.newest]
 
 
-def _is_hurried(author: bytes, linked: Collection[bytes] | None) -> bool:
-    """Whether somebody waits for what the author wrote and cannot be asked for. *linked*: which devices are
-    linked, None when nobody waits."""
-    return linked is not None and author not in linked
+def _is_hurried(author: bytes, seen: Seen) -> bool:
+    """Whether a person waits for what the author wrote, and the author cannot be asked."""
+    return seen.linked is not None and author not in seen.linked
 
 
 def _is_present(head: Head | None, time_ns: int) -> bool:

@@ -18,7 +18,7 @@ from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.commit import Committer
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 from sync import (
     MAX_OWN_TIPS,
     NONCE_SIZE,

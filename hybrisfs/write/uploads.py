@@ -12,7 +12,7 @@ from hybrisfs.state.journal_chunks import first_pending, pending_bytes, staged_b
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 
 __all__ = ["Uploads"]
 

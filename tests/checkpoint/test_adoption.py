@@ -104,7 +104,7 @@ def test_adopting_is_taking_in_all_updates(
 ) -> None:
     choices = random.Random(seed)
     directory = tmp_path_factory.mktemp("shelf")
-    shelf = Shelf(directory, SEALER.chunk_id)
+    shelf = Shelf(directory, SEALER)
     with small_chunks(256):
         world = World(3)
         try:
@@ -129,7 +129,7 @@ def test_adopting_is_taking_in_all_updates(
 def test_devices_that_know_the_same_make_the_same_snapshot(
     seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER.chunk_id)
+    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER)
     with small_chunks(256):
         world = World(3)
         try:

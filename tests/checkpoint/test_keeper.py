@@ -112,10 +112,10 @@ def test_another_statement_of_the_same_log_is_an_alarm(volume: Volume) -> None:
     heads[key.device_id] = replace(other, stated=false)
     volume.look(0, heads=heads)
     assert volume.agreed(0) is None
-    assert key.device_id.hex() in (volume.couriers[0].keeper.alarm or "")
+    assert key.device_id.hex() in (volume.couriers[0].keeper.machine.alarm or "")
     volume.look()
     volume.look(0)
-    assert volume.couriers[0].keeper.alarm is None and volume.agreed(0) is not None
+    assert volume.couriers[0].keeper.machine.alarm is None and volume.agreed(0) is not None
 
 
 def test_a_statement_that_somebody_else_signed_counts_nothing(volume: Volume) -> None:
@@ -238,7 +238,9 @@ def test_a_fork_that_is_not_known_yet_does_not_hide_what_is_lacking(volume: Volu
     device.sign()
     [named] = [head.checkpoint for head in heads.values()]
     assert named is not None
-    assert device.rig.updates.state.vector.covers(volume.couriers[1].keeper._fetching.root(named.root).vector)
+    assert device.rig.updates.state.vector.covers(
+        volume.couriers[1].keeper.intake._fetching.root(named.root).vector
+    )
     for _ in range(6):
         volume.look(1, heads=heads)
     assert device.read("lost") == b"before" and device.read("own") == b"since"

@@ -56,7 +56,7 @@ def test_a_kit_that_one_member_wants_to_remove(fleet: Fleet, tmp_path: Path, *, 
     if vetoed:
         bob.rig.updates.sign([(vote_key(KIT, bob.key.device_id), encode_vote(Stance.KEEP))], NOW, 0)
         witness.receive(bob.log())
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    shelf = Shelf(tmp_path / "shelf", SEALER)
     adopt(beginner, shelf, snapshot_of(witness, shelf))
     for device in (witness, beginner):
         assert is_kept(device) == vetoed

@@ -25,7 +25,7 @@ from tests.tree.rig import SEALER, VOLUME
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shelf, Shelved, VersionVector]]:
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER.chunk_id)
+    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER)
     fleet = Fleet(2, environment=lambda _: Environment(limits=SMALL))
     for number in range(6):
         fleet[number % 2].write(f"file {number}", b"x" * 99)
@@ -60,7 +60,7 @@ def test_slices_in_another_order_or_number_are_not_the_snapshot(
         [*pieces, pieces[-1]],
         pieces[1:],
     ):
-        other = Shelf(tmp_path, SEALER.chunk_id)
+        other = Shelf(tmp_path, SEALER)
         again = other.put(wrong, shelf.hints(shelved), lambda: shelved.snapshot)
         with pytest.raises(DecodeError):
             check_snapshot(other, again, root_of(made))
@@ -70,7 +70,7 @@ def test_a_file_that_has_rotted_is_found_out(
     made: tuple[Shelf, Shelved, VersionVector], tmp_path: Path
 ) -> None:
     shelf, shelved, _ = made
-    other = Shelf(tmp_path, SEALER.chunk_id)
+    other = Shelf(tmp_path, SEALER)
     again = other.put(shelf.pieces(shelved), shelf.hints(shelved), lambda: shelved.snapshot)
     assert again == shelved
     [path] = tmp_path.glob("*.snapshot")

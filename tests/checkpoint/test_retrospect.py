@@ -72,7 +72,7 @@ def world_of(count: int) -> Iterator[World]:
 @given(st.integers(0, 1 << 32))
 def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, seed: int) -> None:
     choices = random.Random(seed)
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    shelf = Shelf(tmp_path / "shelf", SEALER)
     count = choices.randint(2, 4)
     with world_of(count) as world, mock.patch.object(World, "back_up"), mock.patch.object(World, "restore"):
         moments = []
@@ -97,7 +97,7 @@ def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, s
 def test_forks_that_come_to_light_do_not_make_another_state_of_it(tmp_path: Path, seed: int) -> None:
     """A device that forgets nothing tells only what it stated itself, whatever branches are called."""
     choices = random.Random(seed)
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    shelf = Shelf(tmp_path / "shelf", SEALER)
     count = choices.randint(2, 4)
     restore = World.restore
 
@@ -124,7 +124,7 @@ def pair() -> Iterator[Fleet]:
 
 
 def test_a_file_that_was_removed_since_is_there(pair: Fleet, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    shelf = Shelf(tmp_path / "shelf", SEALER)
     ada, bob = pair[0], pair[1]
     ada.write("file", b"first")
     pair.meet()
@@ -141,7 +141,7 @@ def test_a_file_that_was_removed_since_is_there(pair: Fleet, tmp_path: Path) -> 
 
 
 def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    shelf = Shelf(tmp_path / "shelf", SEALER)
     ada, bob = pair[0], pair[1]
     ada.write("file", b"first")
     pair.meet()
@@ -153,7 +153,7 @@ def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
 @pytest.fixture
 def gone_on(pair: Fleet, tmp_path: Path) -> tuple[Device, Shelf, Moment]:
     """A device that has written something since it stated what it had."""
-    device, shelf = pair[0], Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    device, shelf = pair[0], Shelf(tmp_path / "shelf", SEALER)
     device.write("file", b"first")
     device.sign()
     stated = moment(device, 0, shelf)

@@ -30,7 +30,7 @@ def fleet() -> Iterator[Fleet]:
 
 @pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "shelf", SEALER.chunk_id)
+    return Shelf(tmp_path / "shelf", SEALER)
 
 
 def emptied(device: Device) -> Write:

@@ -88,7 +88,7 @@ def test_a_lone_device_states_something_now_and_then_though_it_never_rests(alone
 
 def test_a_lone_device_that_lets_somebody_in_does_so_at_once(alone: Busy) -> None:
     assert alone.look() != alone.vector()
-    alone.keeper.hurry()
+    alone.keeper.machine.hurry()
     assert alone.look() == alone.vector()
     assert alone.keeper.is_current()
     alone.work()
@@ -100,7 +100,7 @@ def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Bu
     with mock.patch.object(CheckpointTable, "grown_beyond", lambda *_: 1):
         alone.now += RESTLESS
         assert alone.look() != alone.vector()
-        alone.keeper.hurry()
+        alone.keeper.machine.hurry()
         assert alone.look() == alone.vector()
 
 
@@ -134,7 +134,7 @@ class BusyFleet:
         heads = {head.writer: head for head in (courier.head() for courier in self.couriers)}
         self.couriers[number].believe_shipped()
         if hurried:
-            self.couriers[number].keeper.hurry()
+            self.couriers[number].keeper.machine.hurry()
         self.couriers[number].keeper.look(heads, self.now)
 
     def agreed(self) -> set[bytes | None]:
@@ -174,7 +174,7 @@ def test_devices_that_never_rest_agree_nevertheless_and_again(busy_fleet: BusyFl
 
 def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: BusyFleet) -> None:
     busy_fleet.step()
-    busy_fleet.couriers[1].keeper.hurry()
+    busy_fleet.couriers[1].keeper.machine.hurry()
     for _ in range(3):
         busy_fleet.step()
     assert len(agreed := busy_fleet.agreed()) == 1 and agreed != {None}
@@ -182,9 +182,9 @@ def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: Bus
 
 def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet) -> None:
     busy_fleet.step()
-    busy_fleet.couriers[1].keeper.hurry()
+    busy_fleet.couriers[1].keeper.machine.hurry()
     for courier in busy_fleet.couriers:
-        courier.keeper.limits = replace(courier.keeper.limits, past_bytes=100)
+        courier.keeper.machine.limits = replace(courier.keeper.machine.limits, past_bytes=100)
     for _ in range(3):
         busy_fleet.step()
     assert busy_fleet.agreed() == {None}
@@ -220,7 +220,7 @@ def test_who_has_looked_back_states_what_has_come_since_once() -> None:
 def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
     alone.work()
     before = alone.vector()
-    alone.keeper.hurry()
+    alone.keeper.machine.hurry()
     assert alone.look() is None
     alone.work()
     alone.now += RESTLESS
@@ -229,6 +229,6 @@ def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
     another.assert_not_called()
     assert alone.keeper.waits_for({}) == []
     alone.ship()
-    with mock.patch.object(alone.keeper, "_is_worth_while", return_value=False):
+    with mock.patch.object(alone.keeper.machine, "to_state", return_value=None):
         assert alone.look() == before
     assert alone.keeper.newest() is not None

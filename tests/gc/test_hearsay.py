@@ -294,7 +294,7 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         with newcomer.rig.fs.lock:
             newcomer.rig.sharing.members.admit([one.member for one in (*fleet.devices, newcomer)])
             newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
-        shelf = Shelf(tmp_path, SEALER.chunk_id)
+        shelf = Shelf(tmp_path, SEALER)
         adopt(newcomer, shelf, snapshot_of(fleet[0], shelf))
         packs = newcomer.rig.fs.packs
         assert is_ending(newcomer.rig.fs, ended)

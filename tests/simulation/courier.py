@@ -9,13 +9,15 @@ from typing import Any, Final, cast
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.members.epochs import grant_name
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.relay import Relayer
+from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from sync import Head, VersionVector
 from tests.gc.support import FakeUpkeep
@@ -35,28 +37,19 @@ class Courier:
         self._clouds = clouds
         self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
         self.puller = rig.sharing.follow(cast("Any", clouds), self)
-        heads, fetch = self.puller.heads, rig.fetcher.fetch_one
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
-        shelf = Shelf(rig.directory / "checkpoints", SEALER.chunk_id, rig.environment)
-        self.keeper = Keeper(
-            rig.fs,
-            rig.updates,
-            rig.sharing.registers,
-            rig.sharing.arrivals,
-            rig.ring.keys.device,
-            rig.sharing.current_members,
-            shelf,
-            SEALER.chunk_id,
-            Fetching(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds, self._ask),
-            Depositor(VOLUME, rig.ring.segments, shelf, SEALER.chunk_id, clouds),
-            Compactor(rig.fs, rig.updates.device, rig.sharing.members, clouds, rig.committer.commit_now),
-            rig.sharing.checkpoint_taken_in,
-            self._announce,
-        )
-        self._relayer = Relayer(
-            rig.fs, rig.updates, rig.signals, rig.ring.segments, heads, fetch, self.puller.past
-        )
+        shelf = Shelf(rig.directory / "checkpoints", SEALER, rig.environment)
+        updates, sharing, members = rig.updates, rig.sharing, rig.sharing.members
+        fetching = Fetching(VOLUME, rig.ring.segments, shelf, clouds, self)
+        depositor = Depositor(VOLUME, rig.ring.segments, shelf, clouds)
+        compactor = Compactor(rig.fs, updates.device, members, clouds, rig.committer, rig.signals)
+        succession = Succession(rig.fs, members, shelf, fetching, depositor, compactor)
+        intake = Intake(rig.fs, updates, sharing.registers, sharing.arrivals, members, shelf, fetching)
+        intake.taken_in.listen(sharing.checkpoint_taken_in)
+        self.keeper = Keeper(rig.fs, updates, rig.ring.keys.device, members, shelf, intake, succession)
+        self.keeper.news.listen(self._announce)
+        self._relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
@@ -85,8 +78,9 @@ class Courier:
         name = grant_name(epoch, writer)
         return any(cloud.first(name) for cloud in self._clouds.all) and self.grants.fetch(writer, epoch)
 
-    def _ask(self, name: bytes) -> bytes | None:
-        return self.linked.keeper.succession.part(name) if self.linked is not None else None
+    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
+        """A part of a checkpoint, from the device that is linked."""
+        return self.linked.keeper.succession.part(identity) if self.linked is not None else None
 
     def _announce(self) -> None:
         """There is another statement or checkpoint. Who hears of nothing new has nothing to say at last."""

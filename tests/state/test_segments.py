@@ -23,7 +23,7 @@ def test_own_segments_follow_each_other(rig: Rig) -> None:
         segments.put(each, 100)
     assert segments.newest() == three and segments.newest(skipping=2) == one
     assert segments.newest(skipping=3) is None
-    assert segments.newest_through(8) == two and segments.newest_through(3) is None
+    assert segments.newest_name(8) == two.name and segments.newest_name(3) is None
     assert segments.before(two) == one and segments.before(one) is None
     assert segments.after() == [one, two, three] and segments.after(1, 1) == [two]
     assert segments.ending_after(5) == [three]

@@ -138,12 +138,12 @@ class Device:
 def checkpoints_within(*volumes: Volume, **limits: float) -> Iterator[None]:
     """These limits of checkpoints hold for a while."""
     keepers = [volume.checkpoints.keeper for volume in volumes]
-    before = [keeper.limits for keeper in keepers]
+    before = [keeper.machine.limits for keeper in keepers]
     for keeper in keepers:
-        keeper.limits = replace(keeper.limits, **limits)  # type: ignore[arg-type]
+        keeper.machine.limits = replace(keeper.machine.limits, **limits)  # type: ignore[arg-type]
     yield
     for keeper, usual in zip(keepers, before, strict=True):
-        keeper.limits = usual
+        keeper.machine.limits = usual
 
 
 class Second(Device):

@@ -138,11 +138,11 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
 def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:
     with checkpoints_within(first.volume, quiet_seconds=1e9, restate_seconds=1e9):
         second = Second(tmp_path / "other", first)
-        second.volume.checkpoints.keeper.limits = first.volume.checkpoints.keeper.limits
+        second.volume.checkpoints.keeper.machine.limits = first.volume.checkpoints.keeper.machine.limits
         try:
             both = (first, second)
             until(second.volume.sharing.begun.is_set, "the second device to have begun")
-            first.volume.checkpoints.keeper.hurry()
+            first.volume.checkpoints.keeper.machine.hurry()
             written = count()
 
             def have_agreed() -> bool:

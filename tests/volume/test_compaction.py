@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.maintenance import WrongObject
+from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.state.schema import ROOT_INO
@@ -88,12 +90,19 @@ def file_names(device: Device) -> set[str]:
         return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
 
 
+def is_settled(keeper: Keeper) -> bool:
+    view = keeper._view()
+    newest = view.stated
+    if newest is None or newest.deposited is None:
+        return False
+    return keeper.machine._settled == (newest.deposited, view.clouds)
+
+
 @contextmanager
 def settled(device: Device) -> Iterator[None]:
     """Nothing is left to be done, and no other checkpoint is made meanwhile."""
     with checkpoints_within(device.volume, least_bytes=1 << 40):
-        keeper = device.volume.checkpoints.keeper
-        until(lambda: keeper.succession.is_settled, "what is replaced to be gone")
+        until(partial(is_settled, device.volume.checkpoints.keeper), "what is replaced to be gone")
         yield
 
 

@@ -16,9 +16,8 @@ from hybrisfs.write.relay import (
     _FORGO_SECONDS,
     PRESENT_SECONDS,
     RELAY_SECONDS,
-    Relayer,
-    RelayLimits,
 )
+from hybrisfs.write.relayer import Relayer, RelayLimits
 from hybrisfs.write.ship import Shipper
 from sync import (
     Head,
@@ -59,7 +58,10 @@ class Post:
 
     def _relayer(self, device: Device) -> Relayer:
         rig = device.rig
-        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self.heads, rig.fetcher.fetch_one)
+        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self, rig.fetcher)
+
+    def past(self) -> Past:
+        return Past()
 
     def _shipper(self, device: Device) -> Shipper:
         rig = device.rig

@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS, Relayer
+from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS
+from hybrisfs.write.relayer import Relayer
+from sync import Head
+from sync.own_heads import Past
 from tests.merge.fleet import Device
 from tests.write.test_relay import KEY, Post
 
 CONTENT = os.urandom(5000)
 
 
+class FixedLinks:
+    """The devices that are *reached* over links, and what they have said there."""
+
+    def __init__(self, heads: Mapping[bytes, Head] | None = None) -> None:
+        self.reached: set[bytes] = set()
+        self._heads = heads or {}
+
+    def linked(self) -> set[bytes]:
+        return self.reached
+
+    def heads(self) -> Mapping[bytes, Head]:
+        return self._heads
+
+
+class Nothing:
+    """No cloud has shown a head."""
+
+    def heads(self) -> Mapping[bytes, Head]:
+        return {}
+
+    def past(self) -> Past:
+        return Past()
+
+
 class LinkedPost(Post):
     """Devices that see who is *linked*."""
 
     def __init__(self) -> None:
-        self.linked: set[bytes] = set()
+        self.links = FixedLinks()
         super().__init__()
 
     def _relayer(self, device: Device) -> Relayer:
-        rig, fetch = device.rig, device.rig.fetcher.fetch_one
-        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self.heads, fetch, linked=lambda: self.linked)
+        rig = device.rig
+        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self, rig.fetcher, self.links)
 
     def relay_in_a_hurry(self) -> None:
         self.near.rig.signals.begin_flush()
@@ -77,10 +104,10 @@ def test_an_author_that_is_there_brings_it_itself(post: Claims) -> None:
 
 
 def test_it_is_claimed_at_once_when_somebody_waits_and_the_author_cannot_be_reached(post: Claims) -> None:
-    post.linked = {post.author.key.device_id}
+    post.links.reached = {post.author.key.device_id}
     post.relay_in_a_hurry()
     assert post.claimed == 0
-    post.linked = set()
+    post.links.reached = set()
     post.relay_in_a_hurry()
     assert post.claimed == 1
 
@@ -134,8 +161,8 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None
     post.ship(post.author)
     post.tell(post.author, post.near)
     heads = post.heads()
-    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, dict, rig.fetcher.fetch_one)
-    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, dict, rig.fetcher.fetch_one, told=lambda: heads)
+    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, Nothing(), rig.fetcher)
+    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, Nothing(), rig.fetcher, FixedLinks(heads))
     assert alone.untold() == {post.author.key.device_id}
     assert told.untold() == set()
 
@@ -205,7 +232,7 @@ def test_what_the_author_has_lost_others_bring_though_it_is_there(set_back: SetB
 def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_back: SetBack) -> None:
     near, relayer = set_back.near, set_back.relayers[set_back.near.name]
     author = set_back.author.key.device_id
-    set_back.linked = {author}
+    set_back.links.reached = {author}
     assert relayer.untold() == {author}
     set_back.relay_in_a_hurry()
     assert near.rig.unpacked() == 1
@@ -216,7 +243,7 @@ def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_b
 
 def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack) -> None:
     author, near = set_back.author, set_back.near
-    set_back.linked = {author.key.device_id}
+    set_back.links.reached = {author.key.device_id}
     author.write("newer", CONTENT[1::2])
     set_back.tell(author, near)
     with near.rig.fs.lock:
