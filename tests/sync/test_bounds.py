@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sync.inbox import Inbox
 from sync.log import Bound
-from sync.outcome import Accepted, Outcome, Reason, Refused
+from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.update import SignedUpdate, decode_signed
 from tests.sync.support import KEYS, Device
 
