@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
@@ -37,7 +38,6 @@ from hybrisfs.mirror.model import (
     parent_of,
 )
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
-from sync.codec import Buffer
 
 __all__ = ["Folder"]
 
@@ -63,7 +63,7 @@ class Folder:
         self,
         root: int,
         ignored: Ignored,
-        chunk_id: Callable[[Buffer], bytes],
+        namer: ChunkNamer,
         rests: Callable[[bytes, bytes, int], bool],
         entering: Callable[[bytes], None],
         conflict_name: Callable[[bytes, int], bytes],
@@ -73,7 +73,7 @@ class Folder:
         self._root = root
         self._device = os.fstat(root).st_dev
         self._ignored = ignored
-        self._chunk_id = chunk_id
+        self._namer = namer
         self._rests = rests
         self._entering = entering
         self._conflict_name = conflict_name
@@ -157,7 +157,7 @@ class Folder:
             target = os.readlink(b"", dir_fd=descriptor) if is_link else b""
             xattrs = {} if is_link else read_xattrs(descriptor)
             now = self._seen(status, target, xattrs)
-            yield LocalFile(descriptor, now, xattrs, self._chunk_id)
+            yield LocalFile(descriptor, now, xattrs, self._namer)
         finally:
             os.close(descriptor)
 

@@ -38,7 +38,6 @@ from hybrisfs.state.shown_nodes import ino_shown_for, names_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_NOREPLACE
-from sync.codec import Buffer
 
 __all__ = ["VolumeSide", "Waiting"]
 
@@ -69,7 +68,6 @@ class VolumeSide:
         self,
         fs: FileSystem,
         waiting: Waiting,
-        chunk_id: Callable[[Buffer], bytes],
         root: bytes,
         ignored: Ignored,
         show: Callable[[Sequence[Change]], None],
@@ -78,7 +76,7 @@ class VolumeSide:
         self._fs = fs
         self.lock = fs.lock
         self._waiting = waiting
-        self._reader = Reader(fs, waiting.fetch, chunk_id)
+        self._reader = Reader(fs, waiting.fetch)
         self._root = root
         self._root_number = 0  # where it was last found
         self._ignored = ignored

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.brake import Brake, removals
@@ -23,7 +24,6 @@ from hybrisfs.mirror.renames import Rename, recognise
 from hybrisfs.mirror.rest import Rest
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.watch import Watcher
-from sync.codec import Buffer
 
 __all__ = ["Surroundings", "Worker"]
 
@@ -51,7 +51,8 @@ class Surroundings(Protocol):
     """What a mirror needs of the volume that it belongs to."""
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide: ...
-    def chunk_id(self, data: Buffer, /) -> bytes: ...
+    @property
+    def namer(self) -> ChunkNamer: ...
     def device_name(self) -> str: ...
     def hindrance(self) -> str | None:
         """Why the volume must not be compared with anything just now."""
@@ -292,7 +293,7 @@ class Worker:
         def name_aside(name: bytes, number: int) -> bytes:
             return conflict_name(name, Author(device, time.time_ns()), number)
 
-        return Folder(root, self._ignored, self._around.chunk_id, rests, watcher.cover, name_aside)
+        return Folder(root, self._ignored, self._around.namer, rests, watcher.cover, name_aside)
 
     def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:
         """Look at these directories, and make both sides of them equal. *accepted*: much may be removed."""

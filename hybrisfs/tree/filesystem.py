@@ -11,11 +11,12 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.errors import failure
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.conflicts import ConflictTable
@@ -77,7 +78,7 @@ class FileSystem:
         self,
         database: Database,
         journal: Journal,
-        chunk_id: Callable[[Buffer], bytes],
+        namer: ChunkNamer,
         *,
         owner: tuple[int, int],
     ) -> None:
@@ -94,7 +95,7 @@ class FileSystem:
         self.extents = ExtentTable(database, journal)
         self.contents = ContentTable(database)
         self.inodes = InodeTable(database.environment, self.nodes, self.conflicts, self.extents)
-        self.chunks = ChunkStore(database, journal, chunk_id)
+        self.chunks = ChunkStore(database, journal, namer)
         self.packs = PackTable(database)
         self.segments = SegmentTable(database)
         self.idle_packs = IdlePackTable(database)

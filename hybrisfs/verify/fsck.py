@@ -52,7 +52,7 @@ class Fsck:
         """Check everything; problems are in the report, never raised."""
         report = FsckReport()
         checks: list[ObjectCheck] = []
-        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer.chunk_id)
+        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer)
         with self._fs.db.snapshot() as db:
             check_database(db, local, report, progress)
             run_steps(

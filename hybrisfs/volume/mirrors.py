@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from hybrisfs.api.mirrors import Imported, Mirror
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.merge.rows import Change
@@ -33,7 +34,6 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from sync.codec import Buffer
 
 __all__ = ["Mirrors"]
 
@@ -200,7 +200,7 @@ class Mirrors:
             folder = Folder(
                 source,
                 ignored,
-                around.chunk_id,
+                around.namer,
                 lambda _path, _stamp, _changed: True,
                 lambda _path: None,
                 lambda name, _number: name,
@@ -237,10 +237,11 @@ class _Surroundings:
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
         ground = self._ground
-        return VolumeSide(ground.fs, self, ground.sealer.chunk_id, root, ignored, self._tell_kernel)
+        return VolumeSide(ground.fs, self, root, ignored, self._tell_kernel)
 
-    def chunk_id(self, data: Buffer, /) -> bytes:
-        return self._ground.sealer.chunk_id(data)
+    @property
+    def namer(self) -> ChunkNamer:
+        return self._ground.sealer
 
     def device_name(self) -> str:
         return self._sharing.membership.own_name

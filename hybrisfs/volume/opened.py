@@ -170,7 +170,7 @@ class Opened:
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+        self.fs = FileSystem(database, journal, self.sealer, owner=(os.getuid(), os.getgid()))
         remove_unnamed_segments(database, journal)
         self.signals = Signals(environment)
         self.committer = Committer(self.fs, self.signals)
@@ -266,7 +266,7 @@ class Opened:
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
-        chunker = Chunker(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
+        chunker = Chunker(fs, self.fetcher.fetch_one)
         self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver.signed, signals)
         self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
         self.relayer = Relayer(

@@ -18,7 +18,6 @@ from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
-from sync.codec import Buffer
 
 __all__ = ["Chunker"]
 
@@ -43,11 +42,9 @@ class Chunker:
     def __init__(
         self,
         fs: FileSystem,
-        chunk_id: Callable[[Buffer], bytes],
         fetch: Callable[[ChunkRef], bytes],
     ) -> None:
         self._fs = fs
-        self._chunk_id = chunk_id
         self._fetch = fetch
 
     def settle(self, snapshot: FileSnapshot) -> bytes:
@@ -77,7 +74,7 @@ class Chunker:
             length = upto - offset
             if data == _ZERO_WINDOW[:length] if length < MAX_CHUNK else data == _ZERO_WINDOW:
                 continue
-            identity = self._chunk_id(data)
+            identity = self._fs.chunks.namer.chunk_id(data)
             with self._fs.lock:
                 segment, position = (
                     (pieces[0].segment or 0, pieces[0].position)
@@ -141,7 +138,7 @@ class Chunker:
         for start in range(0, len(runs), _RUNS_PER_PAGE):
             batch = runs[start : start + _RUNS_PER_PAGE]
             page = encode_runs(batch)
-            identity = self._chunk_id(page)
+            identity = self._fs.chunks.namer.chunk_id(page)
             segment, position = self._fs.journal.append(page, within_budget=False)
             number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
             if not gone:

@@ -60,7 +60,7 @@ def what_fsck_says(device: Device) -> list[str]:
     """What is wrong with the view of a device, which may have unsigned changes."""
     device.rig.fs.flush()
     db = cast("sqlite3.Connection", device.rig.db)
-    return list(ViewCheck(db, SEALER.chunk_id, Vectors(db)).run(lambda done, total: None))
+    return list(ViewCheck(db, SEALER, Vectors(db)).run(lambda done, total: None))
 
 
 def by_path(tree: Tree) -> dict[bytes, Seen]:

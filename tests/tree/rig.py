@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
@@ -160,6 +161,19 @@ class FakeClouds:
         return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
 
 
+class _Namer(ChunkNamer):
+    """Keeps what it names for those who check what was published."""
+
+    def __init__(self, plaintexts: dict[bytes, bytes]) -> None:
+        super().__init__(_SECRETS.dedup)
+        self._plaintexts = plaintexts
+
+    def chunk_id(self, plaintext: Buffer) -> bytes:
+        identity = super().chunk_id(plaintext)
+        self._plaintexts[identity] = bytes(plaintext)
+        return identity
+
+
 class Rig:
     """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do.
 
@@ -197,7 +211,7 @@ class Rig:
         self.journal = Journal(
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
-        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER)
+        self.fs = FileSystem(self.db, self.journal, _Namer(self.plaintexts), owner=OWNER)
         self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
@@ -206,7 +220,7 @@ class Rig:
         self.committer = Committer(self.fs, self.signals)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
-        self.chunker = Chunker(self.fs, self._chunk_id, self.fetcher.fetch_one)
+        self.chunker = Chunker(self.fs, self.fetcher.fetch_one)
         sharing = self.sharing
         self.publisher = Publisher(
             self.fs, self.chunker, sharing.signer, sharing.receiver.signed, self.signals
@@ -214,12 +228,6 @@ class Rig:
         with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
             self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
             self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
-
-    def _chunk_id(self, data: Buffer) -> bytes:
-        """The chunk's name; what it names is kept for those who check what was published."""
-        identity = SEALER.chunk_id(data)
-        self.plaintexts[identity] = bytes(data)
-        return identity
 
     # -- programs --------------------------------------------------------------------------------
 
