@@ -19,7 +19,6 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.kv.opening import KeyValues
-from hybrisfs.merge.rows import Change
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
@@ -28,7 +27,6 @@ from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
-from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
 from hybrisfs.write.commit import Committer
@@ -58,8 +56,6 @@ class Ground:
     fs: FileSystem
     signals: Signals
     committer: Committer
-    shown: Topic[[Sequence[Change]]]
-    """The view has changed otherwise than through the mount."""
 
     @property
     def config(self) -> VolumeConfig:

@@ -106,8 +106,6 @@ class Arrivals:
         self.clouds_changed = Topic[[]]()
         self.grants_changed = Topic[[Sequence[bytes]]]()
         """Registers of epochs, whose keys are given, have other values, or members came or went."""
-        self.view_changed = Topic[[Sequence[Change]]]()
-        """For the kernel. Called with locks held, so that the listeners only take note."""
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.

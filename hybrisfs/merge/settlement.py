@@ -34,7 +34,6 @@ class Settlement:
         self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
-        self._view_changed = arrivals.view_changed
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
         if inode.orphan:
@@ -116,8 +115,8 @@ class Settlement:
         inode.orphan = False
         fs.total_files += 1
         name = begin_beside(fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
-        self._view_changed([Change(parent, name), Change(parent), Change(inode.ino)])
+        self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         if parent != ROOT_INO and not self._places.is_shown(parent):
-            self._view_changed(self._arrivals.reveal([place.folder]))
+            self._fs.shown(self._arrivals.reveal([place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))

@@ -11,11 +11,11 @@ from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
-from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.unmounting import unmount
+from hybrisfs.tree.view import Change
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
 

@@ -22,7 +22,6 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from hybrisfs import fuse
-from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
@@ -30,6 +29,7 @@ from hybrisfs.mount.pages import Pages
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import names_of
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.view import Aspect, Change
 
 __all__ = ["Notifier"]
 

@@ -64,7 +64,7 @@ class Peering:
     def open(self, keeper: Keeper) -> None:
         """Let there be links from now on. *keeper* answers about checkpoints."""
         self._keeper = keeper
-        self._sharing.log_grew.listen(self._advanced)
+        self._sharing.updates.grew.listen(self._advanced)
         self._sharing.members_changed.listen(self.members_changed)
         self._sharing.looked_after.listen(self._look_after)
         self.members_changed()

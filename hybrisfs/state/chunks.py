@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
-from hybrisfs.errors import failure
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.errors import failure
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_places import ChunkPlaces

@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -21,7 +21,6 @@ from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.files import make_directory, sync_directory
-from hybrisfs.merge.rows import Change
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
@@ -34,6 +33,8 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Change
+from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Mirrors"]
 
@@ -45,20 +46,13 @@ _FOLDER: Final = "mirrors"
 class Mirrors:
     """All mirrors of one volume. Thread-safe. Each has a thread, from `start` or `add` on."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        sharing: Sharing,
-        reading: Reading,
-        tell_kernel: Callable[[Sequence[Change]], None],
-    ) -> None:
-        """*tell_kernel*: what mirrors change here programs are to see."""
+    def __init__(self, ground: Ground, sharing: Sharing, reading: Reading, mounting: Mounting) -> None:
         self._ground = ground
         self._sharing = sharing
-        self._tell_kernel = tell_kernel
-        self._around = _Surroundings(ground, sharing, reading, tell_kernel)
+        self._mounting = mounting
+        self._around = _Surroundings(ground, sharing, reading, mounting)
         self._folder = ground.state / _FOLDER
-        ground.shown.listen(self._changed)
+        ground.fs.shown.listen(self._changed)
         self._lock = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._broken: dict[str, str] = {}
@@ -150,7 +144,7 @@ class Mirrors:
             if found is None:
                 may.require_entry(inode)
                 found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
-                self._tell_kernel([Change(inode.ino, name), Change(inode.ino)])
+                self._mounting.notify([Change(inode.ino, name), Change(inode.ino)])
             if not found.is_directory:
                 raise UsageError(f"{at} is not a folder of the volume")
             inode = found
@@ -221,27 +215,30 @@ class Mirrors:
 
 
 class _Surroundings:
-    """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Waiting`."""
+    """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Host`."""
 
     def __init__(
         self,
         ground: Ground,
         sharing: Sharing,
         reading: Reading,
-        tell_kernel: Callable[[Sequence[Change]], None],
+        mounting: Mounting,
     ) -> None:
         self._ground = ground
         self._sharing = sharing
         self._reading = reading
-        self._tell_kernel = tell_kernel
+        self._mounting = mounting
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
         ground = self._ground
-        return VolumeSide(ground.fs, self, root, ignored, self._tell_kernel)
+        return VolumeSide(ground.fs, self, root, ignored)
 
     @property
     def namer(self) -> ChunkNamer:
         return self._ground.sealer
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        self._mounting.notify(changes)
 
     def device_name(self) -> str:
         return self._sharing.membership.own_name

@@ -65,7 +65,6 @@ from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.stores.marker import MARKER_NAME, marker
 from hybrisfs.stores.own_places import OwnPlaces
-from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
@@ -186,10 +185,9 @@ class Opened:
             self.fs,
             self.signals,
             self.committer,
-            Topic(),
         )
-        self.ground.shown.listen(lambda changes: self.signals.content_wanted())
-        self.ground.shown.listen(self._mounting.notify)
+        self.ground.fs.shown.listen(lambda changes: self.signals.content_wanted())
+        self.ground.fs.shown.listen(self._mounting.notify)
 
     def _open_sharing(self) -> None:
         ground = self.ground
@@ -197,14 +195,13 @@ class Opened:
             ground.fs,
             ground.ring,
             ground.signals,
-            ground.shown,
             self.config.deletion_share,
             Regaining(ground.state, self.environment),
             self._mounting.upcoming,
         )
         self.sharing.adopt(self.config)
         self.updates = self.sharing.updates
-        self.conflict_table = Conflicts(ground.fs, ground.shown)
+        self.conflict_table = Conflicts(ground.fs)
 
     def _open_clouds(self, keys: VolumeKeys) -> None:
         ground, config = self.ground, self.config
@@ -254,8 +251,8 @@ class Opened:
         self.residency = Residency(fs, clouds.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
-        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
-        self.labels = Labelling(fs, self.committer, self._mounting.shown)
+        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting)
+        self.labels = Labelling(fs, self.committer, self._mounting)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
     def _open_receiving(self) -> None:
@@ -341,12 +338,11 @@ class Opened:
             self.committer,
             self.fetcher,
             self.thinner,
-            self.ground.shown,
             self.uploads.wait_signed,
             sharing.history,
             config.name,
         )
-        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
+        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting)
         self.fetcher.unavailable.listen(self.unreadable.note)
         self.collector = make_collector(
             self.ground,
@@ -367,7 +363,7 @@ class Opened:
         self.checkup.minute.listen(self._keeper.look_after)
         self.clouds = CloudControl(ground, sharing, clouds, self._keeper, self.maintenance, self.writing)
         self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._keeper)
-        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting.notify)
+        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting)
         self.settings.changed.listen(self._adopt)
 
     def _adopt(self, config: VolumeConfig) -> None:

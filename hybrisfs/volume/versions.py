@@ -13,7 +13,6 @@ from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.history import History
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
@@ -51,7 +50,6 @@ class Versions:
         committer: Committer,
         fetcher: Fetcher,
         thinner: Thinner,
-        show: Callable[[Sequence[Change]], None],
         sign: Callable[[float], bool],
         history: History,
         volume: str,
@@ -63,7 +61,6 @@ class Versions:
         self._committer = committer
         self._fetcher = fetcher
         self._thinner = thinner
-        self._show = show
         self._sign = sign
         self._history = history
         self._volume = volume
@@ -220,7 +217,7 @@ class Versions:
             raise UsageError("a version needs a name to be restored as")
         if where[:1] == [HISTORY_NAME]:
             raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
-        restorer = Restorer(self._fs, self._show)
+        restorer = Restorer(self._fs)
         with self._snapshot() as db:
             if at is not None:
                 node = self._then(db, path, at)

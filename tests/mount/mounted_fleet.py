@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.stage import Stage
 from hybrisfs.tree.residency import Residency
+from hybrisfs.tree.view import Change
 from hybrisfs.versions.browser import PastBrowser
 from hybrisfs.versions.ladder import DEFAULT_LADDER
 from tests.merge.fleet import Device, Fleet

@@ -28,7 +28,6 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
-from hybrisfs.merge.refresh import Change
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.sharing.sharing import Sharing
@@ -39,6 +38,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Change
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.commit import Committer
 from hybrisfs.write.pack import Packer
@@ -215,7 +215,8 @@ class Rig:
         self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
-        self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
+        self.fs.shown.listen(self.shown.extend)
+        self.sharing = Sharing(self.fs, self.ring, self.signals)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
         self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
