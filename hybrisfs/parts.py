@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.dispersal.engine import Engine, Marker
-from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.home import Home
@@ -27,9 +25,9 @@ from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.relay import Relayer
@@ -38,7 +36,6 @@ from hybrisfs.write.uploads import Uploads
 
 __all__ = ["Clouds", "Ground", "Reading", "Writing"]
 
-_CHUNK_TIMEOUT: Final = 30.0
 _HEAD_SECONDS: Final = 30.0
 
 
@@ -89,10 +86,6 @@ class Clouds:
             return False
         usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
         return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()
-
-    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
-        """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""
-        return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         """Put a small object on as many clouds as it is kept on. Raises CloudsUnavailable."""

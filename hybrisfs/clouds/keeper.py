@@ -52,7 +52,6 @@ _IDLE_SECONDS: Final = 600.0
 _FIRST_PAUSE: Final = 2.0
 _LAST_PAUSE: Final = 300.0
 _SHIP_SECONDS: Final = 300.0
-_CHUNK_SECONDS: Final = 60.0
 _SAMPLE: Final = 3  # sentences shown of what went wrong
 
 
@@ -333,7 +332,7 @@ class CloudKeeper:
                 self._sharing.signer,
                 self._ground.signals,
                 self._clouds.packs,
-                lambda locations: self._engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
+                self._engine,
             ),
             self._maintenance.segments,
             lambda: self._engine.in_use,

@@ -23,10 +23,10 @@ from hybrisfs.gc.rewrite import Rewriter
 from hybrisfs.gc.vote import Voter
 from hybrisfs.registers.ballots import MAX_PACKS, Stray
 from hybrisfs.signals import Pause, Signals
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.write.commit import Committer
 
 __all__ = ["Collection", "Collector", "Parts"]
 

@@ -45,7 +45,7 @@ def make_collector(
     )
     upkeep = clouds.engine.upkeep
     orphans = Orphans(fs, upkeep, trusted, upkeep.refusing)
-    needed = NeededOrphans(fs, upkeep, clouds.get_chunks, signals.chunks_made)
+    needed = NeededOrphans(fs, upkeep, clouds.engine.get_chunks, signals.chunks_made)
     parts = Parts(
         assembly,
         pages,

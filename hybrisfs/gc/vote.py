@@ -9,8 +9,8 @@ from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.references import References
 from hybrisfs.registers.ballots import Answer, Stage
 from hybrisfs.registers.consent import Book, Listed
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 
 __all__ = ["Voter"]
 

@@ -23,7 +23,7 @@ from hybrisfs.state.journal_chunks import (
 )
 from hybrisfs.state.pins import KeptChunk
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
+from hybrisfs.tree.commit import Committer
 
 __all__ = ["RoomLimits", "Evictor"]
 

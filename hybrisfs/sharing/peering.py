@@ -21,8 +21,8 @@ from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.topic import Topic
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
 
 __all__ = ["Peering"]

@@ -120,7 +120,7 @@ class FileSystem:
         self.hoard = Hoard(PinTable(database, self.places), self.conflicts, self.inodes)
         self.unseen = Unseen(database.environment, self.places)
         self.shown = Topic[[Sequence[Change]]]()
-        """The view has changed otherwise than through the mount. Called with locks held, so that the listeners
+        """The view has changed otherwise than through the mount. Called with locks held, so that listeners
         only take note."""
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""

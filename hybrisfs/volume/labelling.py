@@ -12,10 +12,10 @@ from hybrisfs.merge.signing import is_limited, only_reads
 from hybrisfs.registers.labels import MOST_LABELS, parse_label
 from hybrisfs.shown import shown
 from hybrisfs.state.shown_nodes import path_of
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.volume.mounting import Mounting
-from hybrisfs.write.commit import Committer
 
 __all__ = ["Labelling"]
 

@@ -201,8 +201,8 @@ class Mirrors:
                 tidies=False,
             )
             target = around.side(root, ignored)
-            commit = self._ground.committer.commit_now
-            report = Importer(folder, target, commit, step, dry_run=dry_run, replace=replace).run()
+            committer = self._ground.committer
+            report = Importer(folder, target, committer, step, dry_run=dry_run, replace=replace).run()
         finally:
             os.close(source)
         told = {"name": self._ground.name, "into": str(into), "dry_run": dry_run, **report.as_dict()}

@@ -19,11 +19,11 @@ from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import path_of
 from hybrisfs.state.subtree import Measure, Subtree
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.pins import Pinned
 from hybrisfs.volume.mounting import Mounting
-from hybrisfs.write.commit import Committer
 
 __all__ = ["OnDemand"]
 

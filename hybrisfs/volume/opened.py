@@ -65,6 +65,7 @@ from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.stores.marker import MARKER_NAME, marker
 from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
@@ -80,7 +81,6 @@ from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
@@ -223,7 +223,7 @@ class Opened:
             is_metered,
         )
         self._transfers.look()
-        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine.put_pack)
+        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine)
         self.grants = Grants(ground.ring, config.id, self.sharing.key_holders, engine)
         self._clouds = Clouds(
             ground,
@@ -242,14 +242,13 @@ class Opened:
         )
         self.fetcher = Fetcher(
             fs,
-            clouds.get_chunks,
+            self.engine,
+            signals,
             self.peering.fetch_chunks,
-            lambda: signals.held,
-            self.engine.upkeep.find_shares,
         )
         self.room = Evictor(fs, self.committer, signals, clouds.can_upload)
         self.residency = Residency(fs, clouds.can_upload)
-        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting)
         self.labels = Labelling(fs, self.committer, self._mounting)
@@ -263,9 +262,9 @@ class Opened:
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
-        chunker = Chunker(fs, self.fetcher.fetch_one)
-        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver.signed, signals)
-        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
+        chunker = Chunker(fs, self.fetcher)
+        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver, signals)
+        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher)
         self.relayer = Relayer(
             fs,
             self.updates,
@@ -277,7 +276,7 @@ class Opened:
             self.peering.linked,
             self.peering.heads,
         )
-        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher.settle)
+        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher)
         self._shipper = Shipper(
             fs,
             self.updates,
@@ -301,9 +300,7 @@ class Opened:
         fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
         upkeep, clouds = self.engine.upkeep, self._clouds
         holdings = Holdings(fs, upkeep, self.ring, config.id)
-        renewer = PackRenewer(
-            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
-        )
+        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher)
         segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
         others = OthersLog(
             fs,

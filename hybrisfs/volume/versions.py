@@ -19,6 +19,7 @@ from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
@@ -30,7 +31,6 @@ from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
 from hybrisfs.volume.restoring import Restorer
-from hybrisfs.write.commit import Committer
 
 __all__ = ["Versions"]
 

@@ -8,10 +8,11 @@ appended once more. A window of zeros becomes a hole.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.contents import BaseRow
@@ -37,20 +38,20 @@ class _Fresh:
 
 
 class Chunker:
-    """Cuts snapshots into chunks. *fetch* brings the bytes of a chunk from anywhere, without the lock."""
+    """Cuts snapshots into chunks."""
 
     def __init__(
         self,
         fs: FileSystem,
-        fetch: Callable[[ChunkRef], bytes],
+        fetcher: Fetcher,
     ) -> None:
         self._fs = fs
-        self._fetch = fetch
+        self._fetcher = fetcher
 
     def settle(self, snapshot: FileSnapshot) -> bytes:
         """Make the chunks of *snapshot*, put them into the view, and return the content register's value.
 
-        Called without the lock. Raises OSError or what *fetch* raises when bytes cannot be read,
+        Called without the lock. Raises OSError or ChunkUnavailable when bytes cannot be read,
         JournalFullError when the disk has no room to assemble a chunk; the file then stays staged.
         """
         regions = _regions(snapshot)
@@ -107,7 +108,7 @@ class Chunker:
             # The row is read again: the chunk may have been evicted since the snapshot.
             now = self._fs.chunks.get(ref.number)
             data = self._fs.chunks.read_whole(now)
-        return data if data is not None else self._fetch(now)
+        return data if data is not None else self._fetcher.fetch_one(now)
 
     def _replace(
         self,

@@ -16,8 +16,8 @@ from hybrisfs.signals import IDLE, Pause, Signals, Wake
 from hybrisfs.state.journal_chunks import first_pending
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.relay import Relayer
 from sync import (
     MAX_OWN_TIPS,

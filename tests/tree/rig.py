@@ -35,12 +35,12 @@ from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
 from hybrisfs.write.chunk import Chunker
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.publish import Publisher
@@ -129,7 +129,7 @@ class FakeClouds:
         self.gets: list[list[bytes]] = []
         self._clouds = clouds
 
-    def disperse(self, pack: EncodedPack) -> tuple[int, ...]:
+    def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
         if self.down:
             raise CloudsUnavailable("pack", {})
         self.puts += 1
@@ -219,16 +219,14 @@ class Rig:
         self.sharing = Sharing(self.fs, self.ring, self.signals)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
+        self.fetcher = Fetcher(self.fs, self.clouds, self.signals)
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
-        self.chunker = Chunker(self.fs, self.fetcher.fetch_one)
+        self.chunker = Chunker(self.fs, self.fetcher)
         sharing = self.sharing
-        self.publisher = Publisher(
-            self.fs, self.chunker, sharing.signer, sharing.receiver.signed, self.signals
-        )
+        self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)
         with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
-            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
-            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
+            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher)
 
     # -- programs --------------------------------------------------------------------------------
 
