@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -20,11 +22,13 @@ from hybrisfs.kv.opening import KeyValues
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
+from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
+from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Signals
+from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
@@ -33,6 +37,8 @@ from hybrisfs.write.place import PackMaker
 from hybrisfs.write.relay import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
+from sync import CheckpointId, StateClaim, Statement
+from sync.own_heads import Past
 
 __all__ = ["Clouds", "Ground", "Reading", "Writing"]
 
@@ -87,9 +93,16 @@ class Clouds:
         usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
         return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()
 
-    def put(self, name: str, data: bytes) -> tuple[int, ...]:
-        """Put a small object on as many clouds as it is kept on. Raises CloudsUnavailable."""
+    # As the log comes to them, see `ship.LogClouds`.
+
+    def grant(self) -> None:
+        self.grants.ensure()
+
+    def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.engine.put_object(name, data, self.copies())
+
+    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> tuple[int, ...]:
+        return self.engine.put_everywhere(name, data, clouds)
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,24 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """What heads of this device say, see `ship.Standing`."""
+
+    puller: Puller
+    keeper: Keeper
+    agreement: Agreement
+
+    def past(self) -> Past:
+        return self.puller.past()
+
+    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
+
+    def state(self) -> StateClaim | None:
+        return self.agreement.claim()
+
+
+@dataclass(frozen=True)
 class Writing:
     """The way of what was signed to the clouds."""
 
@@ -111,6 +142,11 @@ class Writing:
     relayer: Relayer
     uploads: Uploads
     shipper: Shipper
+
+    def ship(self) -> Pause:
+        """The step of the stage that ships."""
+        self.shipper.ship_round(may_ship=self.sharing.has_looked())
+        return IDLE
 
     def announce(self) -> bool:
         """Have our head put on all clouds again; False when that is not done after half a minute."""

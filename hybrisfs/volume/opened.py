@@ -45,7 +45,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.parts import Clouds, Ground, Reading, Writing
+from hybrisfs.parts import Clouds, Ground, Reading, Standing, Writing
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
@@ -282,18 +282,12 @@ class Opened:
             self.updates,
             signals,
             self.committer,
-            self.ring.keys.device,
-            self.ring.segments,
-            self._clouds.put,
-            self.engine.put_everywhere,
-            sharing.has_looked,
-            self.peering.announce,
+            self.ring,
+            self._clouds,
             self.relayer,
-            self.grants.ensure,
-            self.checkpoints.told,
-            puller.past,
-            sharing.agreement.claim,
+            Standing(puller, self.checkpoints.keeper, sharing.agreement),
         )
+        self._shipper.told.listen(self.peering.announce)
         self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
 
     def _open_upkeep(self) -> None:
@@ -378,7 +372,7 @@ class Opened:
             Stage("commit", self.committer.step, self.committer.wait, outlives=True),
             Stage("publish", self._publisher.step, wake(Wake.CHANGES)),
             Stage("pack", self._packer.step, wake(Wake.CHUNKS), finish=self._packer.finish),
-            Stage("ship", self._shipper.step, wake(Wake.UPDATES)),
+            Stage("ship", self.writing.ship, wake(Wake.UPDATES)),
             Stage("pull", self.sharing.pull, wake(Wake.LOOK)),
             Stage("checkpoint", self.checkpoints.step, wake()),
             Stage("hoard", self._reading.hoarder.step, wake(Wake.CONTENT), moves=True),
