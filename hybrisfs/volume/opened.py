@@ -24,15 +24,10 @@ from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.checkup import Checkup
 from hybrisfs.clouds.control import CloudControl
 from hybrisfs.clouds.followed_clouds import FollowedClouds
-from hybrisfs.clouds.holdings import Holdings
 from hybrisfs.clouds.keeper import CloudKeeper
 from hybrisfs.clouds.maintenance import Maintenance
-from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.recent_puts import RecentPuts
-from hybrisfs.clouds.renew import PackRenewer
-from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.clouds.value_holdings import ValueHoldings
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
@@ -292,36 +287,10 @@ class Opened:
 
     def _open_upkeep(self) -> None:
         fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
-        upkeep, clouds = self.engine.upkeep, self._clouds
-        holdings = Holdings(fs, upkeep, self.ring, config.id)
-        renewer = PackRenewer(fs, sharing.signer, signals, self.packs, self.fetcher)
-        segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
-        others = OthersLog(
-            fs,
-            self.updates.device,
-            config.id,
-            self.ring.segments,
-            sharing.members,
-            upkeep,
-            segments,
-            clouds.copies,
-        )
-        self.maintenance = Maintenance(
-            holdings,
-            upkeep,
-            PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
-            segments,
-            signals,
-            self.checkpoints.holdings,
-            ValueHoldings(self.key_values),
-            others,
-            {one.number: one.name for one in config.clouds},
-            marker(config.id),
-            self.writing.look_at_clouds,
-            self.writing.announce,
-        )
-        recent = RecentPuts(fs, holdings, upkeep, self.updates.device, self.environment)
-        self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
+        objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.holdings)
+        self.maintenance = Maintenance(objects, self.writing)
+        recent = RecentPuts(fs, objects.holdings, objects.upkeep, self.updates.device, self.environment)
+        self.checkup = Checkup(fs, self.engine, self._clouds.marker, signals, recent, self.maintenance)
         self.checkup.minute.listen(sharing.look_after)
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher.fetch_one).read)
         self.versions = Versions(
@@ -338,11 +307,11 @@ class Opened:
         self.collector = make_collector(
             self.ground,
             sharing,
-            clouds,
+            self._clouds,
             self.fetcher,
             self.writing,
             self.thinner,
-            self.maintenance.trusted,
+            objects.trusted,
         )
 
     def _open_control(self) -> None:
