@@ -15,7 +15,7 @@ from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.brake import Brake, removals
 from hybrisfs.mirror.engine import Mirror, Outcome
-from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.marker import AwayError, open_marked
 from hybrisfs.mirror.model import ChangedError, Side, parent_of
@@ -41,6 +41,26 @@ _BATCH: Final = 500  # steps between two commits
 _SHOWN_PROBLEMS: Final = 20
 _RENAME_ROUNDS: Final = 50
 _JOIN_SECONDS: Final = 20.0
+
+
+class _WatchedCare(Care):
+    """Takes what is at rest, and watches each directory before it is listed."""
+
+    def __init__(self, watcher: Watcher, rest: Rest, device: str) -> None:
+        self._watcher = watcher
+        self._rest = rest
+        self._device = device
+
+    def rests(self, path: bytes, stamp: bytes, changed: int) -> bool:
+        age = (time.time_ns() - changed) / 1e9
+        writing = self._watcher.is_being_written(path)
+        return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
+
+    def entering(self, path: bytes) -> None:
+        self._watcher.cover(path)
+
+    def conflict_name(self, name: bytes, number: int) -> bytes:
+        return conflict_name(name, Author(self._device, time.time_ns()), number)
 
 
 class _StoppedError(Exception):
@@ -256,7 +276,7 @@ class Worker:
             return
         if self._watcher is not None:
             self._watcher.stop()
-        self._watcher = Watcher(os.fsencode(self.settings.directory), self._wake.set)
+        self._watcher = Watcher(os.fsencode(self.settings.directory), self._wake)
         self._folder = status.st_dev, status.st_ino
         self._everything_at = 0.0
         self._shown.state, self._shown.reason = "working", None
@@ -282,18 +302,9 @@ class Worker:
         return Mirror(self._local(root), self._volume, self._table)
 
     def _local(self, root: int) -> Folder:
-        watcher, device = self._watcher, self._around.device_name()
-        assert watcher is not None
-
-        def rests(path: bytes, stamp: bytes, changed: int) -> bool:
-            age = (time.time_ns() - changed) / 1e9
-            writing = watcher.is_being_written(path)
-            return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
-
-        def name_aside(name: bytes, number: int) -> bytes:
-            return conflict_name(name, Author(device, time.time_ns()), number)
-
-        return Folder(root, self._ignored, self._around.namer, rests, watcher.cover, name_aside)
+        assert self._watcher is not None
+        care = _WatchedCare(self._watcher, self._rest, self._around.device_name())
+        return Folder(root, self._ignored, self._around.namer, care)
 
     def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:
         """Look at these directories, and make both sides of them equal. *accepted*: much may be removed."""

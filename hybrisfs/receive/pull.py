@@ -245,8 +245,8 @@ class Puller:
             self._log.holds,
             self._monotonic(),
             stale=self._stale,
-            remembered=self._memory.load(),
         )
+        follow.remember(self._memory.load())
         follow.set_members(self._log.followed(), self._monotonic())
         self._remembered = follow.sightings()
         self._tags.clear()

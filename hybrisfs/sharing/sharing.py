@@ -153,7 +153,7 @@ class Sharing:
         self.sparing = Sparing(fs, self.registers, self.arrivals)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self._suspects, self.look_now, environment=fs.environment)
+        self.freshness = Freshness(self, environment=fs.environment)
         self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
@@ -209,7 +209,8 @@ class Sharing:
         self._signals.chunks_made()
         return True
 
-    def _suspects(self) -> bool:
+    def are_suspect(self) -> bool:
+        """Whether another device is suspect now."""
         members = self.current_members()
         sightings = self._puller.devices() if self._puller is not None else []
         return any(one.suspect for one in sightings if one.device_id in members)

@@ -81,7 +81,7 @@ class UpdateLog:
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self.environment: Final = database.environment
-        self._moments = Moments(self._read, database.environment.time_ns)
+        self._moments = Moments(self._read, database.environment)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()

@@ -22,7 +22,7 @@ from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
@@ -195,9 +195,7 @@ class Mirrors:
                 source,
                 ignored,
                 around.namer,
-                lambda _path, _stamp, _changed: True,
-                lambda _path: None,
-                lambda name, _number: name,
+                Care(),
                 tidies=False,
             )
             target = around.side(root, ignored)

@@ -158,7 +158,7 @@ class Opened:
         state, environment = self.state, self.environment
         self.ring = KeyRing(
             keys,
-            keep=lambda keys: keys.replace(state / KEYS_FILE, environment),
+            path=state / KEYS_FILE,
             environment=environment,
         )
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
@@ -298,7 +298,7 @@ class Opened:
             self.committer,
             self.fetcher,
             self.thinner,
-            self.uploads.wait_signed,
+            self.uploads,
             sharing.history,
             config.name,
         )

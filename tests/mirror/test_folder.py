@@ -14,7 +14,7 @@ import pytest
 
 import hybrisfs.mirror.folder
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
@@ -45,6 +45,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+class _Care(Care):
+    def conflict_name(self, name: bytes, number: int) -> bytes:
+        return name + b" (conflict %d)" % number
+
+
 @pytest.fixture
 def folder(root: Path) -> Iterator[Folder]:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -52,9 +57,7 @@ def folder(root: Path) -> Iterator[Folder]:
         descriptor,
         Ignored(()),
         ChunkNamer(bytes(32)),
-        lambda *_: True,
-        lambda _: None,
-        lambda name, number: name + b" (conflict %d)" % number,
+        _Care(),
     )
     os.close(descriptor)
 
