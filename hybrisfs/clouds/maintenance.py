@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.audit import audit
+from hybrisfs.clouds.holdings import Holdings
 from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.repair import Repairer, RepairReport
 from hybrisfs.clouds.scrub import ScrubReport, Step, scrub
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import parse_share_name, share_name
-from hybrisfs.dispersal.upkeep import WrongObject
+from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.parts import Writing
 from hybrisfs.signals import Pause
+from hybrisfs.state.pack_chunks import PackPlace
 from sync.checkpoint import parse_checkpoint_name
 
 __all__ = ["Maintenance"]
@@ -28,7 +30,51 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
+_MOST_NAMES: Final = 1_000_000
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """The packs of which clouds do not list shares, with these clouds, those first that lack most; and own
+    segments of the log."""
+
+    packs: Mapping[PackPlace, Collection[int]]
+    segments: Collection[str]
+
+    def lost(self) -> list[PackPlace]:
+        """The packs that could not be read if these lists were true."""
+        return [pack for pack, clouds in self.packs.items() if len(pack.placement) - len(clouds) < pack.k]
+
+
+def _audit(holdings: Holdings, upkeep: Upkeep, clouds: Collection[int]) -> _Absent:
+    """Compare what *clouds* list with what is on record there. One that does not tell lacks nothing.
+
+    A list costs one request for a thousand objects. It is a hint only, for a cloud may leave out what it has:
+    what is to be done about it is decided by reading.
+    """
+    packs, segments = list(holdings.packs()), list(holdings.segments())  # before the lists
+    shares = {cloud: upkeep.names(cloud, "packs/", _MOST_NAMES) for cloud in clouds}
+    logs = {cloud: upkeep.names(cloud, "log/", _MOST_NAMES) for cloud in clouds}
+    listed = {cloud: frozenset(names) for cloud, names in shares.items() if names is not None}
+    logged = {cloud: frozenset(names) for cloud, names in logs.items() if names is not None}
+    absent = {
+        pack: [
+            cloud
+            for index, cloud in enumerate(pack.placement)
+            if cloud in listed and share_name(pack.id, index) not in listed[cloud]
+        ]
+        for pack in packs
+    }
+    found = sorted((one for one in absent.items() if one[1]), key=lambda one: -len(one[1]))
+    return _Absent(
+        dict(found),
+        [
+            one.name
+            for one in segments
+            if any(cloud in logged and one.name not in logged[cloud] for cloud in one.placement)
+        ],
+    )
 
 
 class Maintenance:
@@ -104,7 +150,7 @@ class Maintenance:
             if not news and not doubted:
                 return
             clouds = {one.cloud for one in wrong}.union(doubted)
-            for pack in audit(self.objects.holdings, self._upkeep, clouds).lost():
+            for pack in _audit(self.objects.holdings, self._upkeep, clouds).lost():
                 answers = [
                     self._upkeep.is_there(cloud, share_name(pack.id, index))
                     for index, cloud in enumerate(pack.placement)
@@ -152,7 +198,7 @@ class Maintenance:
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
         if not due:
             return
-        absent = audit(self.objects.holdings, self._upkeep, due)
+        absent = _audit(self.objects.holdings, self._upkeep, due)
         self._audited |= dict.fromkeys(due, now)
         self._emptied -= due
         self._carry_out(

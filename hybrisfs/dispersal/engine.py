@@ -180,6 +180,12 @@ class Engine:
         return self._heard
 
     @property
+    def followed(self) -> tuple[int, ...]:
+        """The numbers of the clouds on which other devices are looked for: those in use, and those only heard
+        of, where the log may be that says whether they are the volume's."""
+        return (*self.in_use, *sorted(self._heard))
+
+    @property
     def in_use(self) -> tuple[int, ...]:
         """The numbers of the clouds that something new may go to."""
         return tuple(number for number in self.numbers if self._clouds.takes_writes(number))

@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.brake import Brake, removals
 from hybrisfs.mirror.engine import Mirror, Outcome
-from hybrisfs.mirror.folder import Care, Folder
+from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.marker import AwayError, open_marked
 from hybrisfs.mirror.model import ChangedError, Side, parent_of
 from hybrisfs.mirror.plan import Action, Agree, plan
 from hybrisfs.mirror.renames import Rename, recognise
-from hybrisfs.mirror.rest import Rest
+from hybrisfs.mirror.rest import Rest, WatchedCare
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.watch import Watcher
 
@@ -41,26 +40,6 @@ _BATCH: Final = 500  # steps between two commits
 _SHOWN_PROBLEMS: Final = 20
 _RENAME_ROUNDS: Final = 50
 _JOIN_SECONDS: Final = 20.0
-
-
-class _WatchedCare(Care):
-    """Takes what is at rest, and watches each directory before it is listed."""
-
-    def __init__(self, watcher: Watcher, rest: Rest, device: str) -> None:
-        self._watcher = watcher
-        self._rest = rest
-        self._device = device
-
-    def rests(self, path: bytes, stamp: bytes, changed: int) -> bool:
-        age = (time.time_ns() - changed) / 1e9
-        writing = self._watcher.is_being_written(path)
-        return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
-
-    def entering(self, path: bytes) -> None:
-        self._watcher.cover(path)
-
-    def conflict_name(self, name: bytes, number: int) -> bytes:
-        return conflict_name(name, Author(self._device, time.time_ns()), number)
 
 
 class _StoppedError(Exception):
@@ -303,7 +282,7 @@ class Worker:
 
     def _local(self, root: int) -> Folder:
         assert self._watcher is not None
-        care = _WatchedCare(self._watcher, self._rest, self._around.device_name())
+        care = WatchedCare(self._watcher, self._rest, self._around.device_name())
         return Folder(root, self._ignored, self._around.namer, care)
 
     def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,12 +24,12 @@ from hybrisfs.clouds.agreed_clouds import open_engine
 from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.checkup import Checkup
 from hybrisfs.clouds.control import CloudControl
-from hybrisfs.clouds.followed_clouds import FollowedClouds
 from hybrisfs.clouds.keeper import CloudKeeper
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.recent_puts import RecentPuts
 from hybrisfs.dispersal.engine import Marker
+from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -46,9 +47,8 @@ from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
 from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.settings.metered import is_metered
 from hybrisfs.settings.settings import Settings
-from hybrisfs.settings.transfers import Transfers
+from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.sharing.regaining import Regaining
 from hybrisfs.sharing.sharing import Sharing
@@ -68,7 +68,6 @@ from hybrisfs.versions.lost import forget_lost
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.labelling import Labelling
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
@@ -89,6 +88,7 @@ __all__ = ["Opened"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 20.0
+_GOODBYE_SECONDS: Final = 2.0
 
 
 class Opened:
@@ -250,7 +250,7 @@ class Opened:
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
     def _open_receiving(self) -> None:
-        self._puller: Puller = self.sharing.follow(FollowedClouds(self.engine), self.grants)
+        self._puller: Puller = self.sharing.follow(self.engine, self.grants)
         self.checkpoints = Checkpoints(
             self.ground, self.sharing, self._clouds, self.peering, self._puller.heads
         )
@@ -373,7 +373,7 @@ class Opened:
         for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
             stop()
         if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
-            say_goodbye(self.name, self._shipper, self._threads["ship"])
+            _say_goodbye(self.name, self._shipper, self._threads["ship"])
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
             end()
         for name, thread in self._threads.items():
@@ -389,3 +389,18 @@ class Opened:
                 self.committer.commit_now()
             except OSError as error:
                 log.error("volume %s: the last changes could not be committed: %s", self.name, error)
+
+
+def _say_goodbye(name: str, shipper: Shipper, thread: threading.Thread) -> None:
+    """Tell the clouds when the shipper's *thread* has ended, if they listen; closing waits for nobody."""
+
+    def say() -> None:
+        thread.join(_GOODBYE_SECONDS)
+        try:
+            shipper.say_goodbye()
+        except (DispersalError, OSError) as error:
+            log.debug("the clouds were not told that this device goes offline: %s", error)
+
+    speaker = threading.Thread(target=say, name=f"{name}-goodbye", daemon=True)
+    speaker.start()
+    speaker.join(_GOODBYE_SECONDS)
