@@ -16,8 +16,8 @@ from hybrisfs.stage import Stage
 from hybrisfs.tree.residency import Residency
 from hybrisfs.tree.view import Change
 from hybrisfs.versions.browser import PastBrowser
-from hybrisfs.versions.ladder import DEFAULT_LADDER
 from tests.merge.fleet import Device, Fleet
+from tests.versions.support import UsualRetention
 
 __all__ = ["MountedFleet"]
 
@@ -45,7 +45,7 @@ class MountedFleet:
             rig.sharing.freshness,
             rig.sharing.sparing,
             NoFetchPrograms(()),
-            PastBrowser(rig.fs, rig.fetcher, lambda: (), lambda: DEFAULT_LADDER),
+            PastBrowser(rig.fs, rig.fetcher, UsualRetention()),
         )
         self._mount = MountPoint("vol", directory, served)
 
