@@ -40,7 +40,7 @@ from hybrisfs.write.uploads import Uploads
 from sync import CheckpointId, StateClaim, Statement
 from sync.own_heads import Past
 
-__all__ = ["Clouds", "Ground", "Reading", "Writing"]
+__all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
 
 _HEAD_SECONDS: Final = 30.0
 
@@ -116,8 +116,8 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What heads of this device say, see `ship.Standing`."""
+class HeadSources:
+    """Tell what heads of this device say, see `ship.HeadSource`."""
 
     puller: Puller
     keeper: Keeper

@@ -41,7 +41,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.parts import Clouds, Ground, Reading, Standing, Writing
+from hybrisfs.parts import Clouds, Ground, HeadSources, Reading, Writing
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
@@ -156,11 +156,7 @@ class Opened:
 
     def _open_ground(self, home: Home, keys: VolumeKeys, database: Database) -> None:
         state, environment = self.state, self.environment
-        self.ring = KeyRing(
-            keys,
-            path=state / KEYS_FILE,
-            environment=environment,
-        )
+        self.ring = KeyRing(keys, path=state / KEYS_FILE, environment=environment)
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
@@ -235,12 +231,7 @@ class Opened:
         self.peering = Peering(
             fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
         )
-        self.fetcher = Fetcher(
-            fs,
-            self.engine,
-            signals,
-            self.peering.fetch_chunks,
-        )
+        self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
         self.room = Evictor(fs, self.committer, signals, clouds.can_upload)
         self.residency = Residency(fs, clouds.can_upload)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
@@ -280,7 +271,7 @@ class Opened:
             self.ring,
             self._clouds,
             self.relayer,
-            Standing(puller, self.checkpoints.keeper, sharing.agreement),
+            HeadSources(puller, self.checkpoints.keeper, sharing.agreement),
         )
         self._shipper.told.listen(self.peering.announce)
         self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)

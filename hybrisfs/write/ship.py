@@ -42,7 +42,7 @@ from sync.follow import ANNOUNCE_SECONDS
 from sync.own_heads import Past
 from sync.segment import if_followed
 
-__all__ = ["LogClouds", "ShipLimits", "Shipper", "Standing"]
+__all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ class LogClouds(Protocol):
         """Store a small object on all of these that answer. Raises CloudsUnavailable."""
 
 
-class Standing(Protocol):
-    """What this device says of itself in heads, beside how far its log goes."""
+class HeadSource(Protocol):
+    """Tells what heads of this device say, beside how far its log goes."""
 
     def past(self) -> Past:
         """Which clouds have been looked at since the start, and what they hold of our head: before that it
@@ -131,7 +131,7 @@ class Shipper:
         ring: KeyRing,
         clouds: LogClouds,
         relayer: Relayer,
-        standing: Standing,
+        source: HeadSource,
     ) -> None:
         self.limits = fs.environment.limits.of(ShipLimits)
         """They may be others at any moment."""
@@ -140,7 +140,7 @@ class Shipper:
         self._put_state: StateClaim | None = None  # what the head on the clouds says
         self._told_state: StateClaim | None = None
         self._state_at = float("-inf")  # when a head was put for the sake of that
-        self._standing = standing
+        self._source = source
         self._serial = 0
         self._relayer = relayer
         self._head_at = 0.0
@@ -213,7 +213,7 @@ class Shipper:
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
         if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
             with self._fs.lock:
-                due = self._standing.state() not in (None, self._put_state)
+                due = self._source.state() not in (None, self._put_state)
             self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
             return
@@ -248,7 +248,7 @@ class Shipper:
 
     def _put_head(self, extent: Extent | None = None, *, offline: bool = False) -> None:
         """*extent*: what is on the clouds, if more than this device has on record."""
-        past = self._standing.past()
+        past = self._source.past()
         with self._fs.lock:
             head = replace(self._head(extent or self._fs.segments.extent(), past), offline=offline)
         if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
@@ -261,13 +261,13 @@ class Shipper:
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
         with self._fs.lock:
-            state = self._standing.state()
+            state = self._source.state()
         news = state not in (None, self._told_state)
         if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
         self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
-            head = self._head(self._fs.segments.extent(), self._standing.past())
+            head = self._head(self._fs.segments.extent(), self._source.past())
         if head.own or head.stated or head.state:
             self._committer.commit_now()
             self.told(self._sealed(head))
@@ -350,7 +350,7 @@ class Shipper:
         """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
         that only our heads of before tell of."""
         own = self._device.device_id
-        segments = [one.segment for one in self._standing.past().segments if one.author == own]
+        segments = [one.segment for one in self._source.past().segments if one.author == own]
         followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
         return next((one for one in followed if one is not None), None)
 
@@ -358,7 +358,7 @@ class Shipper:
         state, now_ns = self._updates.state, self._time_ns()
         self._serial = max(past.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        stated, checkpoint = self._standing.checkpoints(past)
+        stated, checkpoint = self._source.checkpoints(past)
         return Head(
             state.volume,
             self._device.device_id,
@@ -370,7 +370,7 @@ class Shipper:
             relayed=self._relayer.listed(past),
             stated=stated,
             checkpoint=checkpoint,
-            state=self._standing.state(),
+            state=self._source.state(),
         )
 
     def _send(self, shipment: _Shipment) -> None:

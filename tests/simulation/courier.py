@@ -15,7 +15,7 @@ from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.members.epochs import grant_name
-from hybrisfs.parts import Standing
+from hybrisfs.parts import HeadSources
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.relay import Relayer
 from hybrisfs.write.ship import Shipper
@@ -70,7 +70,7 @@ class Courier:
             rig.ring,
             self,
             self._relayer,
-            Standing(self.puller, self.keeper, rig.sharing.agreement),
+            HeadSources(self.puller, self.keeper, rig.sharing.agreement),
         )
 
     # -- the clouds, as the shipper takes them -----------------------------------------------------
