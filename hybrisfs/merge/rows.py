@@ -10,9 +10,9 @@ from hybrisfs.registers.tree import place_key
 from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Displaced, Inode
-from hybrisfs.tree.view import Aspect, Change
+from hybrisfs.tree.view import Change
 
-__all__ = ["Aspect", "Change", "Rows"]
+__all__ = ["Rows"]
 
 
 class Rows:

@@ -15,11 +15,11 @@ from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.registers.tree import content_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
+from hybrisfs.tree.view import Change
 
 __all__ = ["Settlement"]
 

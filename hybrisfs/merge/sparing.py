@@ -15,13 +15,13 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Value
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
+from hybrisfs.tree.view import Change
 
 __all__ = ["Sparing"]
 

@@ -30,8 +30,6 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
-from hybrisfs.tree.names import failure
 from hybrisfs.versions.by_path import Child, Retention, Source, VersionsByPath, number_of
 from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.moment import format_moment, parse_moment
