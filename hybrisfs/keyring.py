@@ -29,6 +29,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
@@ -76,15 +77,15 @@ class Standing:
 class KeyRing:
     """All epochs known here. Thread-safe.
 
-    *removed* are the devices that no longer belong to the volume. *keep* stores the keys durably before a new
-    one is used; it raises OSError.
+    *removed* are the devices that no longer belong to the volume. *path* is the file in
+    which the keys are stored durably before a new one is used; None: nowhere.
     """
 
     def __init__(
         self,
         keys: VolumeKeys,
         removed: Iterable[bytes] = (),
-        keep: Callable[[VolumeKeys], None] = lambda _: None,
+        path: Path | None = None,
         environment: Environment = SYSTEM,
     ) -> None:
         self.environment: Final = environment
@@ -92,7 +93,7 @@ class KeyRing:
         self._keys = keys
         self._removed = frozenset(removed)
         self._standing = Standing(frozenset(), {}, ())
-        self._keep = keep
+        self._path = path
         self._derived: dict[tuple[Callable[[EpochKeys], bytes], bytes], bytes] = {}
         self._choose()
         self.chunks = _Purpose(self, _data)
@@ -205,7 +206,8 @@ class KeyRing:
             if not new:
                 return False
             keys = self._keys.with_epochs([*kept, *new.values()])
-            self._keep(keys)
+            if self._path is not None:
+                keys.replace(self._path, self.environment)
             self._keys = keys
             self._choose()
             return True

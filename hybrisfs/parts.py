@@ -7,40 +7,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.checkpoint.keeper import Keeper
 from hybrisfs.dispersal.engine import Engine, Marker
-from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.kv.opening import KeyValues
-from hybrisfs.merge.rows import Change
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
+from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
+from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Signals
-from hybrisfs.topic import Topic
+from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
+from sync import CheckpointId, StateClaim, Statement
+from sync.own_heads import Past
 
-__all__ = ["Clouds", "Ground", "Reading", "Writing"]
+__all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
 
-_CHUNK_TIMEOUT: Final = 30.0
 _HEAD_SECONDS: Final = 30.0
 
 
@@ -58,8 +59,6 @@ class Ground:
     fs: FileSystem
     signals: Signals
     committer: Committer
-    shown: Topic[[Sequence[Change]]]
-    """The view has changed otherwise than through the mount."""
 
     @property
     def config(self) -> VolumeConfig:
@@ -94,13 +93,16 @@ class Clouds:
         usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
         return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()
 
-    def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
-        """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""
-        return self.engine.get_chunks(locations, timeout=_CHUNK_TIMEOUT)
+    # As the log comes to them, see `ship.LogClouds`.
 
-    def put(self, name: str, data: bytes) -> tuple[int, ...]:
-        """Put a small object on as many clouds as it is kept on. Raises CloudsUnavailable."""
+    def grant(self) -> None:
+        self.grants.ensure()
+
+    def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.engine.put_object(name, data, self.copies())
+
+    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> tuple[int, ...]:
+        return self.engine.put_everywhere(name, data, clouds)
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,24 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class HeadSources:
+    """Tell what heads of this device say, see `ship.HeadSource`."""
+
+    puller: Puller
+    keeper: Keeper
+    agreement: Agreement
+
+    def past(self) -> Past:
+        return self.puller.past()
+
+    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
+
+    def state(self) -> StateClaim | None:
+        return self.agreement.claim()
+
+
+@dataclass(frozen=True)
 class Writing:
     """The way of what was signed to the clouds."""
 
@@ -122,6 +142,11 @@ class Writing:
     relayer: Relayer
     uploads: Uploads
     shipper: Shipper
+
+    def ship(self) -> Pause:
+        """The step of the stage that ships."""
+        self.shipper.ship_round(may_ship=self.sharing.has_looked())
+        return IDLE
 
     def announce(self) -> bool:
         """Have our head put on all clouds again; False when that is not done after half a minute."""

@@ -81,8 +81,7 @@ class _Follower:
 class Follow:
     """The devices other than `own`, and `own` itself, as the clouds show them.
 
-    `known` tells what our log holds. `stale` is how many seconds a device may be silent. `remembered` are
-    the `sightings` from before the last start.
+    `known` tells what our log holds. `stale` is how many seconds a device may be silent.
     """
 
     def __init__(
@@ -96,9 +95,8 @@ class Follow:
         now: float,
         *,
         stale: float = STALE_SECONDS,
-        remembered: Mapping[bytes, Sighting] | None = None,
     ) -> None:
-        self._remembered = dict(remembered or {})
+        self._remembered: dict[bytes, Sighting] = {}
         self._volume = volume
         self._keys = keys
         self._own = own
@@ -115,6 +113,10 @@ class Follow:
         self._reports: dict[tuple[bytes, int | None, str], Report] = {}
 
     # -- what the caller knows -------------------------------------------------------------------
+
+    def remember(self, sightings: Mapping[bytes, Sighting]) -> None:
+        """Take up the `sightings` from before the last start, of members that are yet to be set."""
+        self._remembered.update(sightings)
 
     def set_members(self, members: Members, now: float) -> None:
         """The members of the volume may have changed."""

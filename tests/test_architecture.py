@@ -35,16 +35,16 @@ NEVER = dict.fromkeys(
 
 # The packages and modules of `hybrisfs`, from the bottom up: each imports what is in rows above it only.
 LAYERS = (
-    ("core_dumps", "environment", "errors", "fuse", "garbage", "kinds", "parallel", "shown", "topic", "wire"),
+    ("chunk_namer", "core_dumps", "environment", "errors", "fuse", "garbage", "kinds", "parallel"),
+    ("shown", "topic", "wire"),
     ("api", "dispersal", "files", "peers", "registers", "signals"),
     ("exposition", "history", "home", "keys", "prices", "stage", "state", "verdict"),
     ("events", "keyring", "recovery", "systemd", "tree", "units"),
     ("members", "service_manager"),
     ("merge",),
-    ("mirror", "receive", "write"),
-    ("checkpoint",),
-    ("read",),
-    ("versions",),
+    ("read", "receive"),
+    ("checkpoint", "mirror", "versions"),
+    ("write",),
     ("mount", "settings"),
     ("kv", "pairing", "sharing", "stores"),
     ("parts",),

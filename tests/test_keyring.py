@@ -9,6 +9,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.environment import Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys, VolumeKeys
 
@@ -89,28 +90,29 @@ def test_what_only_clouds_tell_of_is_for_reading_and_makes_room() -> None:
 
 
 def test_all_that_is_taken_in_can_be_loaded_again(tmp_path: Path) -> None:
-    ring = KeyRing(KEYS, keep=lambda keys: keys.replace(tmp_path / "keys.json"))
+    ring = KeyRing(KEYS, path=tmp_path / "keys.json")
     for number in (MAX_EPOCH_NUMBER - 1, MAX_EPOCH_NUMBER):
         assert ring.add([EpochKeys.after(number, [])])
         assert VolumeKeys.load(tmp_path / "keys.json").shared.epochs == ring.keys.shared.epochs
 
 
-def test_keys_are_stored_before_they_are_used() -> None:
-    kept: list[VolumeKeys] = []
+def test_keys_are_stored_before_they_are_used(tmp_path: Path) -> None:
+    syncs: list[int] = []
 
-    def keep(keys: VolumeKeys) -> None:
+    def sync(descriptor: int) -> None:
         assert ring.find(SECOND.id) is None
-        if not kept:
-            kept.append(keys)
+        syncs.append(descriptor)
+        if len(syncs) == 1:
             raise OSError(28, "No space left")
-        kept.append(keys)
 
-    ring = KeyRing(KEYS, [GONE], keep)
+    path = tmp_path / "keys.json"
+    ring = KeyRing(KEYS, [GONE], path, Environment(fsync=sync, fdatasync=sync))
     with pytest.raises(OSError, match="space"):
         ring.add([SECOND])
     assert ring.newest == KEYS.first and ring.find(SECOND.id) is None
+    assert not path.exists()
     assert ring.add([SECOND])
-    assert kept[-1].shared.epochs == (KEYS.first, SECOND)
+    assert VolumeKeys.load(path).shared.epochs == (KEYS.first, SECOND)
 
 
 def test_each_purpose_has_a_key_of_its_own_per_epoch() -> None:

@@ -33,10 +33,9 @@ from typing import Final
 from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.admit.salvage import DamagedDatabase
 from hybrisfs.api.volumes import Rebuilt
-from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.home import Home
-from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
@@ -88,9 +87,9 @@ def _make_anew(
     folder = state / REBUILDING_FOLDER
     make_directory(folder)
     _empty(folder)
-    chunk_id = Sealer(KeyRing(keys, keep=lambda _: None).chunks, keys.dedup).chunk_id
+    namer = ChunkNamer(keys.dedup)
     Database.create(folder / DATABASE_FILE, config.id)
-    with closing(DamagedDatabase(state / DATABASE_FILE, state / JOURNAL_FOLDER, chunk_id)) as old:
+    with closing(DamagedDatabase(state / DATABASE_FILE, state / JOURNAL_FOLDER, namer)) as old:
         database = Database(folder / DATABASE_FILE)
         try:
             members = {one.device: one for one in old.members()}
@@ -98,7 +97,7 @@ def _make_anew(
             MemberTable(database).introduce(members.values())
             database.set_meta("inviter", old.inviter())
             journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
-            fs = FileSystem(database, journal, chunk_id, owner=(os.getuid(), os.getgid()))
+            fs = FileSystem(database, journal, namer, owner=(os.getuid(), os.getgid()))
             _recover(old, fs, report, step)
             journal.sync()
             fs.commit()

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.members.members import Member
 from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
 from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
 from sync import DEVICE_ID_SIZE, device_id_of
-from sync.codec import Buffer
 
 __all__ = ["DamagedDatabase", "StagedFile"]
 
@@ -45,9 +45,9 @@ class DamagedDatabase:
     What cannot be read is left out.
     """
 
-    def __init__(self, path: Path, journal: Path, chunk_id: Callable[[Buffer], bytes]) -> None:
+    def __init__(self, path: Path, journal: Path, namer: ChunkNamer) -> None:
         self._journal = journal
-        self._chunk_id = chunk_id
+        self._namer = namer
         self._rows = DamagedRows(path)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class DamagedDatabase:
         """
         for offset, length, identity, whole, segment, position in self._rows.parts(file.ino):
             data = self._read(segment, position, whole)
-            if self._chunk_id(data) != identity:
+            if self._namer.chunk_id(data) != identity:
                 raise UnreadablePartError
             yield offset, data[:length]
         for start, length, segment, position in self._rows.extents(file.ino):

@@ -48,8 +48,8 @@ from hybrisfs.members.member_table import MemberTable
 from hybrisfs.signals import Signals
 from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.segment_ends import end_of_segment, is_covered
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 from sync import Head, VersionVector, parse_segment_name, segment_name
 
 __all__ = ["Compactor"]

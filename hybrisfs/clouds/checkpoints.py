@@ -23,8 +23,7 @@ from hybrisfs.receive.pull import Puller
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Pause
-from sync import CheckpointId, DecodeError, Head, Members, Statement, decode_head, head_name
-from sync.own_heads import Past
+from sync import CheckpointId, DecodeError, Head, Members, decode_head, head_name
 
 __all__ = ["Checkpoints"]
 
@@ -89,11 +88,6 @@ class Checkpoints:
                 if known is None or known.serial <= head.serial:
                     newest[device] = head
         return newest
-
-    def told(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
-        """Return what the own head says of checkpoints, given the own heads before it. Called with the
-        volume's lock held."""
-        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
 
     def facts(self) -> CheckpointStatus:
         """What `status` shows."""
@@ -186,7 +180,7 @@ class _Store:
         return self._engine.numbers
 
     def put(self, name: str, data: bytes) -> Collection[int]:
-        return self._clouds.put(name, data)
+        return self._clouds.put_object(name, data)
 
     def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
         return self._engine.upkeep.put(cloud, name, data)

@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.clouds.holdings import is_only_said
+from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.recent_puts import RecentPuts
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import share_name
@@ -46,12 +47,11 @@ class Checkup:
         marker: Marker,
         signals: Signals,
         recent: RecentPuts,
-        guard: Callable[[Collection[int]], None],
+        maintenance: Maintenance,
     ) -> None:
-        """*guard* keeps here what clouds were found to have lost, or what those that it is given may have."""
         self.minute = Topic[[]]()
         """About a minute is over: it is time for what is done now and then."""
-        self._guard = guard
+        self._maintenance = maintenance
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
@@ -116,7 +116,7 @@ class Checkup:
         self._unseen = frozenset()
         troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
         if len(troubled) > self._engine.f:
-            self._guard(doubted)
+            self._maintenance.guard(doubted)
 
     def _look(self, look_at: Callable[[int], None]) -> None:
         threads = [

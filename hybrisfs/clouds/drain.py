@@ -20,6 +20,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.state.pack_chunks import filled_packs
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.state.segments import SegmentTable
+from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
@@ -45,23 +46,26 @@ def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[i
 
 
 class Drain:
-    """Moves what single clouds hold. *mine* tells the branches of this device. Used by one thread."""
+    """Moves what single clouds hold. Used by one thread, but for `branches`."""
 
     def __init__(
         self,
         fs: FileSystem,
-        own: bytes,
-        mine: Callable[[], Collection[bytes]],
+        updates: UpdateLog,
         upkeep: Upkeep,
         packs: PackMender,
         segments: SegmentMender,
     ) -> None:
         self._fs = fs
-        self._own = own
-        self._mine = mine
+        self._updates = updates
         self._upkeep = upkeep
         self._packs = packs
         self._segments = segments
+
+    def branches(self) -> set[bytes]:
+        """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
+        with self._fs.lock:
+            return set() if self._fs.read_only else self._updates.own_branches()
 
     def on_record(self, cloud: int) -> int:
         """How many shares and own segments are on record there; called with the volume's lock held."""
@@ -105,7 +109,7 @@ class Drain:
         were rewritten, and it does no harm when these cannot be moved."""
         last = 0
         while True:
-            mine = self._mine()
+            mine = self.branches()
             with self._fs.lock:
                 packs = self._fs.packs.on_cloud(cloud, last, _BATCH)
             if not packs:
@@ -132,7 +136,9 @@ class Drain:
             return set(), ["it does not tell which parts of the log it has"]
         dropped = {name for name in names if self._is_dropped(name)}
         others = [
-            name for name in names if name not in dropped and self._author(name) not in (None, self._own)
+            name
+            for name in names
+            if name not in dropped and self._author(name) not in (None, self._updates.device)
         ]
         listed = {one: set(self._upkeep.names(one, "log/", _MOST_NAMES) or ()) for one in in_use if others}
         secured, troubles = dropped, list[str]()

@@ -52,7 +52,6 @@ _IDLE_SECONDS: Final = 600.0
 _FIRST_PAUSE: Final = 2.0
 _LAST_PAUSE: Final = 300.0
 _SHIP_SECONDS: Final = 300.0
-_CHUNK_SECONDS: Final = 60.0
 _SAMPLE: Final = 3  # sentences shown of what went wrong
 
 
@@ -90,6 +89,7 @@ class CloudKeeper:
         self._clouds = clouds
         self._engine = clouds.engine
         self._maintenance = maintenance
+        self._writing = writing
         self._uploads = writing.uploads
         self._checkpoints = checkpoints
         self._kits = kits
@@ -98,11 +98,10 @@ class CloudKeeper:
         self._upkeep = clouds.engine.upkeep
         self._drain = Drain(
             ground.fs,
-            sharing.updates.device,
-            self._branches_to_move,
+            sharing.updates,
             self._upkeep,
-            maintenance.packs,
-            maintenance.segments,
+            maintenance.objects.packs,
+            maintenance.objects.segments,
         )
         self._wanted = True
         self._pause = _IDLE_SECONDS
@@ -258,7 +257,9 @@ class CloudKeeper:
         engine.arrange(closed, config.f, self._read_only)
         self._clouds.packs.redundancy = Redundancy(config.f, config.k)
         self._clouds.key_values.use(self._clouds.packs.redundancy)
-        self._maintenance.use({one.number: one.name for one in config.clouds if one.in_use}, self.names())
+        self._maintenance.objects.use(
+            {one.number: one.name for one in config.clouds if one.in_use}, self.names()
+        )
         self._ground.signals.look_around()
 
     def names(self) -> dict[int, str]:
@@ -268,15 +269,6 @@ class CloudKeeper:
     def _on_record(self, number: int) -> int:
         """How many objects are on record at a cloud; called with the volume's lock held."""
         return self._drain.on_record(number) + self._clouds.key_values.held(number)
-
-    def _own_branches(self) -> set[bytes]:
-        updates = self._sharing.updates
-        with self._ground.fs.lock:
-            return updates.own_branches()
-
-    def _branches_to_move(self) -> set[bytes]:
-        """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
-        return set() if self._ground.fs.read_only else self._own_branches()
 
     # -- the stage ------------------------------------------------------------------------------
 
@@ -321,7 +313,7 @@ class CloudKeeper:
             agreed = read_redundancy(self._sharing.registers)
         if agreed is None:
             return True
-        own, code = self._branches_to_move(), self._clouds.packs.redundancy
+        own, code = self._drain.branches(), self._clouds.packs.redundancy
         packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].writer in own)
         return self.values.rewrite(code, self._go_on) and packs
 
@@ -333,17 +325,17 @@ class CloudKeeper:
                 self._sharing.signer,
                 self._ground.signals,
                 self._clouds.packs,
-                lambda locations: self._engine.get_chunks(locations, timeout=_CHUNK_SECONDS),
+                self._engine,
             ),
-            self._maintenance.segments,
-            lambda: self._engine.in_use,
+            self._maintenance.objects.segments,
+            self._engine,
         )
 
     def _settle_overruled(self) -> None:
         """A cloud that was added here under a number that another device gave to another cloud at the same
         moment gets a number of its own; what was put there is on record under that one from then on."""
         with self._ground.fs.lock:
-            lost = overruled(self._sharing.registers, self._branches_to_move())
+            lost = overruled(self._sharing.registers, self._drain.branches())
         for number, record in lost.items():
             records = {one: known for one, (known, _) in self.records()[0].items()}
             again = next((one for one, known in records.items() if known.url == record.url), None)
@@ -358,15 +350,15 @@ class CloudKeeper:
         """Look for the marker on clouds that others have added; True when some is not there."""
         unproven = [one.number for one in self._ground.config.clouds if not one.proven]
         for number in unproven:
-            finding, _ = self._maintenance.holdings.look_at_marker(number)
+            finding, _ = self._maintenance.objects.holdings.look_at_marker(number)
             if finding is None:
                 self.prove(number)
-                self._maintenance.announce()
+                self._writing.announce()
         return any(not one.proven for one in self._ground.config.clouds)
 
     def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
         """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
-        mine = stamp.writer in self._branches_to_move()
+        mine = stamp.writer in self._drain.branches()
         ask = record.state is not CloudState.LOST
         with self._ground.fs.lock:
             left = self._on_record(number)

@@ -6,23 +6,21 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.audit import audit
-from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
 from hybrisfs.clouds.holdings import Holdings
-from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.repair import Repairer, RepairReport
 from hybrisfs.clouds.scrub import ScrubReport, Step, scrub
-from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.clouds.value_holdings import ValueHoldings
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
-from hybrisfs.signals import Pause, Signals
+from hybrisfs.parts import Writing
+from hybrisfs.signals import Pause
+from hybrisfs.state.pack_chunks import PackPlace
 from sync.checkpoint import parse_checkpoint_name
 
 __all__ = ["Maintenance"]
@@ -32,46 +30,63 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
+_MOST_NAMES: Final = 1_000_000
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
-class Maintenance:
-    """One scrub or repair at a time.
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """The packs of which clouds do not list shares, with these clouds, those first that lack most; and own
+    segments of the log."""
 
-    *look* asks every cloud whether it is there, also those that would not be asked again yet. *announce* has
-    the own head put on all clouds again.
+    packs: Mapping[PackPlace, Collection[int]]
+    segments: Collection[str]
+
+    def lost(self) -> list[PackPlace]:
+        """The packs that could not be read if these lists were true."""
+        return [pack for pack, clouds in self.packs.items() if len(pack.placement) - len(clouds) < pack.k]
+
+
+def _audit(holdings: Holdings, upkeep: Upkeep, clouds: Collection[int]) -> _Absent:
+    """Compare what *clouds* list with what is on record there. One that does not tell lacks nothing.
+
+    A list costs one request for a thousand objects. It is a hint only, for a cloud may leave out what it has:
+    what is to be done about it is decided by reading.
     """
+    packs, segments = list(holdings.packs()), list(holdings.segments())  # before the lists
+    shares = {cloud: upkeep.names(cloud, "packs/", _MOST_NAMES) for cloud in clouds}
+    logs = {cloud: upkeep.names(cloud, "log/", _MOST_NAMES) for cloud in clouds}
+    listed = {cloud: frozenset(names) for cloud, names in shares.items() if names is not None}
+    logged = {cloud: frozenset(names) for cloud, names in logs.items() if names is not None}
+    absent = {
+        pack: [
+            cloud
+            for index, cloud in enumerate(pack.placement)
+            if cloud in listed and share_name(pack.id, index) not in listed[cloud]
+        ]
+        for pack in packs
+    }
+    found = sorted((one for one in absent.items() if one[1]), key=lambda one: -len(one[1]))
+    return _Absent(
+        dict(found),
+        [
+            one.name
+            for one in segments
+            if any(cloud in logged and one.name not in logged[cloud] for cloud in one.placement)
+        ],
+    )
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        upkeep: Upkeep,
-        packs: PackMender,
-        segments: SegmentMender,
-        signals: Signals,
-        checkpoint: CheckpointHoldings,
-        values: ValueHoldings,
-        others: OthersLog,
-        clouds: Mapping[int, str],
-        marker: bytes,
-        look: Callable[[], None],
-        announce: Callable[[], bool],
-    ) -> None:
-        self._look = look
-        self.holdings = holdings
-        self._upkeep = upkeep
-        self.packs = packs
-        self.segments = segments
-        self._signals = signals
-        self._monotonic = signals.environment.monotonic
-        self._clouds = self._names = clouds
-        self.checkpoint = checkpoint
-        self.values = values
-        self.announce = announce
-        self._repairer = Repairer(
-            holdings, upkeep, packs, segments, checkpoint, values, others, clouds, marker, announce
-        )
-        self._others = others
+
+class Maintenance:
+    """One scrub or repair at a time."""
+
+    def __init__(self, objects: CloudObjects, writing: Writing) -> None:
+        self.objects = objects
+        self._writing = writing
+        self._upkeep = objects.upkeep
+        self._signals = writing.clouds.ground.signals
+        self._monotonic = self._signals.environment.monotonic
+        self._repairer = Repairer(objects, writing)
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
@@ -81,43 +96,29 @@ class Maintenance:
         self._guarding = threading.Lock()
         self._guarded: frozenset[WrongObject] = frozenset()
 
-    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
-        """Look after these clouds from now on; *names* is what they and all others are called."""
-        self._clouds, self._names = clouds, names
-        self._repairer.use(clouds, names)
-
     def scrub(self, percent: float, step: Step) -> ScrubReport:
         """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
 
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
         with self._exclusively():
-            self._look()
-            report = ScrubReport(self._clouds, self._names)
-            scrub(
-                self.holdings,
-                self.checkpoint,
-                self.values,
-                self._others,
-                self._upkeep,
-                report,
-                percent,
-                self._stoppable(step),
-            )
+            self._writing.look_at_clouds()
+            report = ScrubReport(self.objects.clouds, self.objects.names)
+            scrub(self.objects, report, percent, self._stoppable(step))
             return report
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything on the clouds and put right what is wrong. Raises like `scrub`."""
         with self._exclusively():
-            self._look()
+            self._writing.look_at_clouds()
             report = self._repairer.repair(self._stoppable(step))
             for one in self._upkeep.wrong_objects():
                 self._excuse_moved(one)
             return report
 
     def trusted(self) -> set[int]:
-        """The clouds that are known to be this volume's, as they are now."""
-        return self._repairer.trusted()
+        """See `CloudObjects.trusted`."""
+        return self.objects.trusted()
 
     @property
     def first(self) -> Pause:
@@ -128,8 +129,8 @@ class Maintenance:
         """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found
         is left for the next one, as the cloud may be in the middle of trouble."""
         tried = self._known_wrong.intersection(self._upkeep.wrong_objects())
-        due = tried or self._emptied or self.packs.lost()
-        left = due and (self.heal(tried) or self._emptied or self.packs.lost())
+        due = tried or self._emptied or self.objects.packs.lost()
+        left = due and (self.heal(tried) or self._emptied or self.objects.packs.lost())
         self._pause = Pause(min(self._pause.most * 2, _LAST_PAUSE)) if left else self.first
         self._known_wrong = set(self._upkeep.wrong_objects())
         return self._pause
@@ -149,13 +150,13 @@ class Maintenance:
             if not news and not doubted:
                 return
             clouds = {one.cloud for one in wrong}.union(doubted)
-            for pack in audit(self.holdings, self._upkeep, clouds).lost():
+            for pack in _audit(self.objects.holdings, self._upkeep, clouds).lost():
                 answers = [
                     self._upkeep.is_there(cloud, share_name(pack.id, index))
                     for index, cloud in enumerate(pack.placement)
                 ]
                 if len(answers) - answers.count(False) < pack.k:
-                    self.packs.set_aside(pack.id)
+                    self.objects.packs.set_aside(pack.id)
                 if self._signals.stopping:
                     return
 
@@ -168,20 +169,23 @@ class Maintenance:
         So is what the clouds have lost altogether. Does nothing while a scrub or repair is under way.
         """
         wrong = set(wrong)
-        values = {one for one in wrong if self.values.is_value(one.name)}
+        values = {one for one in wrong if self.objects.values.is_value(one.name)}
         if not self._busy.acquire(blocking=False):
             return wrong
         trusted: set[int] = set()
         try:
-            trusted = self._repairer.trusted()
+            trusted = self.objects.trusted()
             heals = [
                 *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
-                *(partial(self.packs.mend, pack, writable=trusted, move=False) for pack in self.packs.lost()),
+                *(
+                    partial(self.objects.packs.mend, pack, writable=trusted, move=False)
+                    for pack in self.objects.packs.lost()
+                ),
             ]
             lossy = self._carry_out(heals) | self._emptied
             self._mend_absent(lossy & trusted, trusted)
             if values:
-                self._log(self.values.heal(values, trusted, self._tried, self._go_on))
+                self._log(self.objects.values.heal(values, trusted, self._tried, self._go_on))
         finally:
             tried = {one for one in wrong if one.cloud in trusted}
             self._tried = tried if len(self._tried) > _MOST_TRIED else self._tried | tried
@@ -194,20 +198,23 @@ class Maintenance:
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
         if not due:
             return
-        absent = audit(self.holdings, self._upkeep, due)
+        absent = _audit(self.objects.holdings, self._upkeep, due)
         self._audited |= dict.fromkeys(due, now)
         self._emptied -= due
         self._carry_out(
             [
-                *(partial(self.packs.mend, one.id, writable=trusted, move=False) for one in absent.packs),
                 *(
-                    partial(self.segments.mend, name, writable=trusted, move=False)
+                    partial(self.objects.packs.mend, one.id, writable=trusted, move=False)
+                    for one in absent.packs
+                ),
+                *(
+                    partial(self.objects.segments.mend, name, writable=trusted, move=False)
                     for name in absent.segments
                 ),
-                *self.checkpoint.mends(),
+                *self.objects.checkpoint.mends(),
             ]
         )
-        self.announce()
+        self._writing.announce()
 
     def _carry_out(self, heals: Iterable[Callable[[], Sequence[Repair]]]) -> set[int]:
         """Carry out one after the other; the clouds that something was missing on."""
@@ -235,30 +242,30 @@ class Maintenance:
             if self._excuse_moved(one):
                 return []
             again = one in self._tried
-            return self.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
+            return self.objects.packs.mend(pack, writable=trusted, move=again) if one.cloud in trusted else []
         part = parse_checkpoint_name(one.name)
         if part is not None:
             return self._heal_part(one, part) if one.cloud in trusted else []
-        if one.name == self.holdings.head and one.cloud in trusted:
-            self.announce()
-            shipped = self.holdings.shipped()
+        if one.name == self.objects.holdings.head and one.cloud in trusted:
+            self._writing.announce()
+            shipped = self.objects.holdings.shipped()
             if shipped is not None:
-                self.holdings.look_at_head(one.cloud, shipped)
+                self.objects.holdings.look_at_head(one.cloud, shipped)
             return []
-        if one.cloud in self.segments.holders(one.name) and one.cloud in trusted:
-            return self.segments.mend(one.name, writable=trusted, move=False)
+        if one.cloud in self.objects.segments.holders(one.name) and one.cloud in trusted:
+            return self.objects.segments.mend(one.name, writable=trusted, move=False)
         return []
 
     def _excuse_moved(self, one: WrongObject) -> bool:
         """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
         share = parse_share_name(one.name)
-        moved = share is not None and self.holdings.holder(*share) != one.cloud
+        moved = share is not None and self.objects.holdings.holder(*share) != one.cloud
         if moved:
             self._upkeep.excuse(one.cloud, one.name)
         return moved
 
     def _heal_part(self, one: WrongObject, part: bytes) -> list[Repair]:
-        repairs = self.checkpoint.mend(part)
+        repairs = self.objects.checkpoint.mend(part)
         if repairs is None:
             self._upkeep.excuse(one.cloud, one.name)  # another checkpoint has taken its place
         return repairs or []

@@ -9,8 +9,10 @@ they stay where they are, for a device that has not heard of it yet may be readi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Final
 
+from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
 from hybrisfs.dispersal.runs import ChunkLocation
@@ -27,9 +29,11 @@ __all__ = ["Recoder"]
 
 log = logging.getLogger(__name__)
 
+_CHUNK_SECONDS: Final = 60.0
+
 
 class Recoder:
-    """Rewrites packs, one after the other. *get_chunks* reads chunks of one pack from the clouds."""
+    """Rewrites packs, one after the other."""
 
     def __init__(
         self,
@@ -37,13 +41,13 @@ class Recoder:
         signer: Signer,
         signals: Signals,
         maker: PackMaker,
-        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+        engine: Engine,
     ) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._get_chunks = get_chunks
+        self._engine = engine
 
     def rewrite(self, former: Pack) -> str | None:
         """Pack the chunks of a pack anew; why that failed, None when it is done."""
@@ -74,7 +78,8 @@ class Recoder:
             refs = chunks_of_pack(self._fs.db, former.number)
             here = {ref.number: self._fs.chunks.read_whole(ref) for ref in refs}
         missing = [ref for ref in refs if here[ref.number] is None]
-        there = self._get_chunks([self._location(former, ref) for ref in missing]) if missing else []
+        wanted = [self._location(former, ref) for ref in missing]
+        there = self._engine.get_chunks(wanted, timeout=_CHUNK_SECONDS) if wanted else []
         fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}
         return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
 

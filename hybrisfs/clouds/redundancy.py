@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hybrisfs.clouds.recode import Recoder
 from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, Redundancy
 from hybrisfs.state.packs import Pack, PackTable
 from hybrisfs.tree.filesystem import FileSystem
@@ -33,12 +34,9 @@ class RewritingState:
 class Rewriting:
     """The background job; its state may be read from any thread."""
 
-    def __init__(
-        self, fs: FileSystem, recoder: Recoder, segments: SegmentMender, in_use: Callable[[], Collection[int]]
-    ) -> None:
-        """*in_use* are the clouds that something new may go to."""
+    def __init__(self, fs: FileSystem, recoder: Recoder, segments: SegmentMender, engine: Engine) -> None:
         self._segments = segments
-        self._in_use = in_use
+        self._engine = engine
         self._fs = fs
         self._recoder = recoder
         self._clean: tuple[Redundancy, int] | None = (
@@ -89,7 +87,7 @@ class Rewriting:
     def _spread_log(self, code: Redundancy, go_on: Callable[[], bool]) -> str | None:
         """Put more copies of own log segments onto the clouds where they are too few; what went wrong."""
         troubles = [
-            self._segments.spread(name, code.f + code.k, writable=self._in_use())
+            self._segments.spread(name, code.f + code.k, writable=self._engine.in_use)
             for name in self._segments.short_of(code.f + code.k)
             if go_on()
         ]

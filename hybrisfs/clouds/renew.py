@@ -8,12 +8,13 @@ one signed update says so, as when f or k change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
 from hybrisfs.merge.signing import Signer
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Rewritten, rewritten_key
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
@@ -37,17 +38,13 @@ class PackRenewer:
         signer: Signer,
         signals: Signals,
         maker: PackMaker,
-        fetch_from_devices: Callable[[Sequence[ChunkRef]], int],
-        settle: Callable[[Sequence[int]], None] = lambda chunks: None,
+        fetcher: Fetcher,
     ) -> None:
-        """*fetch_from_devices* brings what linked devices hold of the chunks that are not here. *settle*
-        finds out whether chunks are on the clouds where members say, see `Fetcher.settle`."""
-        self._settle = settle
         self._fs = fs
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._fetch_from_devices = fetch_from_devices
+        self._fetcher = fetcher
 
     def lost(self) -> list[bytes]:
         """The ids of packs that the clouds have lost, and that hold what no other pack does."""
@@ -83,7 +80,7 @@ class PackRenewer:
         if not wanted:
             return b""  # another device has put it there
         if any(not ref.is_here for ref in wanted):
-            self._fetch_from_devices([ref for ref in wanted if not ref.is_here])
+            self._fetcher.fetch_from_devices([ref for ref in wanted if not ref.is_here])
         chunks = self._read(number)
         if not chunks:
             return f"{_too_little(pack)}, and no device that is linked has any of it"
@@ -110,7 +107,7 @@ class PackRenewer:
             with self._fs.lock:
                 wanted = [ref for ref in chunks_of_lost_pack(self._fs.db, number) if ref.is_elsewhere]
             if wanted and look:
-                self._settle([ref.number for ref in wanted])
+                self._fetcher.settle([ref.number for ref in wanted])
         return wanted
 
     def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:

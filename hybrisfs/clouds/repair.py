@@ -9,18 +9,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.api import maintenance as api
-from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
-from hybrisfs.clouds.holdings import Holdings
-from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.scrub import Step
-from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.clouds.value_holdings import ValueHoldings, cloud_name
+from hybrisfs.clouds.value_holdings import cloud_name
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
-from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.parallel import in_parallel
-from hybrisfs.stores.marker import MARKER_NAME
+from hybrisfs.parts import Writing
 
 __all__ = ["RepairReport", "Repairer"]
 
@@ -74,43 +69,20 @@ class RepairReport:
 
 
 class Repairer:
-    """Puts the clouds of one volume right. *announce* has the own head put on all clouds again."""
+    """Puts the clouds of one volume right."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        upkeep: Upkeep,
-        packs: PackMender,
-        segments: SegmentMender,
-        checkpoint: CheckpointHoldings,
-        values: ValueHoldings,
-        others: OthersLog,
-        clouds: Mapping[int, str],
-        marker: bytes,
-        announce: Callable[[], bool],
-    ) -> None:
-        self._holdings = holdings
-        self._upkeep = upkeep
-        self._packs = packs
-        self._segments = segments
-        self._checkpoint = checkpoint
-        self._values = values
-        self._others = others
-        self._clouds = self._names = clouds
-        self._marker = marker
-        self._announce = announce
-
-    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
-        """Look after these clouds from now on; *names* is what they and all others are called."""
-        self._clouds, self._names = clouds, names
+    def __init__(self, objects: CloudObjects, writing: Writing) -> None:
+        self._objects = objects
+        self._holdings = objects.holdings
+        self._writing = writing
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
-        report = RepairReport(self._clouds, self._names)
+        report = RepairReport(self._objects.clouds, self._objects.names)
         packs, segments = self._holdings.counts()
         writable = self.mend_markers(report)
-        mend_segment = partial(self._segments.mend, writable=writable, move=True)
-        mend_pack = partial(self._packs.mend, writable=writable, move=True)
+        mend_segment = partial(self._objects.segments.mend, writable=writable, move=True)
+        mend_pack = partial(self._objects.packs.mend, writable=writable, move=True)
         _run(
             "log",
             (partial(mend_segment, one.name) for one in self._holdings.segments()),
@@ -119,12 +91,12 @@ class Repairer:
             step,
         )
         self._mend_heads(report, writable)
-        others = list(self._others.mends(self._clouds, writable))
+        others = list(self._objects.others.mends(self._objects.clouds, writable))
         _run("logs of others", others, len(others), report, step)
-        mends = self._checkpoint.mends()
+        mends = self._objects.checkpoint.mends()
         _run("checkpoint", mends, len(mends), report, step)
         _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
-        _run("values", self._values.mends(writable), self._values.count(), report, step)
+        _run("values", self._objects.values.mends(writable), self._objects.values.count(), report, step)
         return report
 
     def mend_markers(self, report: RepairReport) -> set[int]:
@@ -133,7 +105,7 @@ class Repairer:
         A place that another volume has marked, or that cannot be read, is not touched.
         """
         writable = set()
-        for cloud in self._clouds:
+        for cloud in self._objects.clouds:
             finding, foreign = self._holdings.look_at_marker(cloud)
             if finding is None:
                 writable.add(cloud)
@@ -146,15 +118,12 @@ class Repairer:
             report.add(Repair(cloud, finding, None if failure else cloud, failure))
         return writable
 
-    def trusted(self) -> set[int]:
-        """The clouds whose marker is right; nothing is changed."""
-        return {cloud for cloud in self._clouds if self._holdings.look_at_marker(cloud)[0] is None}
-
     def _put_marker(self, cloud: int, finding: Finding) -> str:
         """Why the marker is not there now; "" when it is."""
         if finding.kind == "unreadable":
             return "the cloud cannot be reached"
-        refused = self._upkeep.put(cloud, MARKER_NAME, self._marker)
+        marker = self._holdings.marker
+        refused = self._objects.upkeep.put(cloud, marker.name, marker.data)
         if refused is not None:
             return refused
         after, _ = self._holdings.look_at_marker(cloud)
@@ -166,14 +135,14 @@ class Repairer:
         if shipped is None:
             return
         wrong: dict[int, Finding] = {}
-        for cloud in self._clouds:
+        for cloud in self._objects.clouds:
             found = self._holdings.look_at_head(cloud, shipped)
             if found is not None:
                 wrong[cloud] = found
         if not wrong:
             return
         if writable.intersection(wrong):
-            self._announce()
+            self._writing.announce()
         for cloud, finding in wrong.items():
             after = self._holdings.look_at_head(cloud, shipped)
             report.add(Repair(cloud, finding, cloud if after is None else None, after.what if after else ""))

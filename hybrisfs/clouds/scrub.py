@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.api import maintenance as api
-from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings, PartState
+from hybrisfs.clouds.checkpoint_holdings import PartState
 from hybrisfs.clouds.holdings import Holdings
-from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.clouds.value_holdings import HERE, Look, ValueHoldings, cloud_name
+from hybrisfs.clouds.objects import CloudObjects
+from hybrisfs.clouds.value_holdings import HERE, Look, cloud_name
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.parallel import in_parallel
@@ -81,11 +81,7 @@ class ScrubReport:
 
 
 def scrub(
-    holdings: Holdings,
-    checkpoint: CheckpointHoldings,
-    values: ValueHoldings,
-    others: OthersLog,
-    upkeep: Upkeep,
+    objects: CloudObjects,
     report: ScrubReport,
     percent: float,
     step: Step,
@@ -95,12 +91,13 @@ def scrub(
     The reads that find something wrong also tell the clouds' health. Of what is wrong it is looked whether
     its cloud keeps it as it was.
     """
+    holdings, values, upkeep = objects.holdings, objects.values, objects.upkeep
     workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
 
     run = partial(_run, workers=workers, upkeep=upkeep, report=report, step=step)
     run("log", list(_log_looks(holdings, report.clouds)))
-    run("logs of others", others.looks(report.clouds))
-    run("checkpoint", [partial(_look_at_part, one) for one in checkpoint.looks()])
+    run("logs of others", objects.others.looks(report.clouds))
+    run("checkpoint", [partial(_look_at_part, one) for one in objects.checkpoint.looks()])
     packs, _ = holdings.counts()
     stages = (
         ("packs", _pack_looks(holdings, upkeep, percent), packs),

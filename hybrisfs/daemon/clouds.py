@@ -1,15 +1,18 @@
-"""The daemon's commands about the clouds of a volume."""
+"""The daemon's commands about the clouds of a volume, and about places: what may become clouds, and where a
+volume may be mounted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from hybrisfs.api import clouds as api
+from hybrisfs.api.places import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
 from hybrisfs.api.request import Handler, Moved
-from hybrisfs.daemon.interfaces import CloudControl
+from hybrisfs.daemon.interfaces import CloudControl, VolumeKind
 from hybrisfs.daemon.slots import Slots
+from hybrisfs.home import Home, check_volume_name
 
-__all__ = ["CloudCommands"]
+__all__ = ["CloudCommands", "PlaceCommands"]
 
 
 class CloudCommands:
@@ -65,3 +68,28 @@ class CloudCommands:
             asked.timeout, lambda done, total: tell(Moved(done, total))
         )
         return api.Waited(volume.name, done, trouble)
+
+
+class PlaceCommands:
+    """Passes on what is asked. No volume is needed."""
+
+    def __init__(self, home: Home, kind: VolumeKind) -> None:
+        self._home = home
+        self._kind = kind
+        self.commands: dict[str, Handler] = dict(
+            [
+                PlaceSecretsRequest.answered_by(lambda asked: kind.describe_secrets(home, asked.url)),
+                PlaceTryRequest.answered_by(lambda asked: kind.try_place(home, asked.url, asked.secrets)),
+                PlaceSuggestionsRequest.answered_by(self._suggestions),
+            ]
+        )
+
+    def _suggestions(self, asked: PlaceSuggestionsRequest) -> Suggestions:
+        """Where a volume of that name may be mounted, and local folders that may play its clouds."""
+        name = check_volume_name(asked.name)
+        usual = self._home.default_mountpoint
+        first = not self._kind.list(self._home)
+        folders = [self._home.data / "clouds" / name / f"cloud-{number}" for number in (1, 2, 3)]
+        return Suggestions(
+            str(usual if first else usual.with_name(name)), [folder.as_uri() for folder in folders]
+        )

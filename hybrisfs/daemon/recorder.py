@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.api.figures import Series
 from hybrisfs.daemon.slots import Slots
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.history.cloud import SPANS, Month
 from hybrisfs.history.volume import FILE, VolumeHistory
 from hybrisfs.home import Home
@@ -26,10 +26,10 @@ _SAVED_EVERY: Final = 300.0  # seconds; so much is lost when the daemon is kille
 class Recorder:
     """Keeps a `VolumeHistory` for each volume, from `start` to `stop`. Thread-safe."""
 
-    def __init__(self, home: Home, slots: Slots, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, home: Home, slots: Slots, environment: Environment = SYSTEM) -> None:
         self._home = home
         self._slots = slots
-        self._clock = clock
+        self._clock = environment.time
         self._lock = threading.Lock()
         self._histories: dict[str, VolumeHistory] = {}
         self._stopping = threading.Event()

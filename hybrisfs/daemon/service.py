@@ -46,7 +46,7 @@ from hybrisfs.api.volumes import (
     VolumeSettings,
 )
 from hybrisfs.daemon.browsing import BrowsingCommands
-from hybrisfs.daemon.clouds import CloudCommands
+from hybrisfs.daemon.clouds import CloudCommands, PlaceCommands
 from hybrisfs.daemon.control import Progress
 from hybrisfs.daemon.decisions import DecisionCommands
 from hybrisfs.daemon.figures import FigureCommands
@@ -58,7 +58,6 @@ from hybrisfs.daemon.maintenance import MaintenanceCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.on_demand import ContentCommands
-from hybrisfs.daemon.places import PlaceCommands
 from hybrisfs.daemon.recorder import Recorder
 from hybrisfs.daemon.recovery import RecoveryCommands
 from hybrisfs.daemon.sharing import SharingCommands

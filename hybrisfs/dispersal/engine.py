@@ -39,6 +39,7 @@ _PACKS_IN_FLIGHT = 4
 # Nobody waits for a single pack, and packs that share an uplink take longer the more there are of them: a
 # copy for a secondary cloud would take still more of it.
 _PACK_LEISURE = 2.0
+_CHUNK_TIMEOUT = 30.0  # seconds
 _USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by size
 
 
@@ -179,6 +180,12 @@ class Engine:
         return self._heard
 
     @property
+    def followed(self) -> tuple[int, ...]:
+        """The numbers of the clouds on which other devices are looked for: those in use, and those only heard
+        of, where the log may be that says whether they are the volume's."""
+        return (*self.in_use, *sorted(self._heard))
+
+    @property
     def in_use(self) -> tuple[int, ...]:
         """The numbers of the clouds that something new may go to."""
         return tuple(number for number in self.numbers if self._clouds.takes_writes(number))
@@ -207,13 +214,19 @@ class Engine:
         """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""
         return self._chunks.get_chunks([location], timeout)[0]
 
-    def get_chunks(self, locations: Sequence[ChunkLocation], *, timeout: float) -> list[bytes]:
+    def get_chunks(
+        self, locations: Sequence[ChunkLocation], *, timeout: float = _CHUNK_TIMEOUT
+    ) -> list[bytes]:
         """Return the plaintexts of chunks of one pack, with one ranged request per run of neighbours.
 
         `timeout` seconds hold for each run. Raises ChunkUnavailable when a run cannot be read as a whole;
         single chunks of it may still be readable by `get_chunk`.
         """
         return self._chunks.get_chunks(locations, timeout)
+
+    def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]:
+        """See `Upkeep.find_shares`."""
+        return self.upkeep.find_shares(pack_id, n)
 
     def check_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
         """Read and verify a whole share; return what is wrong with it in a sentence, or None."""

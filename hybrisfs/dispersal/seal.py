@@ -29,13 +29,13 @@ from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from hybrisfs.chunk_namer import KEY_SIZE, ChunkNamer
 from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError, UnreadableHereError
 from sync import EPOCH_SIZE, SealKeys
 from sync.codec import Buffer
 
 __all__ = ["CHUNK_ID_SIZE", "KEY_SIZE", "MAX_CHUNK", "MAX_SEALED", "SEAL_OVERHEAD", "Sealer"]
 
-KEY_SIZE = 32
 CHUNK_ID_SIZE = 32
 MAX_CHUNK = 1 << 20
 
@@ -63,22 +63,13 @@ class _Scratch(threading.local):
         self.decompressor = zstandard.ZstdDecompressor()
 
 
-class Sealer:
-    """Seals and opens the chunks of one volume. Thread-safe.
-
-    `data_keys` encrypt, `dedup_key` (32 bytes) names.
-    """
+class Sealer(ChunkNamer):
+    """Names, seals and opens the chunks of one volume. Thread-safe. `data_keys` encrypt."""
 
     def __init__(self, data_keys: SealKeys, dedup_key: bytes) -> None:
-        if len(dedup_key) != KEY_SIZE:
-            raise ValueError(f"the dedup key has {KEY_SIZE} bytes")
+        super().__init__(dedup_key)
         self._data_keys = data_keys
-        self._dedup_key = dedup_key
         self._scratch = _Scratch()
-
-    def chunk_id(self, plaintext: Buffer) -> bytes:
-        """Return the 32-byte name of a chunk: BLAKE3 of its plaintext keyed with the dedup key."""
-        return blake3(plaintext, key=self._dedup_key).digest()
 
     def seal(self, chunk_id: bytes, plaintext: Buffer) -> bytes:
         """Return the sealed bytes of a chunk of 1 to MAX_CHUNK bytes whose name is `chunk_id`."""

@@ -53,9 +53,9 @@ class StandingClock:
 class Throttle:
     """Limits what moves to and from all clouds of one volume together. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._up = _Line(clock)
-        self._down = _Line(clock)
+    def __init__(self) -> None:
+        self._up = _Line()
+        self._down = _Line()
 
     def set_rates(self, up: int | None, down: int | None) -> None:
         """From now on so many bytes per second may move each way; None is no limit."""
@@ -99,8 +99,8 @@ class _CallPacer:
 class _Line:
     """One direction."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
+        self._clock = time.monotonic
         self._changed = threading.Condition()
         self._bucket = TokenBucket()
         self._closed = False

@@ -87,7 +87,7 @@ class Collector:
         self._pages = Pages(fs, fetcher)
         self._rewriter = Rewriter(fs, sharing.signer, signals, clouds.packs, fetcher)
         self._orphans = Orphans(fs, upkeep, trust)
-        self._needed = NeededOrphans(fs, upkeep, clouds, signals)
+        self._needed = NeededOrphans(fs, upkeep, clouds.engine, signals)
         self._disposer = Disposer(fs, upkeep, trust)
         self._assembly = Assembly(fs, sharing, signals)
         self._participant = Participant(

@@ -48,7 +48,7 @@ class Shares(Protocol):
 
 
 class Chunks(Protocol):
-    """What is asked of `hybrisfs.parts.Clouds`."""
+    """What is asked of the clouds."""
 
     def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
         """Chunks of one pack, from the clouds. Raises ChunkUnavailable."""

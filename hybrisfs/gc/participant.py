@@ -17,8 +17,8 @@ from hybrisfs.registers.ballots import Stray
 from hybrisfs.registers.consent import Listed
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 
 __all__ = ["CloudNumbers", "Participant"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Final
 
 from hybrisfs.kv.recent import Place
 from hybrisfs.kv.record import Timestamp
+from hybrisfs.kv.rmds import MetadataStore
 
 __all__ = ["CachePolicy", "Copy", "ValueCache"]
 
@@ -39,9 +39,8 @@ class Copy:
 class ValueCache:
     """The values used last, one per key, of `budget` bytes together. Thread-safe."""
 
-    def __init__(self, budget: int, policy: CachePolicy, newest: Callable[[Place], Timestamp | None]) -> None:
-        """*newest* asks the metadata."""
-        self._newest = newest
+    def __init__(self, budget: int, policy: CachePolicy, metadata: MetadataStore) -> None:
+        self._metadata = metadata
         self._budget = budget
         self._policy = policy
         self._lock = threading.Lock()
@@ -92,7 +91,8 @@ class ValueCache:
             return
         with self._lock:
             # Whoever writes a newer one from here on finds this copy and counts; who did before has not.
-            if self._newest(place) != timestamp:
+            entry = self._metadata.read(place)
+            if entry is None or entry.timestamp != timestamp:
                 return
             copy = self._copies.get(place)
             if copy is not None:

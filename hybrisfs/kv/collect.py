@@ -10,7 +10,7 @@ import logging
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from hybrisfs.dispersal.values import Values
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.transaction import Owed
+from hybrisfs.kv.upload import Uploader
 
 __all__ = ["Collector"]
 
@@ -30,7 +31,7 @@ _RETRY_PAUSES: Final = (5.0, 600.0)  # seconds, first and longest
 class Collector:
     """`run` is the body of a thread. Writes are under way from `draw`, or `begin`, to `end`.
 
-    *names* returns the object names of a write. *delay* is for how many seconds deletions are gathered, and
+    *delay* is for how many seconds deletions are gathered, and
     readers of the old version may finish.
     """
 
@@ -38,12 +39,12 @@ class Collector:
         self,
         metadata: MetadataStore,
         values: Values,
-        names: Callable[[int, int], Sequence[str]],
+        uploader: Uploader,
         delay: float,
     ) -> None:
         self._metadata = metadata
         self._values = values
-        self._names = names
+        self._uploader = uploader
         self._delay = delay
         self._lock = threading.Lock()
         self._under_way = Counter[int]()
@@ -128,7 +129,7 @@ class Collector:
         return bool(left)
 
     def _delete_everywhere(self, found: Sequence[Garbage]) -> None:
-        names = [name for one in found for name in self._names(one.write, one.names)]
+        names = [name for one in found for name in self._uploader.names(one.write, one.names)]
         failed = self._values.delete(dict.fromkeys(self._values.numbers, names))
         owed = [Owed(cloud, one.write, one.names) for cloud in failed for one in found]
         for cloud, reason in failed.items():
@@ -139,7 +140,7 @@ class Collector:
         """Whether the cloud still owes a deletion. One that is no longer the volume's owes nothing."""
         while owed := self._metadata.owed(cloud, _BATCH):
             if cloud in self._values.numbers:
-                names = [name for one in owed for name in self._names(one.write, one.names)]
+                names = [name for one in owed for name in self._uploader.names(one.write, one.names)]
                 if self._values.delete({cloud: names}):
                     return True
             self._metadata.forget_owed(owed)

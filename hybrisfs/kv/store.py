@@ -125,10 +125,10 @@ class KeyValueStore:
         limits = environment.limits.of(KeyValueLimits)
         self.metadata = MetadataStore(path)
         self.sealer = ValueSealer(key, self.metadata.store_id)
-        self._cache = ValueCache(limits.cache_bytes, limits.cache_policy, self._newest)
+        self._cache = ValueCache(limits.cache_bytes, limits.cache_policy, self.metadata)
         self.uploader = Uploader(values, self.sealer, redundancy)
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
-        self.collector = Collector(self.metadata, values, self.uploader.names, limits.collect_seconds)
+        self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds)
         self.suspects = Suspects()
         self._permit = permit
         self._get_timeout = limits.get_seconds
@@ -307,10 +307,6 @@ class KeyValueStore:
 
     def _place(self, container: str, key: str) -> Place:
         return self.metadata.container(container), encode_key(key)
-
-    def _newest(self, place: Place) -> Timestamp | None:
-        entry = self.metadata.read(place)
-        return None if entry is None else entry.timestamp
 
     @contextmanager
     def _room_for(self, size: int) -> Iterator[None]:

@@ -43,7 +43,6 @@ from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place
 from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
@@ -65,6 +64,7 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import NameChange
+from hybrisfs.tree.view import Change
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]
@@ -106,8 +106,6 @@ class Arrivals:
         self.clouds_changed = Topic[[]]()
         self.grants_changed = Topic[[Sequence[bytes]]]()
         """Registers of epochs, whose keys are given, have other values, or members came or went."""
-        self.view_changed = Topic[[Sequence[Change]]]()
-        """For the kernel. Called with locks held, so that the listeners only take note."""
         self._disturb_again()
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.

@@ -22,7 +22,6 @@ from hybrisfs.kinds import NODE
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import Origins
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, beginning_of, removed_place
@@ -31,6 +30,7 @@ from hybrisfs.state.registers import NodeValues
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import is_bare
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.view import Change
 from sync.codec import DecodeError
 
 __all__ = ["build_view"]

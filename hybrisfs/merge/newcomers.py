@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key, beginning, content_key, place_key
@@ -18,6 +17,7 @@ from hybrisfs.registers.values import Value
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import known_nodes, lone_directory, name_of_node
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.view import Change
 
 __all__ = ["Newcomers"]
 

@@ -16,7 +16,7 @@ from hybrisfs.merge.arrange import Arranger
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import ViewResolver
-from hybrisfs.merge.rows import Aspect, Change, Rows
+from hybrisfs.merge.rows import Rows
 from hybrisfs.merge.rules import Origins, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
 from hybrisfs.registers.node_id import ROOT_ID
@@ -24,6 +24,7 @@ from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.state.shown_nodes import ino_of, inos_showing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Aspect, Change
 
 __all__ = ["Change", "Refresh", "RefreshLimits"]
 

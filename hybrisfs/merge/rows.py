@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
-from typing import NamedTuple
 
 from hybrisfs.merge.names import is_conflict_name, is_kept
 from hybrisfs.merge.registers import Registers
@@ -12,28 +10,9 @@ from hybrisfs.registers.tree import place_key
 from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Displaced, Inode
+from hybrisfs.tree.view import Change
 
-__all__ = ["Aspect", "Change", "Rows"]
-
-
-class Aspect(Enum):
-    """What of an inode is another than it was."""
-
-    CONTENT = auto()
-    ATTRIBUTES = auto()
-    TIMES = auto()
-    """As they become with every change of the content."""
-
-
-class Change(NamedTuple):
-    """What the kernel has to hear: a name in a directory is another node's or none's (`name` given), or
-    an inode has other attributes or content. *gone*: number and mode of the node that lost the name."""
-
-    ino: int
-    name: bytes | None = None
-    gone: tuple[int, int] | None = None
-    aspect: Aspect = Aspect.ATTRIBUTES
-    """Says something of a change without a name."""
+__all__ = ["Rows"]
 
 
 class Rows:

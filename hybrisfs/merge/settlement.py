@@ -15,11 +15,11 @@ from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_anew, begin_beside
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.registers.tree import content_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
+from hybrisfs.tree.view import Change
 
 __all__ = ["Settlement"]
 
@@ -34,7 +34,6 @@ class Settlement:
         self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
-        self._view_changed = arrivals.view_changed
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
         if inode.orphan:
@@ -116,8 +115,8 @@ class Settlement:
         inode.orphan = False
         fs.total_files += 1
         name = begin_beside(fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
-        self._view_changed([Change(parent, name), Change(parent), Change(inode.ino)])
+        self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         if parent != ROOT_INO and not self._places.is_shown(parent):
-            self._view_changed(self._arrivals.reveal([place.folder]))
+            self._fs.shown(self._arrivals.reveal([place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))

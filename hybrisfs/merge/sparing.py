@@ -15,13 +15,13 @@ from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Value
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
+from hybrisfs.tree.view import Change
 
 __all__ = ["Sparing"]
 
@@ -33,7 +33,6 @@ class Sparing:
         self._fs = fs
         self._registers = registers
         self._origins = arrivals.origins
-        self._view_changed = arrivals.view_changed
         self._nodes = Nodes(fs)
         self._places = fs.places
         self._conflicts = fs.conflicts
@@ -63,7 +62,7 @@ class Sparing:
         if not self._fs.unseen.may_remove_unseen(parent, name, inode.ino):
             return True
         self._fs.unseen.spared(inode.ino)
-        self._view_changed([Change(parent, name), Change(parent), Change(inode.ino)])
+        self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         return False
 
     def before_overwrite(self, inode: Inode, start: int) -> None:
@@ -87,7 +86,7 @@ class Sparing:
         shown = self._name_beside(inode, holder.slot, parent, wanted)
         self._places.put_beside(parent, name, shown)
         self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
-        self._view_changed([Change(parent, shown), Change(parent), Change(inode.ino)])
+        self._fs.shown([Change(parent, shown), Change(parent), Change(inode.ino)])
 
     def _name_beside(self, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
         if self._places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
@@ -137,4 +136,4 @@ class Sparing:
             fs, copy, parent, wanted, self._origins.author(content.stamp), self._node_of(inode)
         )
         fs.flush()
-        self._view_changed([Change(parent, shown), Change(parent)])
+        self._fs.shown([Change(parent, shown), Change(parent)])

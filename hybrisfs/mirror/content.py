@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.state.chunk_states import MAX_CHUNK
 from sync.codec import Buffer
 
@@ -26,13 +26,13 @@ _WINDOW_NUMBER: Final = struct.Struct(">Q")
 class ContentHash:
     """Told of the windows of a file in order, but for those that are zeros throughout."""
 
-    def __init__(self, chunk_id: Callable[[Buffer], bytes]) -> None:
-        self._chunk_id = chunk_id
+    def __init__(self, namer: ChunkNamer) -> None:
+        self._namer = namer
         self._hash = hashlib.blake2b(digest_size=32, person=_PERSON)
 
     def add(self, offset: int, data: Buffer) -> None:
         """The bytes of the window at *offset*, as far as the file goes."""
-        self.add_known(offset, self._chunk_id(data))
+        self.add_known(offset, self._namer.chunk_id(data))
 
     def add_known(self, offset: int, identity: bytes) -> None:
         """The chunk id of the window at *offset*."""

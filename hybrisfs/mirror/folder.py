@@ -15,11 +15,12 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
@@ -37,9 +38,8 @@ from hybrisfs.mirror.model import (
     parent_of,
 )
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
-from sync.codec import Buffer
 
-__all__ = ["Folder"]
+__all__ = ["Care", "Folder"]
 
 _STAMP: Final = struct.Struct(">qqIq")  # size and mtime (0 for directories), mode, ctime
 _NO_STAMP: Final = b""  # of what is to be looked into the next time, whatever it looks like from outside
@@ -51,32 +51,40 @@ _OPEN_LINK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Folder:
-    """The folder that *root* is open as; it stays so until the owner closes it.
+class Care:
+    """What care is taken of programs that use the folder meanwhile: none, unless a subclass takes some."""
 
-    *rests* tells whether a file may be taken, by path, stamp and last change (ns since the epoch); *entering*
-    is told of each directory before it is listed; *conflict_name* makes the *n*-th conflict name of a name.
-    One that *tidies* removes what a mirror that was killed left behind.
+    def rests(self, path: bytes, stamp: bytes, changed: int, /) -> bool:
+        """Whether a file may be taken; *changed*: when it was changed last, ns since the epoch."""
+        return True
+
+    def entering(self, path: bytes, /) -> None:
+        """A directory is about to be listed."""
+
+    def conflict_name(self, name: bytes, number: int, /) -> bytes:
+        """The conflict name with this number of a name."""
+        return name
+
+
+class Folder:
+    """The folder that *root* is open as; it stays so until the owner closes it. One that
+    *tidies* removes what a mirror that was killed left behind.
     """
 
     def __init__(
         self,
         root: int,
         ignored: Ignored,
-        chunk_id: Callable[[Buffer], bytes],
-        rests: Callable[[bytes, bytes, int], bool],
-        entering: Callable[[bytes], None],
-        conflict_name: Callable[[bytes, int], bytes],
+        namer: ChunkNamer,
+        care: Care,
         *,
         tidies: bool = True,
     ) -> None:
         self._root = root
         self._device = os.fstat(root).st_dev
         self._ignored = ignored
-        self._chunk_id = chunk_id
-        self._rests = rests
-        self._entering = entering
-        self._conflict_name = conflict_name
+        self._namer = namer
+        self._care = care
         self._tidies = tidies
         self._unsynced: set[bytes] = set()
 
@@ -84,7 +92,7 @@ class Folder:
 
     def names(self, path: bytes) -> Listing | None:
         """See `engine.Place`; so are all of these."""
-        self._entering(path)
+        self._care.entering(path)
         try:
             folder = open_below(self._root, path, _OPEN_DIRECTORY)
         except OSError as error:
@@ -116,7 +124,7 @@ class Folder:
         if status.st_dev != self._device:
             return Held("another filesystem is mounted there")
         stamp = _stamp(status)
-        if kind is Kind.FILE and not self._rests(path, stamp, status.st_ctime_ns):
+        if kind is Kind.FILE and not self._care.rests(path, stamp, status.st_ctime_ns):
             return Held(later=True)
         return Glimpse(kind, _identity(status), stamp, status.st_nlink)
 
@@ -157,7 +165,7 @@ class Folder:
             target = os.readlink(b"", dir_fd=descriptor) if is_link else b""
             xattrs = {} if is_link else read_xattrs(descriptor)
             now = self._seen(status, target, xattrs)
-            yield LocalFile(descriptor, now, xattrs, self._chunk_id)
+            yield LocalFile(descriptor, now, xattrs, self._namer)
         finally:
             os.close(descriptor)
 
@@ -392,7 +400,7 @@ class Folder:
     def _rename_aside(self, folder: int, name: bytes, new_folder: int, path: bytes) -> bytes:
         number = 1
         while True:
-            aside = self._conflict_name(name_of(path), number)
+            aside = self._care.conflict_name(name_of(path), number)
             try:
                 rename_to_free_name(folder, name, new_folder, aside)
             except FileExistsError:

@@ -16,6 +16,7 @@ from hybrisfs.mirror.engine import Held, Listing
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join
 from hybrisfs.mirror.volume_side import VolumeSide
+from hybrisfs.tree.commit import Committer
 
 __all__ = ["Importer", "ImportReport", "Step"]
 
@@ -52,14 +53,14 @@ class ImportReport:
 
 
 class Importer:
-    """Copies *source* into *target*. *commit* makes durable what is in the volume. A *dry_run* only looks; a
+    """Copies *source* into *target*. A *dry_run* only looks; a
     file that differs from the one in the volume is a problem unless it is to *replace* that."""
 
     def __init__(
         self,
         source: Folder,
         target: VolumeSide,
-        commit: Callable[[], None],
+        committer: Committer,
         step: Step,
         *,
         dry_run: bool,
@@ -67,7 +68,7 @@ class Importer:
     ) -> None:
         self._source = source
         self._target = target
-        self._commit = commit
+        self._committer = committer
         self._step = step
         self._dry_run = dry_run
         self._replace = replace
@@ -84,7 +85,7 @@ class Importer:
                 self._enter(directory)
         finally:
             if not self._dry_run:
-                self._commit()
+                self._committer.commit_now()
         return self.report
 
     def _directories(self) -> list[bytes]:
@@ -133,7 +134,7 @@ class Importer:
             self._uncommitted += 1
             if self._uncommitted >= _COMMIT_EVERY and not self._dry_run:
                 self._uncommitted = 0
-                self._commit()
+                self._committer.commit_now()
 
     @staticmethod
     def _is_full(error: OSError) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.attributes import is_mirrored
 from hybrisfs.mirror.content import WINDOW, ContentHash, is_zero
 from hybrisfs.mirror.model import ChangedError, Seen, own_bits
-from sync.codec import Buffer
 
 __all__ = ["LocalFile", "open_below", "read_xattrs", "write_whole", "write_xattrs"]
 
@@ -72,18 +72,18 @@ class LocalFile:
         descriptor: int,
         seen: Seen,
         xattrs: Mapping[bytes, bytes],
-        chunk_id: Callable[[Buffer], bytes],
+        namer: ChunkNamer,
     ) -> None:
         self.descriptor = descriptor
         self.seen = seen
         self.xattrs = xattrs
-        self._chunk_id = chunk_id
+        self._namer = namer
         self._before = os.fstat(descriptor)
         self.own_bits = own_bits(self._before.st_mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """What a program appends meanwhile is left for the next time."""
-        found, size = ContentHash(self._chunk_id), self._before.st_size
+        found, size = ContentHash(self._namer), self._before.st_size
         for offset in self._windows(size):
             data = read_whole(self.descriptor, min(WINDOW, size - offset), offset)
             if not is_zero(data):

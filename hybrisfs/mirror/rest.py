@@ -1,14 +1,19 @@
 """Which files are at rest: not being written just now, so that no half of them is taken.
 
-Sans-IO: told of what was seen and what the time is.
+`Rest` is sans-IO: told of what was seen and what the time is.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["QUIET", "Rest"]
+from hybrisfs.merge.names import Author, conflict_name
+from hybrisfs.mirror.folder import Care
+from hybrisfs.mirror.watch import Watcher
+
+__all__ = ["QUIET", "Rest", "WatchedCare"]
 
 QUIET: Final = 1.0  # seconds without a change after which a file counts as finished
 _LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched for QUIET first
@@ -51,3 +56,23 @@ class Rest:
     def forget(self) -> None:
         """Nothing is known any more: the folder was away."""
         self._recent.clear()
+
+
+class WatchedCare(Care):
+    """Takes what is at rest, and watches each directory before it is listed."""
+
+    def __init__(self, watcher: Watcher, rest: Rest, device: str) -> None:
+        self._watcher = watcher
+        self._rest = rest
+        self._device = device
+
+    def rests(self, path: bytes, stamp: bytes, changed: int) -> bool:
+        age = (time.time_ns() - changed) / 1e9
+        writing = self._watcher.is_being_written(path)
+        return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
+
+    def entering(self, path: bytes) -> None:
+        self._watcher.cover(path)
+
+    def conflict_name(self, name: bytes, number: int) -> bytes:
+        return conflict_name(name, Author(self._device, time.time_ns()), number)

@@ -14,7 +14,6 @@ from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from sync.codec import Buffer
 
 __all__ = ["Reader", "VolumeFile"]
 
@@ -25,7 +24,6 @@ class Reader:
 
     fs: FileSystem
     fetch: Callable[[list[ChunkRef]], object]
-    chunk_id: Callable[[Buffer], bytes]
 
     def bring(self, missing: Missing) -> None:
         """Raises OSError (EAGAIN) when it cannot be had just now."""
@@ -56,7 +54,7 @@ class VolumeFile:
         self.own_bits = own_bits(inode.mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        found = ContentHash(self._reader.chunk_id)
+        found = ContentHash(self._reader.fs.chunks.namer)
         for offset in self._windows():
             data = self._data(offset)
             if not is_zero(data):
@@ -66,7 +64,7 @@ class VolumeFile:
 
     def identified(self) -> Seen:
         """With the identity of the content, for which only what has not been cut into chunks is read."""
-        found = ContentHash(self._reader.chunk_id)
+        found = ContentHash(self._reader.fs.chunks.namer)
         for offset in self._windows():
             known = self._known(offset)
             if known is not None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import stat
 import struct
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import Ignored
@@ -38,9 +36,9 @@ from hybrisfs.state.shown_nodes import ino_shown_for, names_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_NOREPLACE
-from sync.codec import Buffer
+from hybrisfs.tree.view import Aspect, Change
 
-__all__ = ["VolumeSide", "Waiting"]
+__all__ = ["VolumeSide", "Host"]
 
 _STATE: Final = struct.Struct(">qqqI")  # size, mtime, ctime, mode
 _STAMP: Final = struct.Struct(f">{_STATE.size}sqq")  # that, and the stamps of attributes and content
@@ -52,15 +50,16 @@ _KINDS: Final = {stat.S_IFDIR: Kind.DIRECTORY, stat.S_IFREG: Kind.FILE, stat.S_I
 T = TypeVar("T")
 
 
-class Waiting(Protocol):
-    """Those who bring what is not here: chunks, and room in the cache."""
+class Host(Protocol):
+    """What a side needs of its volume: chunks that are not here, room, and word to the kernel."""
 
     def fetch(self, chunks: list[ChunkRef]) -> object: ...
     def wait_for_room(self, length: int) -> bool: ...
+    def notify(self, changes: Sequence[Change]) -> None: ...
 
 
 class VolumeSide:
-    """A folder of the volume, known by the id of its node. *show* is told what the kernel has to hear.
+    """A folder of the volume, known by the id of its node.
 
     Methods are called without the volume's lock.
     """
@@ -68,22 +67,18 @@ class VolumeSide:
     def __init__(
         self,
         fs: FileSystem,
-        waiting: Waiting,
-        chunk_id: Callable[[Buffer], bytes],
+        host: Host,
         root: bytes,
         ignored: Ignored,
-        show: Callable[[Sequence[Change]], None],
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fs = fs
         self.lock = fs.lock
-        self._waiting = waiting
-        self._reader = Reader(fs, waiting.fetch, chunk_id)
+        self._host = host
+        self._reader = Reader(fs, host.fetch)
         self._root = root
         self._root_number = 0  # where it was last found
         self._ignored = ignored
-        self._show = show
-        self._now = now
+        self._monotonic = fs.environment.monotonic
 
     # -- finding ---------------------------------------------------------------------------------
 
@@ -188,7 +183,7 @@ class VolumeSide:
             return Held("is a device, a socket or a pipe: these are not mirrored")
         if kind is Kind.LINK and (not inode.target or b"\0" in inode.target):
             return Held("is a symbolic link whose target no disk takes")
-        if inode.writers and self._now() - inode.dirty_since < _BEING_WRITTEN:
+        if inode.writers and self._monotonic() - inode.dirty_since < _BEING_WRITTEN:
             return Held(later=True)
         return Glimpse(kind, inode.id, _stamp(inode), inode.nlink)
 
@@ -280,7 +275,7 @@ class VolumeSide:
                 with self._fs.lock:
                     return work()
             except JournalFullError:
-                if not self._waiting.wait_for_room(length):
+                if not self._host.wait_for_room(length):
                     raise
 
     def _changing(self, path: bytes, work: Callable[[], Inode], aspect: Aspect = Aspect.CONTENT) -> Seen:
@@ -297,7 +292,7 @@ class VolumeSide:
             return self._seen(inode, None), changes
 
         seen, changes = self._in_room(_A_NODE, change)
-        self._show(changes)
+        self._host.notify(changes)
         return seen
 
     def _make(self, path: bytes, original: Original, replaces: Seen | None, staged: Inode | None) -> Inode:
@@ -373,7 +368,7 @@ class VolumeSide:
                 self._required(path, target)
                 self._fs.unlink(parent.ino, name_of(path))
             changes = [Change(parent.ino, name_of(path), (inode.ino, inode.mode)), Change(parent.ino)]
-        self._show(changes)
+        self._host.notify(changes)
 
     def rename(self, old: bytes, new: bytes, target: Seen) -> None:
         with self._fs.lock:
@@ -391,7 +386,7 @@ class VolumeSide:
                 Change(parent.ino),
                 Change(new_parent.ino),
             ]
-        self._show(changes)
+        self._host.notify(changes)
 
     # -- what is known of the other side's record --------------------------------------------------
 

@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable
 from typing import Final
 
 from watchdog.observers.inotify_c import (
@@ -49,10 +48,10 @@ _LIMITS: Final = {
 
 
 class Watcher:
-    """Watches directories below *root*, from construction to `stop`. *wake* is called, in a thread of
-    watchdog's, when there is something to `take`."""
+    """Watches directories below *root*, from construction to `stop`. *wake* is set when there is
+    something to `take`."""
 
-    def __init__(self, root: bytes, wake: Callable[[], None]) -> None:
+    def __init__(self, root: bytes, wake: threading.Event) -> None:
         self._root = root
         self._wake = wake
         self._lock = threading.Lock()
@@ -129,7 +128,7 @@ class Watcher:
             elif event.is_modify:
                 self._writing.add(path)
             self._dirty.add(found[0])
-        self._wake()
+        self._wake.set()
 
     def on_watch_deleted(self, wd: WatchDescriptor) -> None:
         """The directory is gone, or its filesystem."""
@@ -137,11 +136,11 @@ class Watcher:
             found = self._paths.pop(wd, None)
             if found is not None:
                 self._dirty.add(found[0])
-        self._wake()
+        self._wake.set()
 
     def on_queue_overflow(self) -> None:
         """More happened than the kernel could hold for us."""
         with self._lock:
             self._missed = True
             self._writing.clear()
-        self._wake()
+        self._wake.set()

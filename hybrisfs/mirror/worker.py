@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from hybrisfs.merge.names import Author, conflict_name
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.brake import Brake, removals
 from hybrisfs.mirror.engine import Mirror, Outcome
@@ -20,10 +20,9 @@ from hybrisfs.mirror.marker import AwayError, open_marked
 from hybrisfs.mirror.model import ChangedError, Side, parent_of
 from hybrisfs.mirror.plan import Action, Agree, plan
 from hybrisfs.mirror.renames import Rename, recognise
-from hybrisfs.mirror.rest import Rest
+from hybrisfs.mirror.rest import Rest, WatchedCare
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.watch import Watcher
-from sync.codec import Buffer
 
 __all__ = ["Surroundings", "Worker"]
 
@@ -51,7 +50,8 @@ class Surroundings(Protocol):
     """What a mirror needs of the volume that it belongs to."""
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide: ...
-    def chunk_id(self, data: Buffer, /) -> bytes: ...
+    @property
+    def namer(self) -> ChunkNamer: ...
     def device_name(self) -> str: ...
     def hindrance(self) -> str | None:
         """Why the volume must not be compared with anything just now."""
@@ -255,7 +255,7 @@ class Worker:
             return
         if self._watcher is not None:
             self._watcher.stop()
-        self._watcher = Watcher(os.fsencode(self.settings.directory), self._wake.set)
+        self._watcher = Watcher(os.fsencode(self.settings.directory), self._wake)
         self._folder = status.st_dev, status.st_ino
         self._everything_at = 0.0
         self._shown.state, self._shown.reason = "working", None
@@ -281,18 +281,9 @@ class Worker:
         return Mirror(self._local(root), self._volume, self._table)
 
     def _local(self, root: int) -> Folder:
-        watcher, device = self._watcher, self._around.device_name()
-        assert watcher is not None
-
-        def rests(path: bytes, stamp: bytes, changed: int) -> bool:
-            age = (time.time_ns() - changed) / 1e9
-            writing = watcher.is_being_written(path)
-            return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
-
-        def name_aside(name: bytes, number: int) -> bytes:
-            return conflict_name(name, Author(device, time.time_ns()), number)
-
-        return Folder(root, self._ignored, self._around.chunk_id, rests, watcher.cover, name_aside)
+        assert self._watcher is not None
+        care = WatchedCare(self._watcher, self._rest, self._around.device_name())
+        return Folder(root, self._ignored, self._around.namer, care)
 
     def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:
         """Look at these directories, and make both sides of them equal. *accepted*: much may be removed."""

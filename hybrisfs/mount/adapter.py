@@ -32,12 +32,12 @@ from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.freshness import Freshness, only_writes
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import NOTHING, STALE, Inode
 from hybrisfs.tree.residency import Residency
 from hybrisfs.versions.browser import PastBrowser
-from hybrisfs.write.commit import Committer
 from sync.codec import Buffer
 
 __all__ = ["Adapter", "Served"]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
-from hybrisfs.merge.rows import Change
+from hybrisfs.fuse import FuseError
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.history import HistoryAdapter
+from hybrisfs.mount.holders import Holder, describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
-from hybrisfs.mount.unmounting import unmount
+from hybrisfs.tree.view import Change
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
 
@@ -28,6 +32,8 @@ SOURCE: Final = "hybrisfs:"
 _JOIN_SECONDS: Final = 10.0
 # Access control lists decide what umask does, so that the filesystem has to apply it.
 _CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
+_PASSES_WITHIN: Final = 2.0  # seconds; somebody looks at a name, or has just closed a file
+_AGAIN_AFTER: Final = 0.05  # seconds
 
 
 class MountPoint:
@@ -88,3 +94,35 @@ class MountPoint:
             self._fs.unseen.watch(None)
         self._adapter.close()
         self._session.close()
+
+
+def unmount(
+    directory: Path,
+    attempt: Callable[[], None],
+    *,
+    find: Callable[[Path], Sequence[Holder]] = find_holders,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Call *attempt*, which unmounts *directory*, again while it is busy although nobody can be found.
+
+    Raises HybrisError, which names who uses it.
+    """
+    for _ in range(round(_PASSES_WITHIN / _AGAIN_AFTER)):
+        try:
+            return attempt()
+        except FuseError as error:
+            if error.errno != errno.EBUSY:
+                raise HybrisError(str(error)) from error
+        holders = find(directory)
+        if holders:
+            raise _busy(directory, describe_holders(holders))
+        sleep(_AGAIN_AFTER)
+    raise _busy(directory, "by nobody that can be seen" + ("" if os.geteuid() == 0 else ": by another user"))
+
+
+def _busy(directory: Path, users: str) -> HybrisError:
+    return HybrisError(
+        f"cannot unmount {directory}, it is in use",
+        users,
+        "End that first, or unmount lazily (hybrisfs umount --lazy): then programs keep what they have open.",
+    )

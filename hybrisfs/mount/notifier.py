@@ -22,7 +22,6 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from hybrisfs import fuse
-from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
@@ -30,6 +29,7 @@ from hybrisfs.mount.pages import Pages
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import names_of
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.view import Aspect, Change
 
 __all__ = ["Notifier"]
 
@@ -87,7 +87,7 @@ class Notifier:
         self._fs = fs
         self._hand = Hand(session.mountpoint, session.device)
         self._queue: SimpleQueue[_Notice | None] = SimpleQueue()
-        self._pages = Pages(self._drop_pages, self._dropped_late)
+        self._pages = Pages(self)
         self._working = threading.Lock()
         self._forgetting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -172,11 +172,11 @@ class Notifier:
                 self._session.notify_inval_inode(ino, offset=-1 if ino in files else 0)
         self._pages.drop([ino for ino in changed if ino in files])
 
-    def _drop_pages(self, ino: int) -> None:
+    def drop_pages(self, ino: int) -> None:
         with contextlib.suppress(fuse.FuseError):  # nothing is mounted any more
             self._session.notify_inval_inode(ino)
 
-    def _dropped_late(self, ino: int) -> None:
+    def dropped_late(self, ino: int) -> None:
         """Programs that watch the file hear of it now: any look at it would have waited for the read, too."""
         self._queue.put(_Notice([], told=(Change(ino, aspect=Aspect.CONTENT),)))
 

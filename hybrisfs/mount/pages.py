@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Collection
+from typing import Final, Protocol
 
 __all__ = ["MOST_WAITING", "Pages"]
 
@@ -20,13 +20,21 @@ _MOMENT: Final = 0.05  # seconds without any progress, after which a thread coun
 _JOIN_SECONDS: Final = 5.0
 
 
-class Pages:
-    """Thread-safe. *drop* has the kernel drop the pages of a file, by its number; *late* hears that this is
-    done, from another thread, if `drop` has not waited for it."""
+class Kernel(Protocol):
+    """The kernel's caches of one mount."""
 
-    def __init__(self, drop: Callable[[int], None], late: Callable[[int], None]) -> None:
-        self._drop = drop
-        self._tell = late
+    def drop_pages(self, ino: int, /) -> None:
+        """Have the pages of a file dropped; that waits for reads of it that are under way."""
+
+    def dropped_late(self, ino: int, /) -> None:
+        """The pages of a file are gone that `drop` has not waited for."""
+
+
+class Pages:
+    """Has *kernel* drop the pages of files, by their numbers, in threads of its own. Thread-safe."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._condition = threading.Condition()
         self._due: deque[int] = deque()
         self._left: Counter[int] = Counter()  # how often each is due, or being dropped
@@ -77,10 +85,10 @@ class Pages:
     def _run(self) -> None:
         while (ino := self._next()) is not None:
             try:
-                self._drop(ino)
+                self._kernel.drop_pages(ino)
             finally:
                 if self._done(ino):
-                    self._tell(ino)
+                    self._kernel.dropped_late(ino)
 
     def _next(self) -> int | None:
         with self._condition:

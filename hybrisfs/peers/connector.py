@@ -11,7 +11,7 @@ from typing import Final
 
 from hybrisfs.peers.errors import PeerError
 from hybrisfs.peers.handshakes import Handshakes
-from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.meeting import LocalPeer
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
 from hybrisfs.peers.targets import Targets
 
@@ -36,17 +36,11 @@ class Connector:
         self,
         handshakes: Handshakes,
         settings: PeerSettings,
-        linked: Callable[[], Collection[bytes]],
-        met: Callable[[Meeting], None],
-        slept: Callable[[], None],
+        local: LocalPeer,
         boot_clock: Callable[[], float] = boot_time,
     ) -> None:
-        """*linked* tells the devices that need no connection, *met* takes each that was made, and *slept* is
-        called when the machine has been asleep: no connection of before is worth anything then."""
         self._handshakes = handshakes
-        self._linked = linked
-        self._met = met
-        self._slept = slept
+        self._local = local
         self._boot_clock = boot_clock
         self._changed = threading.Condition()
         self._targets = Targets(settings, random.Random())
@@ -100,12 +94,12 @@ class Connector:
             if self._asleep() - asleep > _SLEPT:
                 log.info("the machine slept: connecting to the other devices anew")
                 asleep = self._asleep()
-                self._slept()
+                self._local.slept()
                 self.hurry()
             with self._changed:
                 if self._closing:
                     return
-                linked = self._linked()
+                linked = self._local.linked()
                 for address in self._targets.take_due(
                     time.monotonic(), linked, _MAX_DIALING - len(self._dialers)
                 ):
@@ -135,7 +129,7 @@ class Connector:
             else:
                 self._targets.met(address, meeting.device_id)
         if meeting is not None:
-            self._met(meeting)
+            self._local.met(meeting)
         with self._changed:
             self._dialers.discard(threading.current_thread())
             self._changed.notify()

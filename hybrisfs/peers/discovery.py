@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import ifaddr
 from zeroconf import (
@@ -31,10 +31,10 @@ from zeroconf import (
 )
 
 from hybrisfs.peers.identity import TAG_SIZE, PeerIdentity
-from hybrisfs.peers.settings import Address, PeerSettings
-from sync import Members
+from hybrisfs.peers.meeting import LocalPeer
+from hybrisfs.peers.settings import PeerSettings
 
-__all__ = ["SERVICE_TYPE", "Discovery", "Seen", "parse_name"]
+__all__ = ["SERVICE_TYPE", "Discovery", "parse_name"]
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,9 @@ _RESOLVE_MS: Final = 3000
 _MAX_ADDRESSES: Final = 16
 _TAG_DIGITS: Final = 2 * TAG_SIZE
 
-Seen: TypeAlias = Callable[[bytes, tuple[Address, ...]], None]
-"""Called with a member and the addresses at which it says it is."""
-
 
 class Discovery(ServiceListener):
-    """Announces this device and calls *seen* for others, from `start` to `close`.
+    """Announces this device and has it see others, from `start` to `close`.
 
     When multicast DNS cannot be had, or interfaces come and go, it is tried again until it works.
     """
@@ -58,8 +55,7 @@ class Discovery(ServiceListener):
         self,
         identity: PeerIdentity,
         port: int,
-        members: Callable[[], Members],
-        seen: Seen,
+        local: LocalPeer,
         settings: PeerSettings,
         clock: Callable[[], float] = time.time,
         responder: Callable[[list[str]], Zeroconf] = Zeroconf,
@@ -68,8 +64,7 @@ class Discovery(ServiceListener):
         on the interfaces that have these addresses."""
         self._identity = identity
         self._port = port
-        self._members = members
-        self._seen = seen
+        self._local = local
         self._settings = settings
         self._clock = clock
         self._new_responder = responder
@@ -191,7 +186,7 @@ class Discovery(ServiceListener):
         if info is None or not info.port:
             return
         hosts = info.parsed_scoped_addresses()[:_MAX_ADDRESSES]
-        self._seen(device, tuple((host, info.port) for host in hosts))
+        self._local.seen(device, tuple((host, info.port) for host in hosts))
 
     def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
         """A service changed."""
@@ -207,7 +202,7 @@ class Discovery(ServiceListener):
         today = self._today()
         for day in (today, today - 1, today + 1):
             if tags[0] == self._identity.volume_tag(day):
-                for device in self._members():
+                for device in self._local.members():
                     if tags[1] == self._identity.device_tag(device, day):
                         return device
         return None

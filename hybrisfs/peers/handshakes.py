@@ -11,16 +11,13 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from hybrisfs.peers.errors import ChannelError, PeerError
-from hybrisfs.peers.frames import Hello
 from hybrisfs.peers.listener import host_of
-from hybrisfs.peers.meeting import Meeting, meet
+from hybrisfs.peers.meeting import LocalPeer, Meeting, meet
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
 from hybrisfs.peers.tls import TlsIdentity
-from sync import Members
 
 __all__ = ["Handshakes"]
 
@@ -31,21 +28,17 @@ _SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int] | tuple[
 
 
 class Handshakes:
-    """Calls *met* with every member that comes in."""
+    """Has *local* meet every member that comes in."""
 
     def __init__(
         self,
         tls: TlsIdentity,
-        members: Callable[[], Members],
-        hello: Callable[[], Hello],
+        local: LocalPeer,
         settings: PeerSettings,
-        met: Callable[[Meeting], None],
     ) -> None:
         self._tls = tls
-        self._members = members
-        self._hello = hello
+        self._local = local
         self._settings = settings
-        self._met = met
         self._lock = threading.Lock()
         self._accepted: dict[socket.socket, tuple[str, threading.Thread]] = {}
         self._dialing: set[socket.socket] = set()
@@ -127,11 +120,13 @@ class Handshakes:
             if meeting is None or not ours:
                 connection.close()
         if meeting is not None and ours:
-            self._met(meeting)
+            self._local.met(meeting)
 
     def _meet(self, connection: socket.socket, address: Address, outgoing: bool) -> Meeting:
         deadline = time.monotonic() + self._settings.handshake_timeout
-        return meet(connection, address, outgoing, self._tls, self._members, self._hello(), deadline)
+        return meet(
+            connection, address, outgoing, self._tls, self._local.members, self._local.hello(), deadline
+        )
 
 
 def _shutdown(connection: socket.socket) -> None:

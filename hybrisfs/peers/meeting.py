@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from hybrisfs.peers.channel import SecureChannel
 from hybrisfs.peers.errors import ChannelError, StrangerError
@@ -27,6 +28,28 @@ class Meeting:
     address: Address
     outgoing: bool
     hello: Hello
+
+
+class LocalPeer(Protocol):
+    """This device, as its handshakes, its connector, its discovery and its links see it."""
+
+    def members(self) -> Members:
+        """Those that may have a link now."""
+
+    def hello(self) -> Hello:
+        """What it says first over a new connection."""
+
+    def linked(self) -> Collection[bytes]:
+        """The devices that need no connection."""
+
+    def met(self, meeting: Meeting) -> None:
+        """A member is at the other end of a new connection. Called by the thread of the handshake."""
+
+    def seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
+        """A member says that it is at these addresses."""
+
+    def slept(self) -> None:
+        """The machine has been asleep: no connection of before is worth anything now."""
 
 
 def meet(

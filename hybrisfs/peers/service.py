@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -80,12 +80,8 @@ class PeerService:
         self._closed = False
         attempt = settings.connect_timeout + settings.handshake_timeout + _SLACK
         self._links: LinkTable[Link] = LinkTable(identity.device.device_id, self._instance, attempt)
-        self._handshakes = Handshakes(
-            TlsIdentity(identity), lambda: self._members, self._hello, settings, self._met
-        )
-        self._connector = Connector(
-            self._handshakes, settings, self._links.devices, self._met, self._drop_links
-        )
+        self._handshakes = Handshakes(TlsIdentity(identity), self, settings)
+        self._connector = Connector(self._handshakes, settings, self)
         self._network = NetworkWatch(self._network_came_up)
         self._listener: Listener | None = None
         self._discovery: Discovery | None = None
@@ -100,9 +96,7 @@ class PeerService:
         if self._settings.discover:
             from hybrisfs.peers.discovery import Discovery  # what it needs takes long to import
 
-            self._discovery = Discovery(
-                self._identity, listener.port, lambda: self._members, self._seen, self._settings
-            )
+            self._discovery = Discovery(self._identity, listener.port, self, self._settings)
             self._discovery.start()
 
     def close(self) -> None:
@@ -192,15 +186,22 @@ class PeerService:
             for link in sorted(self._links.current(), key=lambda link: link.device_id)
         ]
 
-    def _hello(self) -> Hello:
-        return Hello(self._instance, self.port)
-
     def _read_chunk(self, chunk_id: bytes) -> bytes | None:
         with self._reads:
             return self._read(chunk_id)
 
-    def _met(self, meeting: Meeting) -> None:
-        """A member is at the other end of a new connection. Called by the thread of the handshake."""
+    # -- what is asked of this device: see `LocalPeer` -----------------------------------------------
+
+    def members(self) -> Members:
+        return self._members
+
+    def hello(self) -> Hello:
+        return Hello(self._instance, self.port)
+
+    def linked(self) -> Collection[bytes]:
+        return self._links.devices()
+
+    def met(self, meeting: Meeting) -> None:
         link = Link(meeting, self._callbacks, self._settings, self._ended)
         with self._lock:
             welcome = not self._closed and meeting.device_id in self._members
@@ -230,7 +231,7 @@ class PeerService:
                 other.advanced()  # what was pushed through the one that ended may not have arrived
         self._callbacks.links_changed()
 
-    def _seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
+    def seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
         first = self._identity.device.device_id < device
         if self._discovery is not None and not self._discovery.announced:
             first = True  # it does not know of this device yet
@@ -243,7 +244,7 @@ class PeerService:
         if self._discovery is not None:
             self._discovery.look_at_network()
 
-    def _drop_links(self) -> None:
+    def slept(self) -> None:
         for link in self._links.all():
             link.abandon("this machine slept")
 

@@ -22,8 +22,8 @@ from hybrisfs.state.journal_chunks import (
     staged_ranges,
 )
 from hybrisfs.state.pins import KeptChunk
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 
 __all__ = ["RoomLimits", "Evictor"]
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.dispersal.pack_clouds import PackClouds
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.registers.groups import in_groups
+from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.state.file_chunks import chunks_after
 from hybrisfs.state.pack_chunks import neighbours
@@ -66,27 +68,24 @@ class FetchLimits:
 
 
 class Fetcher:
-    """Brings chunks. *get_chunks* reads neighbouring chunks of one pack from the clouds."""
+    """Brings chunks, from the clouds and from other devices."""
 
     def __init__(
         self,
         fs: FileSystem,
-        get_chunks: Callable[[Sequence[ChunkLocation]], list[bytes]],
+        clouds: PackClouds,
+        signals: Signals,
         ask_devices: AskDevices | None = None,
-        sparing: Callable[[], bool] = lambda: False,
-        find_shares: Callable[[bytes, int], Sequence[int]] = lambda pack, n: (),
     ) -> None:
         """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
-        silent for so many seconds. While *sparing*, nothing is fetched but what is asked for. *find_shares*
-        looks through the clouds for the shares of a pack of n; see `Upkeep.find_shares`."""
-        self._find_shares = find_shares
+        silent for so many seconds. While transfers are held, nothing is fetched but what is asked for."""
         self.limits = fs.environment.limits.of(FetchLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
-        self._get_chunks = get_chunks
+        self._clouds = clouds
+        self._signals = signals
         self._ask_devices = ask_devices
-        self._sparing = sparing
         self._closing = False
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
@@ -222,7 +221,7 @@ class Fetcher:
         """The chunk, and the neighbours worth taking along. The volume's lock is held."""
         with self._guard:
             sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
-        if self._sparing() or not ref.is_on_clouds:
+        if self._signals.held or not ref.is_on_clouds:
             return [ref]
         budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
         run = [ref]
@@ -242,7 +241,7 @@ class Fetcher:
         """Begin to fetch what follows in the file, if it is being read from front to back."""
         with self._guard:
             reading = [ref for ref in wanted if ref.number in self._streams]
-        if not reading or self._sparing():
+        if not reading or self._signals.held:
             return
         for ref in self._following(reading[-1]):
             with self._guard:
@@ -331,7 +330,7 @@ class Fetcher:
     def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
         """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
         read from there from now on. Raises ChunkUnavailable."""
-        found = self._get_chunks(self._locations(refs))
+        found = self._clouds.get_chunks(self._locations(refs))
         with self._fs.lock:
             self._fs.chunks.read_at(refs)
         return found
@@ -349,10 +348,10 @@ class Fetcher:
                     return found
         for place in places:
             (location,) = self._locations([place])
-            placement = () if location.owed else tuple(self._find_shares(location.pack_id, location.n))
+            placement = () if location.owed else tuple(self._clouds.find_shares(location.pack_id, location.n))
             if placement and placement != location.placement:
                 with suppress(ChunkUnavailable):
-                    return self._get_chunks([location._replace(placement=placement)])[0]
+                    return self._clouds.get_chunks([location._replace(placement=placement)])[0]
         return None
 
     def _turn_from(self, ref: ChunkRef) -> None:
@@ -367,7 +366,7 @@ class Fetcher:
         volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
         with self._fs.lock:
-            for number in numbers if not self._sparing() else ():
+            for number in numbers if not self._signals.held else ():
                 for place in self._places(number)[:1]:
                     if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
                         waiting.setdefault(place.pack or ELSEWHERE, []).append(place)

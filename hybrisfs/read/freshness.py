@@ -14,12 +14,12 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import failure
 
-__all__ = ["WAIT_SECONDS", "Freshness", "only_writes"]
+__all__ = ["WAIT_SECONDS", "Freshness", "OtherDevices", "only_writes"]
 
 WAIT_SECONDS: Final = 30.0
 """How long an open waits for a silent device."""
@@ -39,28 +39,35 @@ class _Held:
     go_on: Callable[[OSError | None], None]
 
 
+class OtherDevices(Protocol):
+    """What is known of the other devices."""
+
+    def are_suspect(self) -> bool:
+        """Whether one of them is suspect now."""
+
+    def look_now(self) -> None:
+        """Have all clouds asked for news."""
+
+
 class Freshness:
     """Holds up what must wait. Its methods may be called from any thread, and return at once."""
 
     def __init__(
         self,
-        is_stale: Callable[[], bool],
-        look: Callable[[], None],
+        others: OtherDevices,
         wait: float = WAIT_SECONDS,
         environment: Environment = SYSTEM,
     ) -> None:
-        """*is_stale* tells whether another device is suspect now; *look* has all clouds asked for news."""
         self.blocks = False
         """Whether programs wait, or are only warned."""
-        self._is_stale = is_stale
-        self._look = look
+        self._others = others
         self._monotonic = environment.monotonic
         self._wait = wait
         self._condition = threading.Condition()
         self._held: list[_Held] = []
 
     def must_wait(self) -> bool:
-        return self.blocks and self._is_stale()
+        return self.blocks and self._others.are_suspect()
 
     def hold(self, go_on: Callable[[OSError | None], None], is_gone: Callable[[], bool]) -> None:
         """Call *go_on* from another thread when everything is fresh, or with an error when it is not in
@@ -84,7 +91,7 @@ class Freshness:
             now = self._monotonic()
             if now >= look_at:
                 look_at = now + _LOOK_EVERY
-                self._look()
+                self._others.look_now()
             fresh = not self.must_wait()
             with self._condition:
                 ended = [one for one in self._held if fresh or now >= one.ends or one.is_gone()]

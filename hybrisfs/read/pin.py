@@ -21,6 +21,7 @@ from hybrisfs.read.fetch import Fetcher, asked_at_once
 from hybrisfs.signals import Pause, Signals, Wake
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.subtree import Measure, Subtree
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["SHARE_OF_BUDGET", "HoardLimits", "Hoarder"]
@@ -69,14 +70,13 @@ class Hoarder:
         fetcher: Fetcher,
         room: Evictor,
         signals: Signals,
-        commit: Callable[[], None] | None = None,
+        committer: Committer,
     ) -> None:
-        """*commit* is called, now and then, to see what has come without waiting for the next commit."""
         self.limits = fs.environment.limits.of(HoardLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
-        self._commit = commit
+        self._committer = committer
         self._may_commit_at = 0.0
         self._fetcher = fetcher
         self._room = room
@@ -162,14 +162,14 @@ class Hoarder:
     def _commit_news(self) -> None:
         """Have what other devices told committed: a snapshot shows nothing else."""
         now = self._monotonic()
-        if self._commit is None or not self._signals.brisk or now < self._may_commit_at:
+        if not self._signals.brisk or now < self._may_commit_at:
             return
         with self._fs.lock:
             if not self._fs.hoard or not self._fs.uncommitted:
                 return
         self._may_commit_at = now + self.limits.commit_every
         try:
-            self._commit()
+            self._committer.commit_now()
         except OSError as error:  # the committer meets it, too, and sees to it
             log.debug("what is pinned is looked for among what was committed before: %s", error)
 

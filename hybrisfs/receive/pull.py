@@ -54,7 +54,7 @@ class CloudReader(Protocol):
     """What the puller uses of `dispersal.Engine`."""
 
     @property
-    def in_use(self) -> tuple[int, ...]: ...
+    def followed(self) -> tuple[int, ...]: ...
 
     @property
     def f(self) -> int: ...
@@ -240,13 +240,13 @@ class Puller:
             self._volume,
             self._keys,
             self._own,
-            self._engine.in_use,
+            self._engine.followed,
             self._engine.f,
             self._log.holds,
             self._monotonic(),
             stale=self._stale,
-            remembered=self._memory.load(),
         )
+        follow.remember(self._memory.load())
         follow.set_members(self._log.followed(), self._monotonic())
         self._remembered = follow.sightings()
         self._tags.clear()
@@ -301,7 +301,7 @@ class _Pull:
     def run(self) -> None:
         puller, follow = self._puller, self._follow
         while not puller._signals.stopping:
-            follow.set_clouds(self._engine.in_use, self._engine.f)
+            follow.set_clouds(self._engine.followed, self._engine.f)
             self._members = puller._log.followed()
             follow.set_members(self._members, self._monotonic())
             follow.active(puller._signals.last_change)

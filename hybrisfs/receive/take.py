@@ -13,13 +13,14 @@ from hybrisfs.garbage import without_collections
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.authority import lawful, void
-from hybrisfs.merge.rows import Change
 from hybrisfs.receive.examine import Examination, Examined, Examiner
 from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.view import Change
 from sync import (
     Accepted,
     DecodeError,
@@ -55,7 +56,7 @@ def unprepared(_: object) -> AbstractContextManager[None]:
 class Receiver:
     """Puts updates through the inbox into log and view. May be called from several threads.
 
-    *accepted* is told that the log has grown: with locks held, so that it only takes note.
+    Listeners of `FileSystem.shown` and `UpdateLog.grew` are called with locks held: they only take note.
     """
 
     def __init__(
@@ -64,24 +65,22 @@ class Receiver:
         updates: UpdateLog,
         arrivals: Arrivals,
         signals: Signals,
-        accepted: Callable[[], None],
         upcoming: Upcoming,
-        offended: Callable[[SignedUpdate], None],
     ) -> None:
-        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is held.
-        *offended* hears of accepted updates some of whose writes do not count, with the lock held."""
+        """*upcoming* prepares programs for changes of the view, see `Mounting.upcoming`; no lock is
+        held."""
         self._upcoming = upcoming
-        self._offended = offended
         self._fs = fs
         self._sleep = fs.environment.sleep
         self._updates = updates
         self._arrivals = arrivals
         self._signals = signals
-        self._accepted = accepted
         self._inbox = Inbox()
         self._examiner = Examiner()
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
+        self.offended = Topic[[SignedUpdate]]()
+        """An update was accepted some of whose writes do not count; called with the lock held."""
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """Take in signed updates; False when causes of some are missing. Those wait for them.
@@ -134,7 +133,7 @@ class Receiver:
                         complete = self._take(updates, found)
                 finally:
                     changes = self._arrivals.refresh()
-            self._arrivals.view_changed(changes)
+            self._fs.shown(changes)
         return complete
 
     def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
@@ -151,7 +150,7 @@ class Receiver:
 
     def signed(self, nodes: set[bytes]) -> None:
         """An own update has written to *nodes*; called with the volume's lock held."""
-        self._arrivals.view_changed(self._arrivals.signed(nodes))
+        self._fs.shown(self._arrivals.signed(nodes))
 
     def _take(self, updates: Iterable[bytes], examined: Mapping[bytes, Examined]) -> bool:
         grown = False
@@ -164,7 +163,7 @@ class Receiver:
                     complete &= not outcome.retryable
                     self._note(outcome)
         if grown:
-            self._accepted()
+            self._updates.grew()
         return complete
 
     def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
@@ -177,7 +176,7 @@ class Receiver:
         if isinstance(outcome, Accepted):
             self._arrivals.take(outcome)
             if one.void:
-                self._offended(signed)
+                self.offended(signed)
         elif isinstance(outcome, Refused) and outcome.missing is not None:
             for cause in signed.header.deps:
                 self._named[cause.device] = max(cause.clock, self.named(cause.device))

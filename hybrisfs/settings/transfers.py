@@ -15,17 +15,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
+from jeepney import DBusAddress, MessageType, Properties
+from jeepney.io.blocking import open_dbus_connection
+
 from hybrisfs.api import transfers as api
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.timetable import UNLIMITED, Timetable, parse_timetable
 from hybrisfs.signals import Pause, Signals
 
-__all__ = ["TransferSettings", "Transfers"]
+__all__ = ["TransferSettings", "Transfers", "is_metered"]
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 15.0  # seconds; the network, and the clock, may change at any time
+_NETWORK_MANAGER: Final = DBusAddress(
+    "/org/freedesktop/NetworkManager",
+    bus_name="org.freedesktop.NetworkManager",
+    interface="org.freedesktop.NetworkManager",
+)
+_YES: Final = (1, 3)  # NMMetered: yes, and guessed so, as for a telephone that shares its connection
+_PATIENCE: Final = 2.0  # seconds
 _Reason: TypeAlias = Literal["paused", "metered"]
 
 
@@ -175,3 +185,18 @@ def _described(table: Timetable, now: datetime) -> api.Direction:
         changes_at=None if change is None else change.timestamp(),
         then=None if change is None else table.rate(change),
     )
+
+
+def is_metered() -> bool:
+    """Whether the connection that is used now costs by the byte: NetworkManager tells on the system
+    bus of D-Bus. Without it, or without a system bus, nothing counts as metered."""
+    try:
+        with open_dbus_connection("SYSTEM") as bus:
+            answer = bus.send_and_get_reply(Properties(_NETWORK_MANAGER).get("Metered"), timeout=_PATIENCE)
+            if answer.header.message_type is not MessageType.method_return:
+                return False
+            _, value = answer.body[0]
+    except Exception as error:  # noqa: BLE001 - whatever a bus says wrongly, it is no reason to stop
+        log.debug("NetworkManager cannot be asked: %s", error)
+        return False
+    return value in _YES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.api import decisions as api
@@ -11,6 +10,7 @@ from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.signing import Signer
+from hybrisfs.signals import Signals
 from hybrisfs.state.held import Deletion
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -20,8 +20,7 @@ _SHORT: Final = 12  # hexadecimal digits of an update's hash that people see
 
 
 class Deletions:
-    """What `merge.losses` holds in one volume. Thread-safe. *signed* hears that there is something for
-    the clouds."""
+    """What `merge.losses` holds in one volume. Thread-safe."""
 
     def __init__(
         self,
@@ -30,14 +29,14 @@ class Deletions:
         members: MemberTable,
         arrivals: Arrivals,
         signer: Signer,
-        signed: Callable[[], None],
+        signals: Signals,
     ) -> None:
         self._fs = fs
         self._losses = losses
         self._members = members
         self._arrivals = arrivals
         self._signer = signer
-        self._signed = signed
+        self._signals = signals
 
     def all(self) -> list[api.Deletion]:
         """The deletions that wait, oldest first."""
@@ -61,7 +60,7 @@ class Deletions:
         """Bring back on all devices what was deleted. Raises UsageError, and HybrisError when this device may
         not sign."""
         self._decide(which, wanted=True)
-        self._signed()
+        self._signals.chunks_made()
 
     def _decide(self, which: str, *, wanted: bool) -> None:
         with self._fs.cutting, self._fs.lock:
@@ -73,7 +72,7 @@ class Deletions:
             if writes:
                 self._signer.sign(writes, self._fs.chunks.newest())
             if nodes:
-                self._arrivals.view_changed(self._arrivals.reveal(nodes))
+                self._fs.shown(self._arrivals.reveal(nodes))
 
     def _held(self, which: str) -> Deletion:
         found = [one for one in self._losses.deletions() if one.id.hex().startswith(which.lower())]

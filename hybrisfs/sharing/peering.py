@@ -21,8 +21,8 @@ from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.topic import Topic
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
 
 __all__ = ["Peering"]
@@ -64,7 +64,7 @@ class Peering:
     def open(self, keeper: Keeper) -> None:
         """Let there be links from now on. *keeper* answers about checkpoints."""
         self._keeper = keeper
-        self._sharing.log_grew.listen(self._advanced)
+        self._sharing.updates.grew.listen(self._advanced)
         self._sharing.members_changed.listen(self.members_changed)
         self._sharing.looked_after.listen(self._look_after)
         self.members_changed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -17,6 +17,7 @@ from hybrisfs.registers.groups import in_groups
 from hybrisfs.registers.node_id import born_in
 from hybrisfs.registers.tree import assignment_key
 from hybrisfs.shown import shown
+from hybrisfs.signals import Signals
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import ino_of, ino_shown_for, nodes_below, path_of
 from hybrisfs.tree.filesystem import FileSystem
@@ -30,15 +31,12 @@ _AT_ONCE: Final = 2000  # in one update; programs wait while it is signed
 class SharedFolders:
     """Those of one volume. Its methods may be called from any thread."""
 
-    def __init__(
-        self, fs: FileSystem, registers: Registers, signer: Signer, signed: Callable[[], None]
-    ) -> None:
-        """*signed* is told that an update was signed here, without the lock."""
+    def __init__(self, fs: FileSystem, registers: Registers, signer: Signer, signals: Signals) -> None:
         self._fs = fs
         self._db = fs.db
         self._registers = registers
         self._signer = signer
-        self._signed = signed
+        self._signals = signals
 
     def require_entry(self, directory: Inode) -> None:
         """Raises HybrisError when this device may not change what is in a directory; called with the volume's
@@ -115,7 +113,7 @@ class SharedFolders:
             for batch in in_groups(lacking, lambda node: 1, _AT_ONCE):
                 with self._fs.cutting, self._fs.lock:
                     self._signer.sign([new_assignment(node, area.id) for node in batch], 0)
-                self._signed()
+                self._signals.chunks_made()
 
     def _lacking(self, area: Area) -> list[bytes]:
         self._fs.flush()

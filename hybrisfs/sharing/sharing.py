@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import UNSET
@@ -21,7 +21,6 @@ from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.settlement import Settlement
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
@@ -71,7 +70,6 @@ class Sharing:
         fs: FileSystem,
         ring: KeyRing,
         signals: Signals,
-        show: Callable[[Sequence[Change]], None],
         deletion_share: float = DEFAULT_DELETION_SHARE,
         regaining: Regaining | None = None,
         upcoming: Upcoming = unprepared,
@@ -84,7 +82,6 @@ class Sharing:
         self._random_bytes = fs.environment.random_bytes
         self._ring = ring
         self._signals = signals
-        self.log_grew = Topic[[]]()
         self.members_changed = Topic[[]]()
         self.looked_after = Topic[[]]()
         """There are other devices, and it is time for what is done now and then."""
@@ -99,7 +96,7 @@ class Sharing:
         self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(self.updates, self.registers, self.members, lambda: self._regaining.under_way)
-        self.signer.signed.listen(self._grown)
+        self.signer.signed.listen(self.updates.grew)
         self.membership = Membership(
             fs,
             self.members,
@@ -111,8 +108,8 @@ class Sharing:
             signals,
         )
         self.membership.changed.listen(self._members_changed)
-        self.membership.renamed.listen(lambda: self.arrivals.view_changed(self.arrivals.device_renamed()))
-        self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals.chunks_made)
+        self.membership.renamed.listen(lambda: fs.shown(self.arrivals.device_renamed()))
+        self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals)
         self.roles = DeviceRoles(
             fs, self.membership, self.members, self.updates, self.registers, self.signer, self.shared_folders
         )
@@ -126,7 +123,6 @@ class Sharing:
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
         self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self.losses)
         self.arrivals.grants_changed.listen(epochs.learn)
-        self.arrivals.view_changed.listen(show)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.trials = Trials(
             fs,
@@ -135,30 +131,29 @@ class Sharing:
             self.updates,
             self.signer,
             self.misconduct,
-            self.membership.vote,
+            self.membership,
         )
         self.receiver = Receiver(
             fs,
             self.updates,
             self.arrivals,
             signals,
-            self._grown,
             upcoming,
-            self.misconduct.note,
         )
+        self.receiver.offended.listen(self.misconduct.note)
         self.deletions = Deletions(
             fs,
             self.losses,
             self.members,
             self.arrivals,
             self.signer,
-            signals.chunks_made,
+            signals,
         )
         fs.inodes.settle = Settlement(fs, self.registers, self.arrivals)
         self.sparing = Sparing(fs, self.registers, self.arrivals)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self._suspects, self.look_now, environment=fs.environment)
+        self.freshness = Freshness(self, environment=fs.environment)
         self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
@@ -214,7 +209,8 @@ class Sharing:
         self._signals.chunks_made()
         return True
 
-    def _suspects(self) -> bool:
+    def are_suspect(self) -> bool:
+        """Whether another device is suspect now."""
         members = self.current_members()
         sightings = self._puller.devices() if self._puller is not None else []
         return any(one.suspect for one in sightings if one.device_id in members)
@@ -385,8 +381,8 @@ class Sharing:
 
     def checkpoint_taken_in(self) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self.arrivals.view_changed(self.arrivals.unveil())
-        self._grown()
+        self._fs.shown(self.arrivals.unveil())
+        self.updates.grew()
 
     def receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
@@ -398,9 +394,6 @@ class Sharing:
             last = self.receiver.named(writer)
             updates = [update for update in updates if decode_signed_header(update).clock <= last]
         return self.receive(updates)
-
-    def _grown(self) -> None:
-        self.log_grew()
 
     @property
     def is_regaining(self) -> bool:

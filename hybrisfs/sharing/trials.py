@@ -7,7 +7,7 @@ accusation is known here is remembered (`hybrisfs.state.members`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from hybrisfs.api.devices import Accused, Vote
@@ -19,6 +19,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Cast, Stance
 from hybrisfs.merge.signing import Signer
 from hybrisfs.settings.config import DEFAULT_VETO_HOURS
+from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct
 from hybrisfs.state.members import NOBODY, Charge, charges, forget_charges, note_charges
 from hybrisfs.state.updates import UpdateLog
@@ -33,7 +34,7 @@ _REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup ma
 
 
 class Trials:
-    """Its methods may be called from any thread, without locks. *vote* signs votes, see `Membership`."""
+    """Its methods may be called from any thread, without locks."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Trials:
         updates: UpdateLog,
         signer: Signer,
         misconduct: Misconduct,
-        vote: Callable[[Iterable[Member], Stance], None],
+        membership: Membership,
     ) -> None:
         self._fs = fs
         self._hearing = hearing
@@ -51,7 +52,7 @@ class Trials:
         self._updates = updates
         self._signer = signer
         self._misconduct = misconduct
-        self._vote = vote
+        self._membership = membership
         self.veto_hours = DEFAULT_VETO_HOURS
         """How long an accusation can be vetoed before this device seconds it."""
         self.evicts = False
@@ -69,9 +70,9 @@ class Trials:
             seconded, accused = self._overdue(now_ns), self._proven(now_ns)
             try:
                 if seconded:
-                    self._vote(seconded, Stance.REMOVE)
+                    self._membership.vote(seconded, Stance.REMOVE)
                 if accused:
-                    self._vote(accused, Stance.SUSPEND)
+                    self._membership.vote(accused, Stance.SUSPEND)
             except (HybrisError, OSError) as error:
                 log.error("this device cannot vote on a removal: %s", error)
                 return False

@@ -12,9 +12,10 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import failure
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.bulk import insert_many, select_many, select_with
@@ -36,7 +37,6 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.state.journal import Journal
 from hybrisfs.topic import Topic
-from sync.codec import Buffer
 
 __all__ = ["ChunkStore"]
 
@@ -51,10 +51,10 @@ _FORGET: Final = "UPDATE chunk SET segment = NULL, position = NULL WHERE number 
 class ChunkStore(ChunkPlaces):
     """The `chunk` table and the bytes it points to, under the volume's lock."""
 
-    def __init__(self, database: Database, journal: Journal, chunk_id: Callable[[Buffer], bytes]) -> None:
+    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
         super().__init__(database, journal)
         self._journal = journal
-        self._chunk_id = chunk_id
+        self.namer: Final = namer
         self.lost: set[int] = set()  # on no cloud and damaged here: nobody need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
@@ -171,7 +171,7 @@ class ChunkStore(ChunkPlaces):
                 data = self._journal.read(segment, position, cut.length)
             except OSError:
                 return False
-            if data is None or self._chunk_id(data) != cut.id:
+            if data is None or self.namer.chunk_id(data) != cut.id:
                 return False
             self._verified.add(number)
         return True
@@ -204,7 +204,7 @@ class ChunkStore(ChunkPlaces):
             self._rotten(ref)
             return None
         whole = self._journal.read(ref.segment, ref.position, ref.length)
-        if whole is None or self._chunk_id(whole) != ref.id:
+        if whole is None or self.namer.chunk_id(whole) != ref.id:
             self._rotten(ref)
             return None
         if len(self._verified) >= _MAX_VERIFIED:

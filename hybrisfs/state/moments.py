@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hybrisfs.environment import Environment
 from sync import VersionVector
 
 __all__ = ["TOLERANCE_NS", "Moments", "credible", "latest"]
@@ -41,14 +42,13 @@ def credible(time_ns: int, causes: int, now_ns: int) -> int:
 
 
 class Moments:
-    """The moments of a log's updates. *read* runs a query on all that is in the log by now, *time_ns* is this
-    device's clock."""
+    """The moments of a log's updates. *read* runs a query on all that is in the log by now."""
 
     def __init__(
-        self, read: Callable[[str, tuple[object, ...]], sqlite3.Cursor], time_ns: Callable[[], int]
+        self, read: Callable[[str, tuple[object, ...]], sqlite3.Cursor], environment: Environment
     ) -> None:
         self._read = read
-        self._time_ns = time_ns
+        self._time_ns = environment.time_ns
         self._recent: dict[tuple[bytes, int], int] = {}  # by branch and clock
         self._before: dict[tuple[bytes, int], int] = {}  # what was remembered before these
 

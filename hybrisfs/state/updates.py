@@ -22,6 +22,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.moments import Moments
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.state.stored_log import branches, hash_of, vector_of
+from hybrisfs.topic import Topic
 from sync import (
     HASH_SIZE,
     PREFIX_SIZE,
@@ -70,6 +71,8 @@ class UpdateLog:
     ) -> None:
         """*is_suspended* tells whether this device signs nothing now, but may again: what it has of others it
         still hands on."""
+        self.grew = Topic[[]]()
+        """There are updates more; called with the volume's lock held."""
         self._db = database
         self._key = key
         self._members = members
@@ -78,7 +81,7 @@ class UpdateLog:
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
         self.environment: Final = database.environment
-        self._moments = Moments(self._read, database.environment.time_ns)
+        self._moments = Moments(self._read, database.environment)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()

@@ -11,10 +11,11 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.chunks import ChunkStore
@@ -33,6 +34,7 @@ from hybrisfs.state.pins import PinTable
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.segments import SegmentTable
+from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
@@ -44,6 +46,7 @@ from hybrisfs.tree.names import Names
 from hybrisfs.tree.pins import Hoard
 from hybrisfs.tree.received import ReceivedContent
 from hybrisfs.tree.unseen import Unseen
+from hybrisfs.tree.view import Change
 from sync.codec import Buffer
 
 __all__ = ["FileSystem", "Handle", "Space"]
@@ -77,7 +80,7 @@ class FileSystem:
         self,
         database: Database,
         journal: Journal,
-        chunk_id: Callable[[Buffer], bytes],
+        namer: ChunkNamer,
         *,
         owner: tuple[int, int],
     ) -> None:
@@ -94,7 +97,7 @@ class FileSystem:
         self.extents = ExtentTable(database, journal)
         self.contents = ContentTable(database)
         self.inodes = InodeTable(database.environment, self.nodes, self.conflicts, self.extents)
-        self.chunks = ChunkStore(database, journal, chunk_id)
+        self.chunks = ChunkStore(database, journal, namer)
         self.packs = PackTable(database)
         self.segments = SegmentTable(database)
         self.idle_packs = IdlePackTable(database)
@@ -116,6 +119,9 @@ class FileSystem:
         self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
         self.hoard = Hoard(PinTable(database, self.places), self.conflicts, self.inodes)
         self.unseen = Unseen(database.environment, self.places)
+        self.shown = Topic[[Sequence[Change]]]()
+        """The view has changed otherwise than through the mount. Called with locks held, so that listeners
+        only take note."""
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""
         self.is_full = True

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.file_chunks import pages_of_file, parts_of_file
 from sync import DecodeError
-from sync.codec import Buffer
 
 __all__ = ["ContentCheck"]
 
@@ -17,9 +17,9 @@ __all__ = ["ContentCheck"]
 class ContentCheck:
     """Compares rows of files in *db* with values of content registers."""
 
-    def __init__(self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes]) -> None:
+    def __init__(self, db: sqlite3.Connection, namer: ChunkNamer) -> None:
         self._db = db
-        self._chunk_id = chunk_id
+        self._namer = namer
 
     def problem(self, ino: int, size: int, value: bytes | None) -> str | None:
         """How the file *ino* of *size* bytes differs from *value*, in words."""
@@ -51,7 +51,7 @@ class ContentCheck:
             while left > 0 and (run := next(runs, None)) is not None:
                 batch.append(run)
                 left -= run.length
-            if left != 0 or self._chunk_id(encode_runs(batch)) != page.chunk:
+            if left != 0 or self._namer.chunk_id(encode_runs(batch)) != page.chunk:
                 return False
         return next(runs, None) is None
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.admit.damage import NONSENSE
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.state.checkpoints import has_agreed_checkpoint
 from hybrisfs.state.members import member_rows
 from hybrisfs.state.nodes import NodeTable
@@ -27,7 +28,6 @@ from hybrisfs.verify.register_check import RegisterCheck
 from hybrisfs.verify.report import FsckReport, Progress
 from hybrisfs.verify.version_check import check_versions, count_without_bytes
 from hybrisfs.verify.view_check import ViewCheck
-from sync.codec import Buffer
 
 __all__ = ["LocalVolume", "check_database", "run_steps"]
 
@@ -40,7 +40,7 @@ class LocalVolume:
 
     id: bytes
     device: bytes
-    chunk_id: Callable[[Buffer], bytes]
+    namer: ChunkNamer
 
 
 def check_database(
@@ -136,6 +136,6 @@ def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progre
 
 
 def _check_view(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
-    check = ViewCheck(db, volume.chunk_id, Vectors(db))
+    check = ViewCheck(db, volume.namer, Vectors(db))
     for problem in check.run(partial(progress, "names")):
         report.add("tree", problem)

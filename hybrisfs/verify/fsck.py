@@ -52,7 +52,7 @@ class Fsck:
         """Check everything; problems are in the report, never raised."""
         report = FsckReport()
         checks: list[ObjectCheck] = []
-        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer.chunk_id)
+        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer)
         with self._fs.db.snapshot() as db:
             check_database(db, local, report, progress)
             run_steps(
@@ -60,7 +60,9 @@ class Fsck:
                 (
                     partial(self._check_cache, db, report, progress),
                     partial(_check_lost, db, report),
-                    lambda: checks.extend(object_checks(self._clouds.engine, self._maintenance.holdings, db)),
+                    lambda: checks.extend(
+                        object_checks(self._clouds.engine, self._maintenance.objects.holdings, db)
+                    ),
                     partial(self._check_values, report, checks if clouds else None),
                 ),
             )
@@ -106,7 +108,7 @@ class Fsck:
 
     def _check_values(self, report: FsckReport, checks: list[ObjectCheck] | None) -> None:
         """The key-value store of this device; *checks* gets what its clouds are to hold."""
-        values = self._maintenance.values
+        values = self._maintenance.objects.values
         count, problems = values.problems()
         for problem in problems:
             report.add("key-value store", problem)
@@ -133,7 +135,7 @@ class Fsck:
             progress("clouds", finished, len(checks))
 
         run_checks(len(self._ground.config.clouds), checks, done)
-        parts = self._maintenance.checkpoint.looks()
+        parts = self._maintenance.objects.checkpoint.looks()
         for part in parts:
             for cloud, finding in part().findings():
                 if finding is not None:

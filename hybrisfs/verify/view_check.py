@@ -26,6 +26,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.rules import (
@@ -73,7 +74,6 @@ from hybrisfs.state.view_checks import (
 from hybrisfs.verify.content_check import ContentCheck
 from hybrisfs.verify.log_check import Vectors
 from sync import DecodeError, decode_signed
-from sync.codec import Buffer
 
 __all__ = ["ViewCheck"]
 
@@ -127,9 +127,9 @@ class _Inode(NamedTuple):
 class ViewCheck:
     """Compares the view in *db*, a snapshot of a volume's database, with the registers in it."""
 
-    def __init__(self, db: sqlite3.Connection, chunk_id: Callable[[Buffer], bytes], vectors: Vectors) -> None:
+    def __init__(self, db: sqlite3.Connection, namer: ChunkNamer, vectors: Vectors) -> None:
         self._db = db
-        self._contents = ContentCheck(db, chunk_id)
+        self._contents = ContentCheck(db, namer)
         self._vectors = vectors
         self._registers = RegisterTable(db)
         self._unsigned = unsigned_keys(db)

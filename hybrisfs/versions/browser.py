@@ -19,7 +19,7 @@ import sqlite3
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,9 +30,8 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.versions.by_path import Child, Source, VersionsByPath, number_of
+from hybrisfs.versions.by_path import Child, Retention, Source, VersionsByPath, number_of
 from hybrisfs.versions.contents import VersionReader
-from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.tree import PastNode, PastTree
 
@@ -96,24 +95,20 @@ class _TreeAt:
 
 
 class PastBrowser:
-    """Answers about one volume, from any thread, without the volume's lock. Raises OSError.
-
-    *rungs* tells the moments to be listed, *ladder* which versions are kept.
-    """
+    """Answers about one volume, from any thread, without the volume's lock. Raises OSError."""
 
     def __init__(
         self,
         fs: FileSystem,
         fetcher: Fetcher,
-        rungs: Callable[[], Sequence[int]],
-        ladder: Callable[[], Ladder],
+        retention: Retention,
     ) -> None:
         self._fs = fs
         self._time_ns = fs.environment.time_ns
         self._monotonic = fs.environment.monotonic
         self._fetcher = fetcher
-        self._rungs = rungs
-        self._versions = VersionsByPath((), ladder, fs.environment)
+        self._retention = retention
+        self._versions = VersionsByPath((), retention, fs.environment)
         self._lock = threading.Lock()
         self._known: dict[int, _Known] = {}
         self._listings: OrderedDict[int, _Listing] = OrderedDict()
@@ -204,7 +199,7 @@ class PastBrowser:
         if ino == PAST_INO:
             return [(_AT_NAME, self._fixed(_AT_INO)), (_VERSIONS_NAME, self._fixed(_VERSIONS_INO))]
         if ino == _AT_INO:
-            names = sorted(format_moment(one).encode() for one in self._rungs())
+            names = sorted(format_moment(one).encode() for one in self._retention.rungs())
             return [(name, tree) for name in names if (tree := self._tree(name)) is not None]
         with self._lock:
             known = self._listings.get(ino)

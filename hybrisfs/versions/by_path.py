@@ -13,7 +13,7 @@ import datetime
 import sqlite3
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.environment import SYSTEM, Environment
@@ -53,19 +53,29 @@ def number_of(context: str, what: bytes) -> int:
     return int.from_bytes(digest(context, what, 8), "big") & (_NUMBERS - 1)
 
 
+class Retention(Protocol):
+    """Which versions are kept now."""
+
+    @property
+    def ladder(self) -> Ladder: ...
+
+    def rungs(self) -> Sequence[int]:
+        """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
+
+
 class VersionsByPath:
-    """The `Source` of the folder at *path*, given by its names. *ladder* tells what is kept."""
+    """The `Source` of the folder at *path*, given by its names."""
 
     def __init__(
-        self, path: Sequence[bytes], ladder: Callable[[], Ladder], environment: Environment = SYSTEM
+        self, path: Sequence[bytes], retention: Retention, environment: Environment = SYSTEM
     ) -> None:
         self._environment = environment
         self._path = tuple(path)
-        self._ladder = ladder
+        self._retention = retention
 
     def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterator[Child]:
         """The folders first, then the versions."""
-        catalog = Catalog(db, self._ladder())
+        catalog = Catalog(db, self._retention.ladder)
         taken = set()
         for name, nodes in catalog.names(self._path).items():
             child = self._folder(catalog, name, nodes, folder)
@@ -76,7 +86,7 @@ class VersionsByPath:
 
     def find(self, db: sqlite3.Connection, folder: PastNode, name: bytes) -> Child | None:
         """The child with this name, without looking at all of them."""
-        catalog = Catalog(db, self._ladder())
+        catalog = Catalog(db, self._retention.ladder)
         nodes = {stay.node for stay in catalog.stays([*self._path, name])}
         child = self._folder(catalog, name, nodes, folder)
         return child or next((one for one in self._versions(db, catalog) if one.name == name), None)
@@ -95,7 +105,7 @@ class VersionsByPath:
             name,
             number,
             PastNode((b"",), attr, None, 1),
-            VersionsByPath(path, self._ladder, self._environment),
+            VersionsByPath(path, self._retention, self._environment),
         )
 
     def _versions(self, db: sqlite3.Connection, catalog: Catalog) -> Iterator[Child]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
-from hybrisfs.merge.rows import Change
 from hybrisfs.shown import shown
 from hybrisfs.state.shown_nodes import ConflictName, conflicts, conflicts_beside, count_conflicts, path_of
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
+from hybrisfs.tree.view import Change
 
 __all__ = ["Conflict", "Conflicts"]
 
@@ -32,15 +32,11 @@ class Conflict:
 
 
 class Conflicts:
-    """Lists and settles the conflicts of one volume. Takes the volume's lock itself.
+    """Lists and settles the conflicts of one volume. Takes the volume's lock itself."""
 
-    *show* is told what has changed in the view, which the kernel has to hear.
-    """
-
-    def __init__(self, fs: FileSystem, show: Callable[[Sequence[Change]], None]) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
-        self._show = show
 
     def count(self) -> int:
         """How many there are; called with the lock held."""
@@ -93,7 +89,7 @@ class Conflicts:
             if chosen is not None:
                 self._fs.rename(parent, chosen.name, parent, wanted, 0)
                 changes.append(Change(parent, wanted))
-            self._show([*changes, Change(group[0].parent)])
+            self._fs.shown([*changes, Change(group[0].parent)])
 
     def keep_all(self, path: str) -> None:
         """Let every version be a file of its own, under the name that it has now. Raises UsageError."""
@@ -107,7 +103,7 @@ class Conflicts:
                     aside = _ASIDE + self._random_bytes(16).hex().encode()
                     self._fs.rename(one.parent, one.name, one.parent, aside, 0)
                     self._fs.rename(one.parent, aside, one.parent, one.name, 0)
-            self._show([Change(one.parent, one.name) for one in group])
+            self._fs.shown([Change(one.parent, one.name) for one in group])
 
     def _group(self, path: str) -> tuple[list[Conflict], Conflict | None]:
         """All that stands beside one name, and which of them *path* is; None: it is the name itself."""

@@ -12,9 +12,10 @@ from hybrisfs.merge.signing import is_limited, only_reads
 from hybrisfs.registers.labels import MOST_LABELS, parse_label
 from hybrisfs.shown import shown
 from hybrisfs.state.shown_nodes import path_of
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.write.commit import Committer
+from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Labelling"]
 
@@ -25,11 +26,10 @@ class Labelling:
     Its methods may be called from any thread, without the volume's lock. They raise HybrisError or OSError.
     """
 
-    def __init__(self, fs: FileSystem, committer: Committer, place: Callable[[PurePath], PurePath]) -> None:
-        """*place* makes of a path the one that people know."""
+    def __init__(self, fs: FileSystem, committer: Committer, mounting: Mounting) -> None:
         self._fs = fs
         self._committer = committer
-        self._place = place
+        self._mounting = mounting
 
     def of(self, path: PurePath) -> list[str]:
         """The labels of what is at a path."""
@@ -64,7 +64,7 @@ class Labelling:
         if error.errno == errno.EACCES:
             return is_limited()
         if error.errno == errno.ENOSPC:
-            where = shown(str(self._place(path)))
+            where = shown(str(self._mounting.shown(path)))
             return HybrisError(f"{where} would have too many labels", f"{MOST_LABELS} are the most")
         return error
 
@@ -83,7 +83,7 @@ class Labelling:
     def _locate(self, path: PurePath) -> Inode:
         inode = self._fs.locate(map(os.fsencode, path.parts))
         if inode is None:
-            raise HybrisError(f"{shown(str(self._place(path)))}: {os.strerror(errno.ENOENT)}")
+            raise HybrisError(f"{shown(str(self._mounting.shown(path)))}: {os.strerror(errno.ENOENT)}")
         return inode
 
 

@@ -11,18 +11,18 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
 import msgspec
 
 from hybrisfs.api.mirrors import Imported, Mirror
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.files import make_directory, sync_directory
-from hybrisfs.merge.rows import Change
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.folder import Folder
+from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
@@ -33,7 +33,8 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from sync.codec import Buffer
+from hybrisfs.tree.view import Change
+from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Mirrors"]
 
@@ -45,20 +46,13 @@ _FOLDER: Final = "mirrors"
 class Mirrors:
     """All mirrors of one volume. Thread-safe. Each has a thread, from `start` or `add` on."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        sharing: Sharing,
-        reading: Reading,
-        tell_kernel: Callable[[Sequence[Change]], None],
-    ) -> None:
-        """*tell_kernel*: what mirrors change here programs are to see."""
+    def __init__(self, ground: Ground, sharing: Sharing, reading: Reading, mounting: Mounting) -> None:
         self._ground = ground
         self._sharing = sharing
-        self._tell_kernel = tell_kernel
-        self._around = _Surroundings(ground, sharing, reading, tell_kernel)
+        self._mounting = mounting
+        self._around = _Surroundings(ground, sharing, reading, mounting)
         self._folder = ground.state / _FOLDER
-        ground.shown.listen(self._changed)
+        ground.fs.shown.listen(self._changed)
         self._lock = threading.Lock()
         self._workers: dict[str, Worker] = {}
         self._broken: dict[str, str] = {}
@@ -150,7 +144,7 @@ class Mirrors:
             if found is None:
                 may.require_entry(inode)
                 found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
-                self._tell_kernel([Change(inode.ino, name), Change(inode.ino)])
+                self._mounting.notify([Change(inode.ino, name), Change(inode.ino)])
             if not found.is_directory:
                 raise UsageError(f"{at} is not a folder of the volume")
             inode = found
@@ -200,15 +194,13 @@ class Mirrors:
             folder = Folder(
                 source,
                 ignored,
-                around.chunk_id,
-                lambda _path, _stamp, _changed: True,
-                lambda _path: None,
-                lambda name, _number: name,
+                around.namer,
+                Care(),
                 tidies=False,
             )
             target = around.side(root, ignored)
-            commit = self._ground.committer.commit_now
-            report = Importer(folder, target, commit, step, dry_run=dry_run, replace=replace).run()
+            committer = self._ground.committer
+            report = Importer(folder, target, committer, step, dry_run=dry_run, replace=replace).run()
         finally:
             os.close(source)
         told = {"name": self._ground.name, "into": str(into), "dry_run": dry_run, **report.as_dict()}
@@ -221,26 +213,30 @@ class Mirrors:
 
 
 class _Surroundings:
-    """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Waiting`."""
+    """What mirrors see of the volume; see `worker.Surroundings` and `volume_side.Host`."""
 
     def __init__(
         self,
         ground: Ground,
         sharing: Sharing,
         reading: Reading,
-        tell_kernel: Callable[[Sequence[Change]], None],
+        mounting: Mounting,
     ) -> None:
         self._ground = ground
         self._sharing = sharing
         self._reading = reading
-        self._tell_kernel = tell_kernel
+        self._mounting = mounting
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
         ground = self._ground
-        return VolumeSide(ground.fs, self, ground.sealer.chunk_id, root, ignored, self._tell_kernel)
+        return VolumeSide(ground.fs, self, root, ignored)
 
-    def chunk_id(self, data: Buffer, /) -> bytes:
-        return self._ground.sealer.chunk_id(data)
+    @property
+    def namer(self) -> ChunkNamer:
+        return self._ground.sealer
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        self._mounting.notify(changes)
 
     def device_name(self) -> str:
         return self._sharing.membership.own_name

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.merge.rows import Change
 from hybrisfs.mount.mountpoint import MountPoint
+from hybrisfs.tree.view import Change
 
 __all__ = ["Mounting"]
 
@@ -24,11 +24,7 @@ class Mounting:
 
     @property
     def directory(self) -> Path | None:
-        """None as well when somebody else unmounted it."""
-        return self.find_directory()
-
-    def find_directory(self) -> Path | None:
-        """See `directory`."""
+        """None as well when it was unmounted from outside."""
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 

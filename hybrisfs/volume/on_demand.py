@@ -19,10 +19,11 @@ from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import path_of
 from hybrisfs.state.subtree import Measure, Subtree
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.pins import Pinned
-from hybrisfs.write.commit import Committer
+from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["OnDemand"]
 
@@ -43,20 +44,19 @@ class OnDemand:
         hoarder: Hoarder,
         room: Evictor,
         signals: Signals,
-        place: Callable[[PurePath], PurePath],
+        mounting: Mounting,
     ) -> None:
-        """*place* makes of a path the one that people know."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._committer = committer
         self._hoarder = hoarder
         self._room = room
         self._signals = signals
-        self._place = place
+        self._mounting = mounting
         self._pinning = threading.Lock()  # so that two do not take the same room
 
     def _shown(self, path: PurePath) -> str:
-        return shown(str(self._place(path)))
+        return shown(str(self._mounting.shown(path)))
 
     def pin(self, path: PurePath) -> api.Measured:
         """Keep a file, or a folder and all that is and comes below it; how much that is.

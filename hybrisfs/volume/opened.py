@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,17 +24,12 @@ from hybrisfs.clouds.agreed_clouds import open_engine
 from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.checkup import Checkup
 from hybrisfs.clouds.control import CloudControl
-from hybrisfs.clouds.followed_clouds import FollowedClouds
-from hybrisfs.clouds.holdings import Holdings
 from hybrisfs.clouds.keeper import CloudKeeper
 from hybrisfs.clouds.maintenance import Maintenance
-from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.recent_puts import RecentPuts
-from hybrisfs.clouds.renew import PackRenewer
-from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.clouds.value_holdings import ValueHoldings
 from hybrisfs.dispersal.engine import Marker
+from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -45,15 +41,14 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.parts import Clouds, Ground, Reading, Writing
+from hybrisfs.parts import Clouds, Ground, HeadSources, Reading, Writing
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
 from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.settings.metered import is_metered
 from hybrisfs.settings.settings import Settings
-from hybrisfs.settings.transfers import Transfers
+from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.sharing.regaining import Regaining
 from hybrisfs.sharing.sharing import Sharing
@@ -65,7 +60,7 @@ from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.stores.marker import MARKER_NAME, marker
 from hybrisfs.stores.own_places import OwnPlaces
-from hybrisfs.topic import Topic
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
@@ -73,7 +68,6 @@ from hybrisfs.versions.lost import forget_lost
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.goodbye import say_goodbye
 from hybrisfs.volume.labelling import Labelling
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
@@ -81,7 +75,6 @@ from hybrisfs.volume.on_demand import OnDemand
 from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
@@ -95,6 +88,7 @@ __all__ = ["Opened"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 20.0
+_GOODBYE_SECONDS: Final = 2.0
 
 
 class Opened:
@@ -162,15 +156,11 @@ class Opened:
 
     def _open_ground(self, home: Home, keys: VolumeKeys, database: Database) -> None:
         state, environment = self.state, self.environment
-        self.ring = KeyRing(
-            keys,
-            keep=lambda keys: keys.replace(state / KEYS_FILE, environment),
-            environment=environment,
-        )
+        self.ring = KeyRing(keys, path=state / KEYS_FILE, environment=environment)
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        self.fs = FileSystem(database, journal, self.sealer.chunk_id, owner=(os.getuid(), os.getgid()))
+        self.fs = FileSystem(database, journal, self.sealer, owner=(os.getuid(), os.getgid()))
         remove_unnamed_segments(database, journal)
         self.signals = Signals(environment)
         self.committer = Committer(self.fs, self.signals)
@@ -186,10 +176,9 @@ class Opened:
             self.fs,
             self.signals,
             self.committer,
-            Topic(),
         )
-        self.ground.shown.listen(lambda changes: self.signals.content_wanted())
-        self.ground.shown.listen(self._mounting.notify)
+        self.ground.fs.shown.listen(lambda changes: self.signals.content_wanted())
+        self.ground.fs.shown.listen(self._mounting.notify)
 
     def _open_sharing(self) -> None:
         ground = self.ground
@@ -197,14 +186,13 @@ class Opened:
             ground.fs,
             ground.ring,
             ground.signals,
-            ground.shown,
             self.config.deletion_share,
             Regaining(ground.state, self.environment),
             self._mounting.upcoming,
         )
         self.sharing.adopt(self.config)
         self.updates = self.sharing.updates
-        self.conflict_table = Conflicts(ground.fs, ground.shown)
+        self.conflict_table = Conflicts(ground.fs)
 
     def _open_clouds(self, keys: VolumeKeys) -> None:
         ground, config = self.ground, self.config
@@ -226,7 +214,7 @@ class Opened:
             is_metered,
         )
         self._transfers.look()
-        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine.put_pack)
+        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine)
         self.grants = Grants(ground.ring, config.id, self.sharing.key_holders, engine)
         self._clouds = Clouds(
             ground,
@@ -243,30 +231,24 @@ class Opened:
         self.peering = Peering(
             fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
         )
-        self.fetcher = Fetcher(
-            fs,
-            clouds.get_chunks,
-            self.peering.fetch_chunks,
-            lambda: signals.held,
-            self.engine.upkeep.find_shares,
-        )
+        self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
         self.room = Evictor(fs, self.committer, signals, clouds.can_upload)
         self.residency = Residency(fs, clouds.can_upload)
-        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer.commit_now)
+        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
-        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting.shown)
-        self.labels = Labelling(fs, self.committer, self._mounting.shown)
+        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting)
+        self.labels = Labelling(fs, self.committer, self._mounting)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
     def _open_receiving(self) -> None:
-        self._puller: Puller = self.sharing.follow(FollowedClouds(self.engine), self.grants)
+        self._puller: Puller = self.sharing.follow(self.engine, self.grants)
         self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.peering, self._puller)
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
-        chunker = Chunker(fs, self.sealer.chunk_id, self.fetcher.fetch_one)
-        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver.signed, signals)
-        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher.settle)
+        chunker = Chunker(fs, self.fetcher)
+        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver, signals)
+        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher)
         self.relayer = Relayer(
             fs,
             self.updates,
@@ -276,60 +258,26 @@ class Opened:
             self.fetcher,
             self.peering,
         )
-        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher.settle)
+        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher)
         self._shipper = Shipper(
             fs,
             self.updates,
             signals,
             self.committer,
-            self.ring.keys.device,
-            self.ring.segments,
-            self._clouds.put,
-            self.engine.put_everywhere,
-            sharing.has_looked,
-            self.peering.announce,
+            self.ring,
+            self._clouds,
             self.relayer,
-            self.grants.ensure,
-            self.checkpoints.told,
-            puller.past,
-            sharing.agreement.claim,
+            HeadSources(puller, self.checkpoints.keeper, sharing.agreement),
         )
+        self._shipper.told.listen(self.peering.announce)
         self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
 
     def _open_upkeep(self) -> None:
         fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
-        upkeep, clouds = self.engine.upkeep, self._clouds
-        holdings = Holdings(fs, upkeep, self.ring, config.id)
-        renewer = PackRenewer(
-            fs, sharing.signer, signals, self.packs, self.fetcher.fetch_from_devices, self.fetcher.settle
-        )
-        segments = SegmentMender(fs, self.updates, config.id, self.ring.segments, upkeep)
-        others = OthersLog(
-            fs,
-            self.updates.device,
-            config.id,
-            self.ring.segments,
-            sharing.members,
-            upkeep,
-            segments,
-            clouds.copies,
-        )
-        self.maintenance = Maintenance(
-            holdings,
-            upkeep,
-            PackMender(fs, sharing.signer, signals, upkeep, self.tables, renewer),
-            segments,
-            signals,
-            self.checkpoints.holdings,
-            ValueHoldings(self.key_values),
-            others,
-            {one.number: one.name for one in config.clouds},
-            marker(config.id),
-            self.writing.look_at_clouds,
-            self.writing.announce,
-        )
-        recent = RecentPuts(fs, holdings, upkeep, self.updates.device, self.environment)
-        self.checkup = Checkup(fs, self.engine, clouds.marker, signals, recent, self.maintenance.guard)
+        objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.holdings)
+        self.maintenance = Maintenance(objects, self.writing)
+        recent = RecentPuts(fs, objects.holdings, objects.upkeep, self.updates.device, self.environment)
+        self.checkup = Checkup(fs, self.engine, self._clouds.marker, signals, recent, self.maintenance)
         self.checkup.minute.listen(sharing.look_after)
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
         self.versions = Versions(
@@ -337,14 +285,13 @@ class Opened:
             self.committer,
             self.fetcher,
             self.thinner,
-            self.ground.shown,
-            self.uploads.wait_signed,
+            self.uploads,
             sharing.history,
             config.name,
         )
-        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting.find_directory)
+        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting)
         self.fetcher.unavailable.listen(self.unreadable.note)
-        self.collector = Collector(self.ground, self.fetcher, self.writing, self.thinner, self.maintenance)
+        self.collector = Collector(self.ground, self.fetcher, self.writing, self.thinner, objects)
 
     def _open_control(self) -> None:
         ground, sharing, clouds = self.ground, self.sharing, self._clouds
@@ -355,7 +302,7 @@ class Opened:
         self.checkup.minute.listen(self._keeper.look_after)
         self.clouds = CloudControl(ground, sharing, clouds, self._keeper, self.maintenance, self.writing)
         self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._keeper)
-        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting.notify)
+        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting)
         self.settings.changed.listen(self._adopt)
 
     def _adopt(self, config: VolumeConfig) -> None:
@@ -373,7 +320,7 @@ class Opened:
             Stage("commit", self.committer.step, self.committer.wait, outlives=True),
             Stage("publish", self._publisher.step, wake(Wake.CHANGES)),
             Stage("pack", self._packer.step, wake(Wake.CHUNKS), finish=self._packer.finish),
-            Stage("ship", self._shipper.step, wake(Wake.UPDATES)),
+            Stage("ship", self.writing.ship, wake(Wake.UPDATES)),
             Stage("pull", self.sharing.pull, wake(Wake.LOOK)),
             Stage("checkpoint", self.checkpoints.step, wake()),
             Stage("hoard", self._reading.hoarder.step, wake(Wake.CONTENT), moves=True),
@@ -405,7 +352,7 @@ class Opened:
         for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
             stop()
         if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
-            say_goodbye(self.name, self._shipper, self._threads["ship"])
+            _say_goodbye(self.name, self._shipper, self._threads["ship"])
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
             end()
         for name, thread in self._threads.items():
@@ -421,3 +368,18 @@ class Opened:
                 self.committer.commit_now()
             except OSError as error:
                 log.error("volume %s: the last changes could not be committed: %s", self.name, error)
+
+
+def _say_goodbye(name: str, shipper: Shipper, thread: threading.Thread) -> None:
+    """Tell the clouds when the shipper's *thread* has ended, if they listen; closing waits for nobody."""
+
+    def say() -> None:
+        thread.join(_GOODBYE_SECONDS)
+        try:
+            shipper.say_goodbye()
+        except (DispersalError, OSError) as error:
+            log.debug("the clouds were not told that this device goes offline: %s", error)
+
+    speaker = threading.Thread(target=say, name=f"{name}-goodbye", daemon=True)
+    speaker.start()
+    speaker.join(_GOODBYE_SECONDS)

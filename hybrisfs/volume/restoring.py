@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.shown import shown
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
+from hybrisfs.tree.view import Aspect, Change
 from hybrisfs.versions.contents import content_of
 from hybrisfs.versions.tree import PastNode
 
@@ -25,14 +25,10 @@ __all__ = ["Restorer"]
 
 
 class Restorer:
-    """Changes the view of one volume; each call takes the volume's lock for one file or folder.
+    """Changes the view of one volume; each call takes the volume's lock for one file or folder."""
 
-    *show* is told, with the lock held, what the kernel has to hear.
-    """
-
-    def __init__(self, fs: FileSystem, show: Callable[[Sequence[Change]], None]) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._show = show
         self.files = 0
         """How many files have been put back."""
 
@@ -84,7 +80,7 @@ class Restorer:
         inode.mtime = attr.mtime
         self._fs.inodes.touch(inode)
         self._fs.flush()
-        self._show([Change(parent, name), Change(parent)])
+        self._fs.shown([Change(parent, name), Change(parent)])
 
     def _show_content(self, inode: Inode, content: bytes | None, mtime: int) -> None:
         fs = self._fs
@@ -94,7 +90,7 @@ class Restorer:
         fs.changes.mark(content_key(inode.id), inode.ino)
         fs.changes.mark(attr_key(inode.id), inode.ino)
         fs.flush()
-        self._show([Change(inode.ino, aspect=Aspect.CONTENT)])
+        self._fs.shown([Change(inode.ino, aspect=Aspect.CONTENT)])
 
     def _locate(self, path: Sequence[bytes]) -> tuple[int, bytes, Inode | None]:
         """The folder, the name in it, and what is there; missing folders on the way are made."""
@@ -104,7 +100,7 @@ class Restorer:
             if inode is None:
                 above = self._fs.get(parent)
                 inode = self._fs.make(parent, name, stat.S_IFDIR | 0o755, above.uid, above.gid)
-                self._show([Change(parent, name), Change(parent)])
+                self._fs.shown([Change(parent, name), Change(parent)])
             if not inode.is_directory:
                 raise self._in_the_way(path[: index + 1])
             parent = inode.ino

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from hybrisfs.errors import UsageError
@@ -19,6 +17,7 @@ from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.shown_nodes import path_of
 from hybrisfs.state.unplaced_chunks import files_lacking
+from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.versions import Versions
 
 __all__ = ["Unreadable"]
@@ -32,14 +31,11 @@ _TOLD: Final = 3  # files that `status` tells of
 class Unreadable:
     """What was read in vain since the volume was opened. Thread-safe; called without the volume's lock."""
 
-    def __init__(
-        self, ground: Ground, sharing: Sharing, versions: Versions, mountpoint: Callable[[], Path | None]
-    ) -> None:
-        """*mountpoint*: where the volume is mounted now."""
+    def __init__(self, ground: Ground, sharing: Sharing, versions: Versions, mounting: Mounting) -> None:
         self._ground = ground
         self._sharing = sharing
         self._versions = versions
-        self._mountpoint = mountpoint
+        self._mounting = mounting
         self._lock = threading.Lock()
         self._chunks: dict[int, None] = {}
 
@@ -91,7 +87,7 @@ class Unreadable:
             why = f"{shown(device)} wrote its newest bytes, which no cloud and no linked device has"
         if number is None:
             return f"{named} cannot be read now: {why}. No version before it can be read either"
-        where = self._mountpoint()
+        where = self._mounting.directory
         command = f"hybrisfs versions restore --version {number}"
         if where is not None:
             command = f"{command} {quoted(str(where / path))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,13 +13,13 @@ from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.history import History
-from hybrisfs.merge.rows import Change
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
@@ -31,7 +31,7 @@ from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
 from hybrisfs.volume.restoring import Restorer
-from hybrisfs.write.commit import Committer
+from hybrisfs.write.uploads import Uploads
 
 __all__ = ["Versions"]
 
@@ -51,20 +51,17 @@ class Versions:
         committer: Committer,
         fetcher: Fetcher,
         thinner: Thinner,
-        show: Callable[[Sequence[Change]], None],
-        sign: Callable[[float], bool],
+        uploads: Uploads,
         history: History,
         volume: str,
     ) -> None:
-        """*sign* has all that was written signed within some seconds; False when that takes longer. *volume*
-        is its name."""
+        """*volume* is its name."""
         self._fs = fs
         self._time_ns = fs.environment.time_ns
         self._committer = committer
         self._fetcher = fetcher
         self._thinner = thinner
-        self._show = show
-        self._sign = sign
+        self._uploads = uploads
         self._history = history
         self._volume = volume
         history.keeps = not thinner.ladder.is_off
@@ -213,14 +210,14 @@ class Versions:
         """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given."""
         if self._fs.read_only:
             raise only_reads()
-        if not self._sign(_SIGNED_WITHIN):
+        if not self._uploads.wait_signed(_SIGNED_WITHIN):
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
         where = _names(path if target is None else target)
         if not where and target is not None:
             raise UsageError("a version needs a name to be restored as")
         if where[:1] == [HISTORY_NAME]:
             raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
-        restorer = Restorer(self._fs, self._show)
+        restorer = Restorer(self._fs)
         with self._snapshot() as db:
             if at is not None:
                 node = self._then(db, path, at)

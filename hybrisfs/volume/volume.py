@@ -48,7 +48,7 @@ class Volume(Opened):
     def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError, also when the folder
         holds something, or is closed to its owner, unless *again*."""
-        past = PastBrowser(self.fs, self.fetcher, self.versions.rungs, lambda: self.versions.ladder)
+        past = PastBrowser(self.fs, self.fetcher, self.versions)
 
         def begin() -> MountPoint:
             served = Served(

@@ -8,17 +8,17 @@ appended once more. A window of zeros becomes a hole.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
-from sync.codec import Buffer
 
 __all__ = ["Chunker"]
 
@@ -38,22 +38,20 @@ class _Fresh:
 
 
 class Chunker:
-    """Cuts snapshots into chunks. *fetch* brings the bytes of a chunk from anywhere, without the lock."""
+    """Cuts snapshots into chunks."""
 
     def __init__(
         self,
         fs: FileSystem,
-        chunk_id: Callable[[Buffer], bytes],
-        fetch: Callable[[ChunkRef], bytes],
+        fetcher: Fetcher,
     ) -> None:
         self._fs = fs
-        self._chunk_id = chunk_id
-        self._fetch = fetch
+        self._fetcher = fetcher
 
     def settle(self, snapshot: FileSnapshot) -> bytes:
         """Make the chunks of *snapshot*, put them into the view, and return the content register's value.
 
-        Called without the lock. Raises OSError or what *fetch* raises when bytes cannot be read,
+        Called without the lock. Raises OSError or ChunkUnavailable when bytes cannot be read,
         JournalFullError when the disk has no room to assemble a chunk; the file then stays staged.
         """
         regions = _regions(snapshot)
@@ -77,7 +75,7 @@ class Chunker:
             length = upto - offset
             if data == _ZERO_WINDOW[:length] if length < MAX_CHUNK else data == _ZERO_WINDOW:
                 continue
-            identity = self._chunk_id(data)
+            identity = self._fs.chunks.namer.chunk_id(data)
             with self._fs.lock:
                 segment, position = (
                     (pieces[0].segment or 0, pieces[0].position)
@@ -110,7 +108,7 @@ class Chunker:
             # The row is read again: the chunk may have been evicted since the snapshot.
             now = self._fs.chunks.get(ref.number)
             data = self._fs.chunks.read_whole(now)
-        return data if data is not None else self._fetch(now)
+        return data if data is not None else self._fetcher.fetch_one(now)
 
     def _replace(
         self,
@@ -141,7 +139,7 @@ class Chunker:
         for start in range(0, len(runs), _RUNS_PER_PAGE):
             batch = runs[start : start + _RUNS_PER_PAGE]
             page = encode_runs(batch)
-            identity = self._chunk_id(page)
+            identity = self._fs.chunks.namer.chunk_id(page)
             segment, position = self._fs.journal.append(page, within_budget=False)
             number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
             if not gone:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder
 from hybrisfs.merge.signing import Signer
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.state.journal_chunks import PendingRow, pending_after, pending_row
 from hybrisfs.tree.filesystem import FileSystem
@@ -55,11 +55,9 @@ class Packer:
         signer: Signer,
         signals: Signals,
         maker: PackMaker,
-        settle: Callable[[Sequence[int]], None] = lambda numbers: None,
+        fetcher: Fetcher,
     ) -> None:
-        """*settle* finds out whether chunks are on the clouds where other members say, see `Fetcher.settle`:
-        what is there is not sent."""
-        self._settle = settle
+        self._fetcher = fetcher
         self.limits = fs.environment.limits.of(PackLimits)
         """They may be others at any moment."""
         self._fs = fs
@@ -132,7 +130,7 @@ class Packer:
             claimed = [row[0] for row in rows if self._fs.chunks.is_claimed(row[0])]
         if not claimed or not self._signals.wait_until_free():
             return rows
-        self._settle(claimed)
+        self._fetcher.settle(claimed)
         with self._fs.lock:
             there = {number for number in claimed if self._fs.chunks.is_on_clouds(number)}
         if there:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder, Redundancy, choose_code
+from hybrisfs.dispersal.pack_clouds import PackClouds
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.members.banned import bans_orphan, bans_place, bans_strays_of
@@ -39,12 +40,11 @@ class PackMaker:
         sealer: Sealer,
         tables: TableSealer,
         redundancy: Redundancy,
-        disperse: Callable[[EncodedPack], Sequence[int]],
+        clouds: PackClouds,
     ) -> None:
-        """*disperse* puts a pack on f+k clouds."""
         self.sealer = sealer
         self._tables = tables
-        self._disperse = disperse
+        self._clouds = clouds
         self.redundancy = redundancy
         """How packs are written from now on: it may be set at any time."""
 
@@ -75,7 +75,7 @@ class PackMaker:
 
     def disperse(self, pack: EncodedPack) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
-        return bytes(self._disperse(pack))
+        return bytes(self._clouds.put_pack(pack))
 
 
 def record_pack(

@@ -8,7 +8,6 @@ what happened meanwhile is grouped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -16,6 +15,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.kinds import NODE, PLACE, Trait, having
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.unsigned import is_withheld
+from hybrisfs.receive.take import Receiver
 from hybrisfs.registers.tree import attr_key, content_key, slot_of
 from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.tree.filesystem import FileSystem
@@ -47,17 +47,16 @@ class Publisher:
         fs: FileSystem,
         chunker: Chunker,
         signer: Signer,
-        signed: Callable[[set[bytes]], None],
+        receiver: Receiver,
         signals: Signals,
     ) -> None:
-        """*signed* is told, with the lock held, of the nodes that an update has written to."""
         self.limits = fs.environment.limits.of(CutLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._settler = chunker
         self._signer = signer
-        self._signed = signed
+        self._receiver = receiver
         self._signals = signals
         self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
 
@@ -141,7 +140,7 @@ class Publisher:
         stamp = self._signer.sign(cut.writes.items(), self._fs.chunks.newest(), cut.directories)
         self._fs.changes.signed(cut.seqs, stamp.clock)
         record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
-        self._signed({key[NODE] for key in cut.writes})
+        self._receiver.signed({key[NODE] for key in cut.writes})
         log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
 
 

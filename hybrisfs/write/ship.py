@@ -8,26 +8,27 @@ A segment must be acknowledged by f+k clouds, like the packs it names, and the h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.signals import IDLE, Pause, Signals, Wake
+from hybrisfs.keyring import KeyRing
+from hybrisfs.signals import Signals, Wake
 from hybrisfs.state.journal_chunks import first_pending
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.topic import Topic
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.relayer import Relayer
 from sync import (
     MAX_OWN_TIPS,
     NONCE_SIZE,
     CheckpointId,
-    DeviceKey,
     Extent,
     Head,
     OwnTip,
-    SealKeys,
     SegmentId,
     StateClaim,
     Statement,
@@ -41,7 +42,7 @@ from sync.follow import ANNOUNCE_SECONDS
 from sync.own_heads import Past
 from sync.segment import if_followed
 
-__all__ = ["ShipLimits", "Shipper"]
+__all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +91,36 @@ class ShipLimits:
     """Seconds between two looks for what others have not shipped."""
 
 
+class LogClouds(Protocol):
+    """The clouds as the log comes to them."""
+
+    def grant(self) -> None:
+        """See to it that others can read what is sealed now. Raises CloudsUnavailable."""
+
+    def put_object(self, name: str, data: bytes, /) -> Sequence[int]:
+        """Store a small object on f+k clouds. Raises CloudsUnavailable."""
+
+    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int], /) -> Sequence[int]:
+        """Store a small object on all of these that answer. Raises CloudsUnavailable."""
+
+
+class HeadSource(Protocol):
+    """Tells what heads of this device say, beside how far its log goes."""
+
+    def past(self) -> Past:
+        """Which clouds have been looked at since the start, and what they hold of our head: before that it
+        must not be overwritten, for it may lead to updates that this device wrote before it was restored from
+        a backup (`sync.own_heads`)."""
+
+    def checkpoints(self, past: Past, /) -> tuple[Statement | None, CheckpointId | None]:
+        """What it has stated, and the newest checkpoint that it knows; called with the volume's lock held."""
+
+    def state(self) -> StateClaim | None:
+        """What it made of its log; called with the volume's lock held."""
+
+
 class Shipper:
-    """A stage. *put_object* stores a small object on f+k clouds, *put_head* on all of those given that
-    answer."""
+    """Ships, relays and announces, one round at a time."""
 
     def __init__(
         self,
@@ -100,38 +128,21 @@ class Shipper:
         updates: UpdateLog,
         signals: Signals,
         committer: Committer,
-        device: DeviceKey,
-        segment_keys: SealKeys,
-        put_object: Callable[[str, bytes], tuple[int, ...]],
-        put_head: Callable[[str, bytes, Collection[int]], tuple[int, ...]],
-        may_begin: Callable[[], bool] = lambda: True,
-        tell: Callable[[bytes], None] = lambda _: None,
-        relayer: Relayer | None = None,
-        grant: Callable[[], None] = lambda: None,
-        checkpoints: Callable[[Past], tuple[Statement | None, CheckpointId | None]] = lambda _: (None, None),
-        past: Callable[[], Past] = Past,
-        state: Callable[[], StateClaim | None] = lambda: None,
+        ring: KeyRing,
+        clouds: LogClouds,
+        relayer: Relayer,
+        source: HeadSource,
     ) -> None:
-        """*may_begin* tells whether the clouds have been looked at since the start, *past* which of them and
-        what they hold of our head: before that it must not be overwritten, for it may lead to updates that
-        this device wrote before it was restored from a backup (`sync.own_heads`). *tell* hands the head to
-        those who are linked directly. *relayer* finds what is to be shipped for other devices. *grant* sees
-        to it that others can read what is sealed now. *checkpoints*, called with the volume's lock held,
-        tells what heads say of checkpoints, given the past; *state*, called in the same way, what they say of
-        the state."""
         self.limits = fs.environment.limits.of(ShipLimits)
         """They may be others at any moment."""
-        self._state = state
+        self.told = Topic[[bytes]]()
+        """Our sealed head, for devices that are linked directly."""
         self._put_state: StateClaim | None = None  # what the head on the clouds says
         self._told_state: StateClaim | None = None
         self._state_at = float("-inf")  # when a head was put for the sake of that
-        self._checkpoints = checkpoints
-        self._past = past
+        self._source = source
         self._serial = 0
-        self._may_begin = may_begin
-        self._tell = tell
         self._relayer = relayer
-        self._grant = grant
         self._head_at = 0.0
         self._told_at = 0.0
         self._relay_at = 0.0
@@ -145,24 +156,19 @@ class Shipper:
         self._updates = updates
         self._signals = signals
         self._committer = committer
-        self._device = device
-        self._keys = segment_keys
-        self._put_object = put_object
-        self._put_on = put_head
+        self._device = ring.keys.device
+        self._keys = ring.segments
+        self._clouds = clouds
         self._waiting_since: float | None = None
         self._shipment: _Shipment | None = None
         self._delay = self.limits.first_retry
 
-    def step(self) -> Pause:
-        """Ship, relay and announce what is due."""
-        self.ship_round()
-        return IDLE
-
-    def ship_round(self) -> None:
-        """Ship, relay and announce what is due."""
+    def ship_round(self, *, may_ship: bool) -> None:
+        """Ship, relay and announce what is due. *may_ship*: whether the clouds have been looked at since the
+        start; otherwise linked devices alone are told."""
         if self._signals.take(Wake.HEAD):
             self._wanted_again()
-        if self._may_begin():
+        if may_ship:
             if not self._signals.held:
                 self._ship()
             elif self._again:  # somebody waits for it
@@ -179,7 +185,7 @@ class Shipper:
 
     def _relay(self) -> None:
         """Ship what other devices wrote and have not brought to the clouds, and say so in our head."""
-        if self._relayer is None or self._monotonic() < self._relay_at:
+        if self._monotonic() < self._relay_at:
             return
         self._relay_at = self._monotonic() + self.limits.last_retry  # if it fails
         try:
@@ -189,7 +195,7 @@ class Shipper:
                     break
                 # What the head will state must never be taken back by a crash.
                 self._committer.commit_now()
-                placement = bytes(self._put_object(segment.name, segment.data))
+                placement = bytes(self._clouds.put_object(segment.name, segment.data))
                 self._relayer.done(segment, placement)
                 self._unannounced = True
                 log.info("shipped updates %d to %d of %s", segment.first, segment.last, segment.author.hex())
@@ -207,7 +213,7 @@ class Shipper:
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
         if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
             with self._fs.lock:
-                due = self._state() not in (None, self._put_state)
+                due = self._source.state() not in (None, self._put_state)
             self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
             return
@@ -242,29 +248,29 @@ class Shipper:
 
     def _put_head(self, extent: Extent | None = None, *, offline: bool = False) -> None:
         """*extent*: what is on the clouds, if more than this device has on record."""
-        past = self._past()
+        past = self._source.past()
         with self._fs.lock:
             head = replace(self._head(extent or self._fs.segments.extent(), past), offline=offline)
         if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
-            self._grant()
-            self._put_on(head_name(self._device.device_id), self._sealed(head), past.clouds)
+            self._clouds.grant()
+            self._clouds.put_everywhere(head_name(self._device.device_id), self._sealed(head), past.clouds)
             self._head_at = self._monotonic()
             self._put_state = head.state
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
         with self._fs.lock:
-            state = self._state()
+            state = self._source.state()
         news = state not in (None, self._told_state)
         if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
         self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
-            head = self._head(self._fs.segments.extent(), self._past())
+            head = self._head(self._fs.segments.extent(), self._source.past())
         if head.own or head.stated or head.state:
             self._committer.commit_now()
-            self._tell(self._sealed(head))
+            self.told(self._sealed(head))
 
     def _sealed(self, head: Head) -> bytes:
         return encode_head(head, self._device, self._keys, self._random_bytes(NONCE_SIZE))
@@ -344,7 +350,7 @@ class Shipper:
         """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
         that only our heads of before tell of."""
         own = self._device.device_id
-        segments = [one.segment for one in self._past().segments if one.author == own]
+        segments = [one.segment for one in self._source.past().segments if one.author == own]
         followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
         return next((one for one in followed if one is not None), None)
 
@@ -352,7 +358,7 @@ class Shipper:
         state, now_ns = self._updates.state, self._time_ns()
         self._serial = max(past.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        stated, checkpoint = self._checkpoints(past)
+        stated, checkpoint = self._source.checkpoints(past)
         return Head(
             state.volume,
             self._device.device_id,
@@ -361,15 +367,15 @@ class Shipper:
             state.vector,
             tuple(tips),
             extent,
-            relayed=self._relayer.listed(past) if self._relayer is not None else (),
+            relayed=self._relayer.listed(past),
             stated=stated,
             checkpoint=checkpoint,
-            state=self._state(),
+            state=self._source.state(),
         )
 
     def _send(self, shipment: _Shipment) -> None:
-        self._grant()
-        placement = bytes(self._put_object(shipment.name, shipment.segment))
+        self._clouds.grant()
+        placement = bytes(self._clouds.put_object(shipment.name, shipment.segment))
         self._put_head(shipment.extent)
         self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch

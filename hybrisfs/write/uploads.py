@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.members.member_table import MemberTable
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.signals import Signals
 from hybrisfs.state.journal_chunks import first_pending, pending_bytes, staged_bytes
 from hybrisfs.state.updates import UpdateLog
@@ -28,10 +29,9 @@ class Uploads:
         signals: Signals,
         updates: UpdateLog,
         relayer: Relayer,
-        settle: Callable[[Iterable[int]], None],
+        fetcher: Fetcher,
     ) -> None:
-        """*settle*: see `Fetcher.settle`."""
-        self._settle = settle
+        self._fetcher = fetcher
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._signals = signals
@@ -107,7 +107,7 @@ class Uploads:
         with self._fs.lock:
             unproven = self.unplaced.unproven()
         if unproven:
-            self._settle(unproven)
+            self._fetcher.settle(unproven)
 
     def machines_only(self) -> MachinesOnly:
         """What other devices wrote and no cloud is known to have; without such files the devices are those

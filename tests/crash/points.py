@@ -19,9 +19,9 @@ from hybrisfs.home import Home
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.database import DatabaseLimits
 from hybrisfs.state.journal import JournalLimits
+from hybrisfs.tree.commit import CommitLimits
 from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
-from hybrisfs.write.commit import CommitLimits
 from tests.crash.disk import Disk, Tree
 from tests.crash.recorder import RecordedDisk
 from tests.crash.trace import Mark, Step, read_trace

@@ -13,6 +13,7 @@ from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.daemon.wanted import WantedMounts
 from hybrisfs.dispersal.traffic import Counters
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from tests.daemon.fake import FakeVolumes
@@ -39,8 +40,9 @@ def test_what_moves_now(daemon: Daemon) -> None:
 
 def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> None:
     now = [1_800_000_000.0]
+    clock = Environment(time_ns=lambda: int(now[0] * 1e9))
     slots = Slots(home, volumes, WantedMounts(home.state))
-    recorder = Recorder(home, slots, lambda: now[0])
+    recorder = Recorder(home, slots, clock)
     slots.get("photos").open()
     recorder.look()
     volumes.opened["photos"].clouds.counters = Counters(up=50_000, put=3)
@@ -48,7 +50,7 @@ def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> Non
     recorder.look()
     recorder.save()
     now[0] += 10
-    for one in (recorder, Recorder(home, slots, lambda: now[0])):
+    for one in (recorder, Recorder(home, slots, clock)):
         series = one.series("photos", "hour")
         assert (series.step, series.end) == (10, now[0] // 10 * 10)
         [cloud] = series.clouds

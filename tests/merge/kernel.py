@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hybrisfs.merge.rows import Change
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Change
 from tests.merge.fleet import Device
 
 __all__ = ["Kernel"]

@@ -17,11 +17,11 @@ from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.names import Author
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.rows import Change
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.view import Change
 from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
 from tests.tree.invariants import check_accounts

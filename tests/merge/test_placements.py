@@ -47,8 +47,8 @@ def move(device: Device, fleet: Fleet, down: Sequence[int]) -> list[Repair]:
     rig = device.rig
     try:
         signer, signals = rig.sharing.signer, rig.signals
-        maker = PackMaker(SEALER, TABLES, Redundancy(1, 1), engine.put_pack)
-        renewer = PackRenewer(rig.fs, signer, signals, maker, lambda refs: 0)
+        maker = PackMaker(SEALER, TABLES, Redundancy(1, 1), engine)
+        renewer = PackRenewer(rig.fs, signer, signals, maker, rig.fetcher)
         mender = PackMender(rig.fs, signer, signals, engine.upkeep, TABLES, renewer)
         return mender.mend(pack, writable=CLOUDS, move=True)
     finally:

@@ -26,7 +26,7 @@ def fleet() -> Iterator[Fleet]:
 
 def conflicts(device: Device) -> dict[str, str]:
     """The name for whose sake each stands that is in conflict."""
-    found = Conflicts(device.rig.fs, lambda _: None).all()
+    found = Conflicts(device.rig.fs).all()
     return {str(one.path): str(one.of) for one in found}
 
 

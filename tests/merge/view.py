@@ -60,7 +60,7 @@ def what_fsck_says(device: Device) -> list[str]:
     """What is wrong with the view of a device, which may have unsigned changes."""
     device.rig.fs.flush()
     db = cast("sqlite3.Connection", device.rig.db)
-    return list(ViewCheck(db, SEALER.chunk_id, Vectors(db)).run(lambda done, total: None))
+    return list(ViewCheck(db, SEALER, Vectors(db)).run(lambda done, total: None))
 
 
 def by_path(tree: Tree) -> dict[bytes, Seen]:
@@ -92,9 +92,6 @@ def _bytes(device: Device, value: bytes) -> bytes:
 
 def _check_conflicts(device: Device, seen: Mapping[bytes, Seen]) -> None:
     """All that has a conflict name is listed, with the name for whose sake it has it."""
-    listed = {
-        os.fsencode(str(one.path)): os.fsencode(str(one.of))
-        for one in Conflicts(device.rig.fs, lambda _: None).all()
-    }
+    listed = {os.fsencode(str(one.path)): os.fsencode(str(one.of)) for one in Conflicts(device.rig.fs).all()}
     folders = {path: path[: path.rfind(b"/") + 1] for path in seen}
     assert listed == {path: folders[path] + one.beside for path, one in seen.items() if one.beside}

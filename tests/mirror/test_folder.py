@@ -11,10 +11,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from blake3 import blake3
 
 import hybrisfs.mirror.folder
-from hybrisfs.mirror.folder import Folder
+from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
 from hybrisfs.mirror.rename import exchange, rename_to_free_name
@@ -45,16 +45,19 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+class _Care(Care):
+    def conflict_name(self, name: bytes, number: int) -> bytes:
+        return name + b" (conflict %d)" % number
+
+
 @pytest.fixture
 def folder(root: Path) -> Iterator[Folder]:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     yield Folder(
         descriptor,
         Ignored(()),
-        lambda data: blake3(data).digest(),
-        lambda *_: True,
-        lambda _: None,
-        lambda name, number: name + b" (conflict %d)" % number,
+        ChunkNamer(bytes(32)),
+        _Care(),
     )
     os.close(descriptor)
 

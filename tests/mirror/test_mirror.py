@@ -158,7 +158,7 @@ def test_what_has_changed_in_the_volume_gets_no_further_name(mirrored: Mirrored,
     mirrored.make("")
     mirrored.put("file", b"content")
     fs, root = mirrored.device.volume.fs, mirrored.node("").id
-    side = VolumeSide(fs, mock.Mock(), lambda data: bytes(32), root, Ignored(()), lambda changes: None)
+    side = VolumeSide(fs, mock.Mock(), root, Ignored(()))
     glimpse = (side.names(b"") or {})[b"file"]
     assert isinstance(glimpse, Glimpse)
     seen = side.examine(b"file", glimpse, content=True)

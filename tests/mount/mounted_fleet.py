@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from hybrisfs.merge.rows import Change
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.stage import Stage
 from hybrisfs.tree.residency import Residency
+from hybrisfs.tree.view import Change
 from hybrisfs.versions.browser import PastBrowser
-from hybrisfs.versions.ladder import DEFAULT_LADDER
 from tests.merge.fleet import Device, Fleet
+from tests.versions.support import UsualRetention
 
 __all__ = ["MountedFleet"]
 
@@ -45,7 +45,7 @@ class MountedFleet:
             rig.sharing.freshness,
             rig.sharing.sparing,
             NoFetchPrograms(()),
-            PastBrowser(rig.fs, rig.fetcher, lambda: (), lambda: DEFAULT_LADDER),
+            PastBrowser(rig.fs, rig.fetcher, UsualRetention()),
         )
         self._mount = MountPoint("vol", directory, served)
 

@@ -20,7 +20,7 @@ _SECONDS = 60.0
 _DAEMON = """
 import os, signal, sys, time
 from pathlib import Path
-from hybrisfs.merge.rows import Change
+from hybrisfs.tree.view import Change
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device
@@ -31,7 +31,7 @@ volume = Device(root).volume
 volume.mount(root / "mnt")
 (root / "mnt" / "file").touch()
 Echoes.lookup = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-volume.ground.shown([Change(ROOT_INO, b"file")])
+volume.fs.shown([Change(ROOT_INO, b"file")])
 time.sleep(600)
 """
 

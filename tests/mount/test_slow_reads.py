@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.merge.rows import Aspect, Change
 from hybrisfs.mount.pages import MOST_WAITING
+from hybrisfs.tree.view import Aspect, Change
 from tests.merge.fleet import Device
 from tests.mount.mounted_fleet import MountedFleet
 from tests.system.deadline import until

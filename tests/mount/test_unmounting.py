@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.errors import HybrisError
 from hybrisfs.fuse import FuseError
 from hybrisfs.mount.holders import Holder
-from hybrisfs.mount.unmounting import unmount
+from hybrisfs.mount.mountpoint import unmount
 
 PLACE = Path("/somewhere")
 

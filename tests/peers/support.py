@@ -7,10 +7,13 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService, PeerSettings
+from hybrisfs.peers.frames import Hello
+from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.settings import Address
 from sync import Action, Alarm, Deliver, DeviceKey, Failed, Members, Send
 
 LONG = 20.0
@@ -43,6 +46,32 @@ def identity(number: int, volume: bytes = VOLUME, secret: bytes = SECRET) -> Pee
 
 def members(*numbers: int) -> Members:
     return Members(key(number).public for number in numbers)
+
+
+class Local:
+    """Device 1 as its parts see it: it is linked with nobody, and keeps whom it met."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._members = members(*numbers)
+        self.meetings: list[Meeting] = []
+
+    def members(self) -> Members:
+        return self._members
+
+    def hello(self) -> Hello:
+        return Hello(bytes(8), 0)
+
+    def linked(self) -> Collection[bytes]:
+        return ()
+
+    def met(self, meeting: Meeting) -> None:
+        self.meetings.append(meeting)
+
+    def seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
+        """Nobody connects."""
+
+    def slept(self) -> None:
+        """There are no links to drop."""
 
 
 @contextlib.contextmanager

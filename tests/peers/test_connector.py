@@ -11,11 +11,10 @@ import pytest
 
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.errors import ChannelError
-from hybrisfs.peers.frames import Hello
 from hybrisfs.peers.handshakes import Handshakes
 from hybrisfs.peers.meeting import Meeting
 from hybrisfs.peers.tls import TlsIdentity
-from tests.peers.support import LONG, Device, identity, key, knows, members, running, settings
+from tests.peers.support import LONG, Device, Local, identity, key, knows, running, settings
 
 
 @pytest.fixture
@@ -23,10 +22,8 @@ def handshakes() -> Iterator[Handshakes]:
     """Those of device 1."""
     made = Handshakes(
         TlsIdentity(identity(1)),
-        lambda: members(1, 2, 3),
-        lambda: Hello(bytes(8), 0),
+        Local(1, 2, 3),
         settings(connect_timeout=1.0),
-        lambda meeting: None,
     )
     yield made
     made.close(time.monotonic() + LONG)
@@ -63,15 +60,19 @@ def test_waking_up_gives_old_links_up_and_tries_all_again_at_once(handshakes: Ha
     never = settings(first_retry=1e6, last_retry=1e6)
     b = Device(2)
 
-    def meet(meeting: Meeting) -> None:
-        meeting.channel.close()
-        met.set()
+    class Watched(Local):
+        def met(self, meeting: Meeting) -> None:
+            meeting.channel.close()
+            met.set()
 
-    def linked() -> frozenset[bytes]:
-        looked.set()
-        return frozenset()
+        def linked(self) -> frozenset[bytes]:
+            looked.set()
+            return frozenset()
 
-    connector = Connector(handshakes, never, linked, meet, slept.set, lambda: time.monotonic() + asleep[0])
+        def slept(self) -> None:
+            slept.set()
+
+    connector = Connector(handshakes, never, Watched(1, 2, 3), lambda: time.monotonic() + asleep[0])
     with running(b):
         connector.start()
         assert looked.wait(LONG)
@@ -90,7 +91,7 @@ def test_after_sleep_a_link_is_made_anew() -> None:
         knows(a, b)
         a.wait_linked(b)
         before = a.service._links.current()
-        a.service._drop_links()
+        a.service.slept()
         a.wait(lambda: bool(a.service._links.current()) and a.service._links.current() != before)
         b.wait_linked(a)
 

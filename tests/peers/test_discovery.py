@@ -15,8 +15,7 @@ from zeroconf import Error, ServiceBrowser, ServiceInfo, Zeroconf
 from hybrisfs.peers import PeerIdentity, PeerSettings
 from hybrisfs.peers.discovery import SERVICE_TYPE, Discovery, parse_name
 from hybrisfs.peers.settings import Address
-from sync import Members
-from tests.peers.support import LONG, Device, identity, key, members, running, settings
+from tests.peers.support import LONG, Device, Local, identity, key, running, settings
 
 DAY = 86400.0
 ON_LOOPBACK = PeerSettings(interfaces=("127.0.0.1",), look_every=0.02)
@@ -57,13 +56,14 @@ def air() -> Air:
     return Air()
 
 
-class Found:
+class Found(Local):
     """Collects what is seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(*(numbers or (1, 2)))
         self.queue: queue.Queue[tuple[bytes, tuple[Address, ...]]] = queue.Queue()
 
-    def __call__(self, device: bytes, addresses: tuple[Address, ...]) -> None:
+    def seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
         self.queue.put((device, addresses))
 
 
@@ -71,14 +71,12 @@ def discovery(
     air: Air,
     found: Found,
     who: PeerIdentity | None = None,
-    allowed: Members | None = None,
     now: float = 0.0,
     configured: PeerSettings = ON_LOOPBACK,
 ) -> Discovery:
     return Discovery(
         who or identity(1),
         4711,
-        lambda: allowed or members(1, 2),
         found,
         configured,
         lambda: now,
@@ -189,9 +187,7 @@ def test_it_is_announced_anew_when_interfaces_change(air: Air, monkeypatch: pyte
 
 def test_it_is_announced_under_new_tags_every_day(air: Air) -> None:
     now = [0.0]
-    device = Discovery(
-        identity(1), 1, lambda: members(1), Found(), ON_LOOPBACK, lambda: now[0], air.responder
-    )
+    device = Discovery(identity(1), 1, Found(1), ON_LOOPBACK, lambda: now[0], air.responder)
     device.start()
     first = parse_name(air.announced.get(timeout=LONG).name)
     now[0] = DAY

@@ -129,7 +129,7 @@ def test_an_exchange_that_was_cut_off_goes_on() -> None:
         nodes[1].knows(nodes[0])
         for wanted in (1, 100):
             nodes[1].wait_for(wanted)
-            nodes[1].service._drop_links()
+            nodes[1].service.slept()
         nodes[0].write(10)
         converge(nodes, 410)
     finally:

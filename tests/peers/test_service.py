@@ -58,8 +58,8 @@ def test_both_connecting_at_once_end_with_one_link_that_works() -> None:
             a.wait_for(b"b %d" % round_)
             b.wait_for(b"a %d" % round_)
             if round_ < 4:  # both lose the link at the same moment, and connect again
-                a.service._drop_links()
-                b.service._drop_links()
+                a.service.slept()
+                b.service.slept()
                 a.service._connector.hurry()
                 b.service._connector.hurry()
 
@@ -205,7 +205,7 @@ def test_who_was_connected_to_connects_back_to_where_it_met_the_other() -> None:
         b.wait_linked(a)
         a.service.set_addresses([])
         a.service._connector.keep_members(frozenset())  # a forgets where b is
-        a.service._drop_links()
+        a.service.slept()
         b.wait(lambda: [status.outgoing for status in b.service.status()] == [True])
         b.write(b"through")
         a.wait_for(b"through")
@@ -237,7 +237,7 @@ def test_who_is_met_too_late_gets_no_link(what: str) -> None:
             a.service.set_members(members(1, 3))
         else:
             a.service.close()
-        a.service._met(meeting)
+        a.service.met(meeting)
         assert a.service.status() == []
         b.wait_linked()
 
@@ -348,6 +348,6 @@ def test_the_higher_device_lets_the_lower_connect_unless_that_cannot_know_of_it(
             mock.patch.object(device.service, "_discovery", discovery),
             mock.patch.object(device.service._connector, "seen") as seen,
         ):
-            device.service._seen(other.id, addresses)
+            device.service.seen(other.id, addresses)
         (_, _, delay), _ = seen.call_args
         assert (delay > 0) == waits

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from hybrisfs.peers.frames import Hello
 from hybrisfs.peers.handshakes import Handshakes
 from hybrisfs.peers.listener import Listener, plain_address
-from hybrisfs.peers.meeting import Meeting
 from hybrisfs.peers.settings import Address
 from hybrisfs.peers.tls import TlsIdentity
-from tests.peers.support import LONG, Device, identity, knows, members, running, settings, tcp_pair
+from tests.peers.support import LONG, Device, Local, identity, knows, running, settings, tcp_pair
 
 
 def ended(connection: socket.socket) -> bool:
@@ -74,13 +72,11 @@ def test_a_flood_of_garbage_disturbs_no_link() -> None:
 
 def test_hosts_are_told_apart_by_address_and_ipv6_networks() -> None:
     """An IPv6 host has a whole network of addresses to come from."""
-    met: list[Meeting] = []
+    local = Local(1, 2)
     strangers = Handshakes(
         TlsIdentity(identity(1)),
-        lambda: members(1, 2),
-        lambda: Hello(bytes(8), 1),
+        local,
         settings(max_handshakes_per_host=1, handshake_timeout=600.0),
-        met.append,
     )
     hosts = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1", "192.0.2.2", "fe80::1%lo"]
     with contextlib.ExitStack() as stack:
@@ -96,7 +92,7 @@ def test_hosts_are_told_apart_by_address_and_ipv6_networks() -> None:
         with tcp_pair() as (late, connection):
             strangers.accept(connection, ("192.0.2.9", 1))
             assert ended(late)
-    assert met == []
+    assert local.meetings == []
 
 
 @pytest.mark.parametrize(

@@ -185,13 +185,14 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
 def test_chunks_that_are_about_to_be_named_are_not_dropped(rig: Rig) -> None:
     with small_chunks(512):
         inode = rig.make(b"file", content(b"file"))
-        name_chunk = rig.chunker._chunk_id
+        namer = rig.fs.chunks.namer
+        name_chunk = namer.chunk_id
 
         def evict_first(data: Buffer) -> bytes:
             rig.room.evict(1 << 40)
             return name_chunk(data)
 
-        with mock.patch.object(rig.chunker, "_chunk_id", evict_first):
+        with mock.patch.object(namer, "chunk_id", evict_first):
             rig.publish()
         check_accounts(rig, [])
         check_chunks(rig)

@@ -39,7 +39,8 @@ def text(number: int, size: int = 100) -> bytes:
 
 @contextmanager
 def getting(rig: Rig, get: Get) -> Iterator[None]:
-    with mock.patch.object(rig.fetcher, "_get_chunks", get):
+    clouds = mock.Mock(wraps=rig.clouds, get_chunks=get)
+    with mock.patch.object(rig.fetcher, "_clouds", clouds):
         yield
 
 
@@ -234,10 +235,8 @@ def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> 
 
 
 def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> None:
-    with (
-        long_file(rig, 10) as (inode, content, gate),
-        mock.patch.object(rig.fetcher, "_sparing", lambda: True),
-    ):
+    with long_file(rig, 10) as (inode, content, gate):
+        rig.signals.hold(True)
         gate.open()
         for start in range(0, 3 * 4096, 4096):
             assert rig.read(inode, start, 4096) == content[start : start + 4096]

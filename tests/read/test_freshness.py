@@ -21,8 +21,14 @@ class Case:
         self.gone = False
         self.looks: SimpleQueue[None] = SimpleQueue()
         self.answers: SimpleQueue[OSError | None] = SimpleQueue()
-        self.freshness = Freshness(lambda: self.stale, lambda: self.looks.put(None), wait)
+        self.freshness = Freshness(self, wait)
         self.freshness.blocks = True
+
+    def are_suspect(self) -> bool:
+        return self.stale
+
+    def look_now(self) -> None:
+        self.looks.put(None)
 
     def hold(self) -> None:
         self.freshness.hold(self.answers.put, lambda: self.gone)

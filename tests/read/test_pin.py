@@ -33,7 +33,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def hoarder_of(rig: Rig) -> Hoarder:
-    return Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals)
+    return Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
 
 
 def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
@@ -121,7 +121,7 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
 
     hoarder = hoarder_of(rig)
     hoarder.limits = HoardLimits(fetchers=1)
-    with mock.patch.object(rig.fetcher, "_get_chunks", get_others):
+    with mock.patch.object(fleet.clouds, "get_chunks", get_others):
         assert not hoard(rig, hoarder)
         assert not hoard(rig, hoarder)
     assert hoarder.kept == Measure(6, 6000, 1000)
@@ -227,7 +227,7 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
     rig = fleet[1].rig
     rig.fs.hoard.add(fleet[1].at("music"))
     rig.commit()
-    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
 
     def seen(name: str) -> int:
         fleet[0].write(f"music/{name}", b"content of " + name.encode())
@@ -250,10 +250,10 @@ def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fl
     rig.commit()
     fleet[1].write("other", b"uncommitted")
     rig.signals.brisk = True
-    hoarder = Hoarder(
-        rig.fs, rig.fetcher, rig.room, rig.signals, mock.Mock(side_effect=OSError(28, "the disk is full"))
-    )
-    assert hoarder.hoard_round()
+    hoarder = hoarder_of(rig)
+    full = mock.Mock(side_effect=OSError(28, "the disk is full"))
+    with mock.patch.object(rig.committer, "commit_now", full):
+        assert hoarder.hoard_round()
     assert hoarder.kept.files == 1
 
 
@@ -304,7 +304,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         asked.extend(identities)
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
-    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer.commit_now)
+    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
     hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
     with (

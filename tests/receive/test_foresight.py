@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hybrisfs.merge.rows import Change
 from hybrisfs.receive.take import foreseen
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Place, attr_key, content_key, place_key
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.view import Change
 from tests.tree.conftest import rig
 from tests.tree.rig import Rig
 

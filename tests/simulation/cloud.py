@@ -130,6 +130,10 @@ class Clouds:
         self.all[number].mood = self.random.choice(moods)
 
     @property
+    def followed(self) -> tuple[int, ...]:
+        return self.in_use
+
+    @property
     def in_use(self) -> tuple[int, ...]:
         return self.numbers
 

@@ -4,6 +4,7 @@ the relayer, the puller and the keeper of checkpoints of the daemon, one round a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any, Final, cast
 
 from hybrisfs.checkpoint.compaction import Compactor
@@ -16,6 +17,7 @@ from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.members.epochs import grant_name
+from hybrisfs.parts import HeadSources
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
@@ -58,16 +60,24 @@ class Courier:
             rig.updates,
             rig.signals,
             rig.committer,
-            rig.ring.keys.device,
-            rig.ring.segments,
-            clouds.put_object,
-            clouds.put_everywhere,
-            rig.sharing.has_looked,
-            relayer=self._relayer,
-            grant=self.grants.ensure,
-            checkpoints=lambda past: (self.keeper.statement(), self.keeper.newest(past.checkpoint)),
-            past=self.puller.past,
+            rig.ring,
+            self,
+            self._relayer,
+            HeadSources(self.puller, self.keeper, rig.sharing.agreement),
         )
+
+    # -- the clouds, as the shipper takes them -----------------------------------------------------
+
+    def grant(self) -> None:
+        self.grants.ensure()
+
+    def put_object(self, name: str, data: bytes) -> Sequence[int]:
+        return self._clouds.put_object(name, data)
+
+    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> Sequence[int]:
+        return self._clouds.put_everywhere(name, data, clouds)
+
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def is_shut_out(self) -> bool:
@@ -128,7 +138,7 @@ class Courier:
 
     def ship(self) -> None:
         """Ship, relay and announce what is due; look for what nobody is expected to bring."""
-        self._shipper.ship_round()
+        self._shipper.ship_round(may_ship=self.rig.sharing.has_looked())
         if self._relayer.is_lacking:
             self.look_for_lacking()
 

@@ -48,7 +48,7 @@ class Store:
         (directory / "volume.db").write_bytes(new)
         self.db = Database(directory / "volume.db")
         self.journal = Journal(directory / "journal", budget=1 << 20, segment_size=4096)
-        self.chunks = ChunkStore(self.db, self.journal, SEALER.chunk_id)
+        self.chunks = ChunkStore(self.db, self.journal, SEALER)
         self.number = 1
         self.pinned: set[int] = set()
         self.db.executemany(

@@ -157,9 +157,8 @@ class Watcher(Device):
         self.shelves = shelves
         self.f = f
         self.now = now
-        self.follow = Follow(
-            VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, now, remembered=remembered
-        )
+        self.follow = Follow(VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, now)
+        self.follow.remember(remembered or {})
         self.follow.set_members(MEMBERS, self.now)
         self.last: dict[tuple[bytes, int], bytes] = {}
         self.waiting: list[SignedUpdate] = []

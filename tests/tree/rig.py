@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
@@ -27,7 +28,6 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
-from hybrisfs.merge.refresh import Change
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.sharing.sharing import Sharing
@@ -35,11 +35,12 @@ from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Change
 from hybrisfs.write.chunk import Chunker
-from hybrisfs.write.commit import Committer
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.publish import Publisher
@@ -128,7 +129,7 @@ class FakeClouds:
         self.gets: list[list[bytes]] = []
         self._clouds = clouds
 
-    def disperse(self, pack: EncodedPack) -> tuple[int, ...]:
+    def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
         if self.down:
             raise CloudsUnavailable("pack", {})
         self.puts += 1
@@ -158,6 +159,19 @@ class FakeClouds:
             raise KeyError("too few shares are where they are looked for")
         fragments = {i: pack.shares[i][at.offset : at.offset + length] for i in found}
         return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
+
+
+class _Namer(ChunkNamer):
+    """Keeps what it names for those who check what was published."""
+
+    def __init__(self, plaintexts: dict[bytes, bytes]) -> None:
+        super().__init__(_SECRETS.dedup)
+        self._plaintexts = plaintexts
+
+    def chunk_id(self, plaintext: Buffer) -> bytes:
+        identity = super().chunk_id(plaintext)
+        self._plaintexts[identity] = bytes(plaintext)
+        return identity
 
 
 class Rig:
@@ -197,29 +211,22 @@ class Rig:
         self.journal = Journal(
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
-        self.fs = FileSystem(self.db, self.journal, SEALER.chunk_id, owner=OWNER)
+        self.fs = FileSystem(self.db, self.journal, _Namer(self.plaintexts), owner=OWNER)
         self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
-        self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
+        self.fs.shown.listen(self.shown.extend)
+        self.sharing = Sharing(self.fs, self.ring, self.signals)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
+        self.fetcher = Fetcher(self.fs, self.clouds, self.signals)
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
-        self.chunker = Chunker(self.fs, self._chunk_id, self.fetcher.fetch_one)
+        self.chunker = Chunker(self.fs, self.fetcher)
         sharing = self.sharing
-        self.publisher = Publisher(
-            self.fs, self.chunker, sharing.signer, sharing.receiver.signed, self.signals
-        )
+        self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)
         with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
-            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
-            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
-
-    def _chunk_id(self, data: Buffer) -> bytes:
-        """The chunk's name; what it names is kept for those who check what was published."""
-        identity = SEALER.chunk_id(data)
-        self.plaintexts[identity] = bytes(data)
-        return identity
+            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds)
+            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher)
 
     # -- programs --------------------------------------------------------------------------------
 

@@ -367,7 +367,7 @@ class ContentMachine(RuleBasedStateMachine):
     def begin_round(self, everything: bool, patience: bool) -> None:
         rig = self.rig
         self.publisher = PausingPublisher(
-            rig.fs, rig.chunker, rig.sharing.signer, rig.sharing.receiver.signed, rig.signals
+            rig.fs, rig.chunker, rig.sharing.signer, rig.sharing.receiver, rig.signals
         )
         if everything:
             rig.signals.begin_flush()
@@ -433,14 +433,14 @@ class ContentMachine(RuleBasedStateMachine):
         """Upload all, while programs and the room maker go on."""
         if self.clouds.down:
             return
-        disperse = self.rig.packs._disperse
+        disperse = self.clouds.put_pack
 
         def slowly(pack: EncodedPack) -> Sequence[int]:
             if meanwhile is not None:
                 (self.unlink_any, self.drop_cache, self.evict_all, self.write_any)[meanwhile](pick)
             return disperse(pack)
 
-        with mock.patch.object(self.rig.packs, "_disperse", slowly):
+        with mock.patch.object(self.clouds, "put_pack", slowly):
             self.rig.pack()
 
     def unlink_any(self, pick: int) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.versions.contents import VersionReader
+from hybrisfs.versions.ladder import DEFAULT_LADDER
 from hybrisfs.versions.tree import PastNode, PastTree
 from tests.merge.fleet import Device, Entry, Fleet
 
-__all__ = ["SECOND", "Clock", "past_tree"]
+__all__ = ["SECOND", "Clock", "UsualRetention", "past_tree"]
 
 SECOND = 10**9
+
+
+class UsualRetention:
+    """The usual retention, of a volume that lists no moments."""
+
+    ladder = DEFAULT_LADDER
+
+    def rungs(self) -> Sequence[int]:
+        return ()
 
 
 class Clock:

@@ -11,8 +11,8 @@ import pytest
 from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.by_path import VersionsByPath
 from hybrisfs.versions.catalog import Version
-from hybrisfs.versions.ladder import DEFAULT_LADDER
 from hybrisfs.versions.tree import PastNode
+from tests.versions.support import UsualRetention
 
 SECOND = 1_000_000_000
 EARLIEST = Version(bytes(16), None, 0, 1_700_000_000 * SECOND, None, 0, "laptop", "a/notes.txt", None)
@@ -47,7 +47,7 @@ def test_versions_of_one_second_are_numbered(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("hybrisfs.versions.by_path.Catalog", Catalog)
     monkeypatch.setattr("hybrisfs.versions.by_path.PastTree", Tree)
     with closing(sqlite3.connect(":memory:")) as db:
-        found = list(VersionsByPath((b"a", b"notes.txt"), lambda: DEFAULT_LADDER).children(db, FOLDER))
+        found = list(VersionsByPath((b"a", b"notes.txt"), UsualRetention()).children(db, FOLDER))
     assert [one.name for one in found] == [
         b"2023-11-14T22:13:20Z notes.txt",
         b"2023-11-14T22:13:20Z (2) notes.txt",

@@ -14,7 +14,7 @@ from hybrisfs.versions.catalog import Catalog
 from hybrisfs.versions.ladder import DEFAULT_LADDER
 from hybrisfs.versions.tree import PastNode
 from tests.merge.fleet import Device
-from tests.versions.support import Clock
+from tests.versions.support import Clock, UsualRetention
 
 TOP = PastNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
 LEVELS, RENAMES = 5, 4
@@ -30,7 +30,7 @@ class Walk:
         device.rig.commit()
         with device.rig.db.snapshot() as db:
             db.set_trace_callback(self._count)
-            self._walk(db, "", Child(b"", 0, TOP, VersionsByPath((), lambda: DEFAULT_LADDER)))
+            self._walk(db, "", Child(b"", 0, TOP, VersionsByPath((), UsualRetention())))
 
     def _count(self, query: str) -> None:
         self.queries += 1

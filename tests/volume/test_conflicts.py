@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.merge.rows import Change
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.view import Change
 from hybrisfs.volume.conflicts import Conflicts
 from tests.merge.fleet import Device, Fleet
 
@@ -23,12 +23,8 @@ def fleet() -> Iterator[Fleet]:
     fleet.discard()
 
 
-def nothing(_: Sequence[Change]) -> None:
-    """Nobody has it mounted."""
-
-
 def conflicts(device: Device) -> Conflicts:
-    return Conflicts(device.rig.fs, nothing)
+    return Conflicts(device.rig.fs)
 
 
 def tree(fleet: Fleet) -> dict[str, bytes]:
@@ -218,5 +214,6 @@ def test_where_there_is_no_conflict(fleet: Fleet, path: str) -> None:
 def test_the_kernel_hears_of_all_names_that_changed(fleet: Fleet) -> None:
     path = edited(fleet)
     shown: list[Change] = []
-    Conflicts(fleet[0].rig.fs, shown.extend).keep(path)
+    fleet[0].rig.fs.shown.listen(shown.extend)
+    conflicts(fleet[0]).keep(path)
     assert {change.name for change in shown if change.ino == ROOT_INO} >= {path.encode(), b"notes.txt", None}

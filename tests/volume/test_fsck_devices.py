@@ -26,7 +26,7 @@ def problems(device: Device) -> list[Problem]:
     """What is wrong with the database of a device."""
     device.rig.commit()
     report = FsckReport()
-    local = LocalVolume(VOLUME, device.key.device_id, SEALER.chunk_id)
+    local = LocalVolume(VOLUME, device.key.device_id, SEALER)
     with device.rig.db.snapshot() as db:
         check_database(db, local, report, lambda stage, done, total: None)
     return report.problems

@@ -16,9 +16,9 @@ import pytest
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.commit import CommitLimits
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.write.commit import CommitLimits
 from tests.crash.workload import Shown, shown_tree
 from tests.system.shell import run
 from tests.system.small_disks import memory_disk, needs_root

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.keys import EpochKeys
+from hybrisfs.keys import EpochKeys, VolumeKeys
 from hybrisfs.members.admission import let_in
 from hybrisfs.members.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
 from hybrisfs.members.members import Member, member_key
@@ -357,7 +357,7 @@ def test_a_removal_that_cannot_be_signed_changes_nothing(
         raise OSError(28, "No space left on device")
 
     before, newest = log_of(honest), honest.volume.ring.newest
-    for owner, method in ((honest.volume.ring, "_keep"), (honest.volume.updates, "sign")):
+    for owner, method in ((VolumeKeys, "replace"), (honest.volume.updates, "sign")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, method, full)
             with pytest.raises(OSError, match="No space"):

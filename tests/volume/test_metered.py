@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jeepney import HeaderFields, Message, Parser, new_error, new_method_return
 
-from hybrisfs.settings.metered import is_metered
+from hybrisfs.settings.transfers import is_metered
 
 
 def _answer(message: Message, metered: int | str | None) -> Message:

@@ -49,7 +49,7 @@ def lying(device: Device) -> set[str]:
 
 def looks(device: Device, clock: Clock) -> RecentPuts:
     volume = device.volume
-    holdings = volume.maintenance.holdings
+    holdings = volume.maintenance.objects.holdings
     return RecentPuts(
         volume.fs, holdings, volume.engine.upkeep, volume.updates.device, Environment(monotonic=clock)
     )

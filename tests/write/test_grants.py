@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
+from hybrisfs.environment import Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys, VolumeKeys
 from hybrisfs.write.grants import Grants
@@ -156,15 +159,14 @@ def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
 
 
-def test_keys_that_cannot_be_stored_are_not_used() -> None:
+def test_keys_that_cannot_be_stored_are_not_used(tmp_path: Path) -> None:
     clouds = Clouds()
     mine, ring = member(clouds, A)
     begin(ring)
     mine.ensure()
 
-    def full(_: VolumeKeys) -> None:
-        raise OSError(28, "No space left")
-
-    other = KeyRing(VolumeKeys(FIRST.shared, B), keep=full)
+    full = mock.Mock(side_effect=OSError(28, "No space left"))
+    broken = Environment(fsync=full, fdatasync=full)
+    other = KeyRing(VolumeKeys(FIRST.shared, B), path=tmp_path / "keys.json", environment=broken)
     assert not Grants(other, VOLUME, lambda: AFTER, clouds).fetch(A.device_id, SECOND.id)
     assert other.find(SECOND.id) is None

@@ -78,14 +78,14 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
     names = publish(rig, 5)
     rig.commit()
     crashed: list[Rig] = []
-    disperse = rig.clouds.disperse
+    disperse = rig.clouds.put_pack
 
     def upload_and_die(pack: EncodedPack) -> tuple[int, ...]:
         placement = disperse(pack)
         crashed.append(rig.crashed(leave=False))
         return placement
 
-    with mock.patch.object(rig.packs, "_disperse", upload_and_die):
+    with mock.patch.object(rig.clouds, "put_pack", upload_and_die):
         rig.pack()
     survivor = crashed[0]
     assert survivor.unpacked() == 5
@@ -100,7 +100,7 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
 def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
     publish(rig, 3)
     packs: list[EncodedPack] = []
-    disperse = rig.clouds.disperse
+    disperse = rig.clouds.put_pack
 
     def at_last(pack: EncodedPack) -> tuple[int, ...]:
         packs.append(pack)
@@ -109,7 +109,7 @@ def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
         return disperse(pack)
 
     rig.packer.limits = PackLimits(first_retry=0.0)
-    with mock.patch.object(rig.packs, "_disperse", at_last):
+    with mock.patch.object(rig.clouds, "put_pack", at_last):
         rig.pack()
     assert rig.unpacked() == 0
     assert all(pack is packs[0] for pack in packs)
@@ -126,7 +126,7 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
 
     rig.signals.begin_flush()
     rig.packer.limits = PackLimits(first_retry=1e6)
-    with mock.patch.object(rig.packs, "_disperse", refuse), ThreadPoolExecutor(1) as pool:
+    with mock.patch.object(rig.clouds, "put_pack", refuse), ThreadPoolExecutor(1) as pool:
         stage = Stage("pack", rig.packer.step, rig.signals.waiting(Wake.CHUNKS), finish=rig.packer.finish)
         body = pool.submit(stage.run, rig.signals, lambda error: False)
         assert tried.wait(PATIENCE)
@@ -178,7 +178,7 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
     """Nobody wants it any more; what takes its place must not pass for uploaded."""
     rig.make(b"file", CONTENT)
     rig.publish()
-    disperse = rig.clouds.disperse
+    disperse = rig.clouds.put_pack
 
     def drop_meanwhile(pack: EncodedPack) -> tuple[int, ...]:
         rig.fs.unlink(ROOT_INO, b"file")
@@ -187,7 +187,7 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
         rig.publish()
         return disperse(pack)
 
-    with mock.patch.object(rig.packs, "_disperse", drop_meanwhile):
+    with mock.patch.object(rig.clouds, "put_pack", drop_meanwhile):
         rig.pack()
     assert rig.unpacked() == 1
     check_accounts(rig, [])

@@ -22,7 +22,6 @@ from hybrisfs.write.ship import Shipper
 from sync import (
     Head,
     Members,
-    OneKey,
     decode_head,
     decode_segment,
     encode_head,
@@ -36,9 +35,10 @@ from sync.own_heads import Past
 from sync.trail import open_piece
 from tests.merge.fleet import Device, Fleet
 from tests.state.test_chunks import CONTENT
-from tests.tree.rig import VOLUME, small_chunks
+from tests.tree.rig import SEGMENT_KEYS, VOLUME, small_chunks
+from tests.write.support import PutAll, Unknown
 
-KEY = OneKey(b"s" * 32)
+KEY = SEGMENT_KEYS
 HOUR = 3600.0
 
 
@@ -70,11 +70,10 @@ class Post:
             rig.updates,
             rig.signals,
             rig.committer,
-            device.key,
-            KEY,
-            self.put,
-            lambda name, data, _: self.put(name, data),
-            relayer=self.relayers[device.name],
+            rig.ring,
+            PutAll(self.put),
+            self.relayers[device.name],
+            Unknown(),
         )
 
     def restart(self, device: Device) -> None:
@@ -549,11 +548,10 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
 def test_a_head_that_the_clouds_do_not_take_is_put_later(post: Post) -> None:
     post.author.mkdir("folder")
     post.tell(post.author, post.near)
-    real = post.shippers["bob"]._put_on
-    post.shippers["bob"]._put_on = mock.Mock(side_effect=CloudsUnavailable("head", {}))
-    post.relay_patiently(post.near)
+    clouds = post.shippers["bob"]._clouds
+    with mock.patch.object(clouds, "put_everywhere", side_effect=CloudsUnavailable("head", {})):
+        post.relay_patiently(post.near)
     assert post.head(post.near) is None and len(post.order) == 1
-    post.shippers["bob"]._put_on = real
     post.relay(post.near)
     assert post.head(post.near) is not None and len(post.order) == 2
 

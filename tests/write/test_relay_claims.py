@@ -10,8 +10,8 @@ import pytest
 from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS
 from hybrisfs.write.relayer import Relayer
 from sync import Head
-from sync.own_heads import Past
 from tests.merge.fleet import Device
+from tests.write.support import Unknown
 from tests.write.test_relay import KEY, Post
 
 CONTENT = os.urandom(5000)
@@ -29,16 +29,6 @@ class FixedLinks:
 
     def heads(self) -> Mapping[bytes, Head]:
         return self._heads
-
-
-class Nothing:
-    """No cloud has shown a head."""
-
-    def heads(self) -> Mapping[bytes, Head]:
-        return {}
-
-    def past(self) -> Past:
-        return Past()
 
 
 class LinkedPost(Post):
@@ -161,8 +151,8 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None
     post.ship(post.author)
     post.tell(post.author, post.near)
     heads = post.heads()
-    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, Nothing(), rig.fetcher)
-    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, Nothing(), rig.fetcher, FixedLinks(heads))
+    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher)
+    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher, FixedLinks(heads))
     assert alone.untold() == {post.author.key.device_id}
     assert told.untold() == set()
 

@@ -13,14 +13,16 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.registers.tree import Content, content_key
 from hybrisfs.state.database import Database
 from hybrisfs.state.updates import UpdateLog
+from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import ShipLimits, Shipper
-from sync import Extent, Head, Members, OneKey, Segment, SegmentId, decode_head, decode_segment, head_name
+from sync import Extent, Head, Members, Segment, SegmentId, decode_head, decode_segment, head_name
 from tests.state.disk import ForgetfulDisk
 from tests.state.test_chunks import CONTENT, spoil
 from tests.tree.replay import Reader
-from tests.tree.rig import DEVICE, VOLUME, Rig
+from tests.tree.rig import DEVICE, SEGMENT_KEYS, VOLUME, Rig
+from tests.write.support import PutAll, Unknown
 
-KEY = OneKey(b"s" * 32)
+KEY = SEGMENT_KEYS
 
 
 class Log:
@@ -34,8 +36,10 @@ class Log:
 
     def serve(self, rig: Rig) -> None:
         self.rig = rig
+        self.clouds = PutAll(self.put)
+        relayer = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher)
         self.shipper = Shipper(
-            rig.fs, rig.updates, rig.signals, rig.committer, DEVICE, KEY, self.put, self.put_head
+            rig.fs, rig.updates, rig.signals, rig.committer, rig.ring, self.clouds, relayer, Unknown()
         )
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
@@ -45,9 +49,6 @@ class Log:
             raise CloudsUnavailable(name, {})
         self.puts.append((name, data))
         return 0, 1
-
-    def put_head(self, name: str, data: bytes, _: object) -> tuple[int, ...]:
-        return self.put(name, data)
 
     def ship(self) -> None:
         """All that may be shipped."""
@@ -162,10 +163,9 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(tmp_path: Pa
             database.abandon()
         return real(name, data)
 
-    with mock.patch.object(log, "put", put):
+    with mock.patch.object(log.clouds, "_put", put):
         rig.mkdir(b"folder")
         rig.publish()
-        log.shipper._put_object = put
         rig.signals.begin_flush()
         for _ in range(3):
             assert log.shipper._ship_one()
@@ -194,7 +194,7 @@ def test_what_failed_is_tried_again_with_the_same_bytes(rig: Rig, log: Log, fail
 def test_a_head_that_failed_is_announced_after_its_segment_once_more(rig: Rig, log: Log) -> None:
     rig.mkdir(b"one")
     rig.publish()
-    with mock.patch.object(log.shipper, "_put_on", side_effect=CloudsUnavailable("head", {})):
+    with mock.patch.object(log.clouds, "put_everywhere", side_effect=CloudsUnavailable("head", {})):
         log.ship()
     assert (len(log.segments()), len(log.heads())) == (1, 0)
     assert rig.db.meta("published") == 0

@@ -15,7 +15,7 @@ import pytest
 
 from hybrisfs.stage import Stage
 from hybrisfs.state.journal import JournalFullError
-from hybrisfs.write.commit import CommitLimits
+from hybrisfs.tree.commit import CommitLimits
 from tests.tree.rig import Rig
 
 PATIENCE = 30.0

@@ -1,0 +1,48 @@
+"""All that a volume has on its clouds, by kind: what should be there, how it looks, what puts it right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.others_log import OthersLog
+from hybrisfs.clouds.pack_repair import PackMender
+from hybrisfs.clouds.renew import PackRenewer
+from hybrisfs.clouds.segment_repair import SegmentMender
+from hybrisfs.clouds.value_holdings import ValueHoldings
+from hybrisfs.parts import Writing
+from hybrisfs.read.fetch import Fetcher
+
+__all__ = ["CloudObjects"]
+
+
+class CloudObjects:
+    """The objects of an open volume. Thread-safe."""
+
+    def __init__(self, writing: Writing, fetcher: Fetcher, checkpoint: CheckpointHoldings) -> None:
+        ground, sharing, clouds = writing.clouds.ground, writing.sharing, writing.clouds
+        fs, config, keys = ground.fs, ground.config, ground.ring.segments
+        signer, updates = sharing.signer, sharing.updates
+        self.upkeep = upkeep = clouds.engine.upkeep
+        self.holdings = Holdings(fs, upkeep, ground.ring, config.id)
+        renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
+        self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, renewer)
+        self.segments = SegmentMender(fs, updates, config.id, keys, upkeep)
+        self.others = OthersLog(
+            fs, updates.device, config.id, keys, sharing.members, upkeep, self.segments, clouds.copies
+        )
+        self.checkpoint = checkpoint
+        self.values = ValueHoldings(clouds.key_values)
+        self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}
+        """The clouds that are looked after, and their names."""
+        self.names: Mapping[int, str] = self.clouds
+        """What these and all others are called."""
+
+    def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Look after these clouds from now on; *names* is what they and all others are called."""
+        self.clouds, self.names = clouds, names
+
+    def trusted(self) -> set[int]:
+        """The clouds that are known to be this volume's, as their marker is right now."""
+        return {cloud for cloud in self.clouds if self.holdings.look_at_marker(cloud)[0] is None}

@@ -1,0 +1,44 @@
+"""What a shipper needs beside a rig."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from sync import CheckpointId, Head, StateClaim, Statement
+from sync.own_heads import Past
+
+__all__ = ["Put", "PutAll", "Unknown"]
+
+Put = Callable[[str, bytes], Sequence[int]]
+
+
+class PutAll:
+    """Clouds that take all in the same way, by *put*."""
+
+    def __init__(self, put: Put) -> None:
+        self._put = put
+
+    def grant(self) -> None:
+        """All have the keys."""
+
+    def put_object(self, name: str, data: bytes) -> Sequence[int]:
+        return self._put(name, data)
+
+    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> Sequence[int]:
+        return self._put(name, data)
+
+
+class Unknown:
+    """A device that has nothing to say beside its log, and that no cloud has shown a head."""
+
+    def heads(self) -> Mapping[bytes, Head]:
+        return {}
+
+    def past(self) -> Past:
+        return Past()
+
+    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+        return None, None
+
+    def state(self) -> StateClaim | None:
+        return None
