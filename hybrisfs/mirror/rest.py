@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["QUIET", "Rest"]
+__all__ = ["Rest"]
 
-QUIET: Final = 1.0  # seconds without a change after which a file counts as finished
-_LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched for QUIET first
+_LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched first
 _OVERDUE: Final = 30.0  # seconds after which a file that never rests is taken as it is
 
 
@@ -24,9 +23,11 @@ class _Recent:
 
 
 class Rest:
-    """What has been seen of files that changed a moment ago."""
+    """What has been seen of files that changed a moment ago. A file counts as finished after *quiet* seconds
+    without a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: float) -> None:
+        self._quiet = quiet
         self._recent: dict[bytes, _Recent] = {}
 
     def is_at_rest(self, path: bytes, stamp: bytes, age: float, *, writing: bool, now: float) -> bool:
@@ -42,7 +43,7 @@ class Rest:
         if stamp != one.stamp:
             one.stamp, one.since, one.rested = stamp, now, False
         if not one.rested:
-            quiet = now - one.since >= QUIET and not writing
+            quiet = now - one.since >= self._quiet and not writing
             one.rested = quiet or now - one.first >= _OVERDUE
         if one.rested:
             one.first = now
