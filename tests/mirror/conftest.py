@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.mirror.rig import QUICK, Mirrored
-from tests.volume.conftest import quick_clouds
 from tests.volume.device import Device
 
-__all__ = ["mirrored", "quick_clouds"]
+__all__ = ["mirrored"]
 
 
 @pytest.fixture
