@@ -29,7 +29,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.merge.refresh import Change
 from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.fetch import AskDevices, Fetcher
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
@@ -103,6 +103,10 @@ def _nothing() -> None:
     """Nothing is left to be done."""
 
 
+def _nothing_else(_: object) -> None:
+    """As usual."""
+
+
 class InlineExecutor:
     """Runs what is submitted at once, in the caller's thread."""
 
@@ -126,6 +130,8 @@ class FakeClouds:
         self.down = False
         self.puts = 0
         self.gets: list[list[bytes]] = []
+        self.before_get: Callable[[Sequence[ChunkLocation]], object] = _nothing_else
+        """Called before they look for chunks: it may wait, fail, or take them `down`."""
         self._clouds = clouds
 
     def disperse(self, pack: EncodedPack) -> tuple[int, ...]:
@@ -136,6 +142,7 @@ class FakeClouds:
         return tuple(range(pack.n))
 
     def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        self.before_get(locations)
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
@@ -160,6 +167,10 @@ class FakeClouds:
         return SEALER.open(at.chunk_id, join(at.k, at.n, fragments, at.sealed_length), at.length)
 
 
+def _no_device_has_any(identities: Sequence[bytes], _: float) -> list[bytes | None]:
+    return [None] * len(identities)
+
+
 class Rig:
     """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do.
 
@@ -181,6 +192,7 @@ class Rig:
         volume: bytes = VOLUME,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        self.directory.mkdir(exist_ok=True)
         self.clouds = clouds or FakeClouds()
         self.plaintexts: dict[bytes, bytes] = {} if plaintexts is None else plaintexts
         self._options: dict[str, Any] = {
@@ -204,9 +216,19 @@ class Rig:
         self.sharing = Sharing(self.fs, self.ring, self.signals, self.shown.extend)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds.get_chunks, find_shares=self.clouds.find_shares)
+        self.ask_devices: AskDevices = _no_device_has_any
+        """Asks linked devices for chunks."""
+        self.fetcher = Fetcher(
+            self.fs,
+            self.clouds.get_chunks,
+            lambda identities, seconds: self.ask_devices(identities, seconds),
+            lambda: self.signals.held,
+            self.clouds.find_shares,
+        )
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
-        self.chunker = Chunker(self.fs, self._chunk_id, self.fetcher.fetch_one)
+        self.before_naming: Callable[[], object] = _nothing
+        """Called before a chunk gets its name."""
+        self.chunker = Chunker(self.fs, self.named, self.fetcher.fetch_one)
         sharing = self.sharing
         self.publisher = Publisher(
             self.fs, self.chunker, sharing.signer, sharing.receiver.signed, self.signals
@@ -215,8 +237,9 @@ class Rig:
             self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds.disperse)
             self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher.settle)
 
-    def _chunk_id(self, data: Buffer) -> bytes:
+    def named(self, data: Buffer) -> bytes:
         """The chunk's name; what it names is kept for those who check what was published."""
+        self.before_naming()
         identity = SEALER.chunk_id(data)
         self.plaintexts[identity] = bytes(data)
         return identity
