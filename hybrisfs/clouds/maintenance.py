@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -25,14 +26,21 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.signals import Pause, Signals
 from sync.checkpoint import parse_checkpoint_name
 
-__all__ = ["Maintenance"]
+__all__ = ["Maintenance", "MaintenanceLimits"]
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    first_pause: float = 60.0
+    """Seconds until something is healed: a cloud that has just lost something may be in trouble still."""
 
 
 class Maintenance:
@@ -64,6 +72,7 @@ class Maintenance:
         self.segments = segments
         self._signals = signals
         self._monotonic = signals.environment.monotonic
+        self._limits = signals.environment.limits.of(MaintenanceLimits)
         self._clouds = self._names = clouds
         self.checkpoint = checkpoint
         self.values = values
@@ -122,7 +131,7 @@ class Maintenance:
     @property
     def first(self) -> Pause:
         """How long it is until the first step."""
-        return Pause(_FIRST_PAUSE)
+        return Pause(self._limits.first_pause)
 
     def step(self) -> Pause:
         """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found

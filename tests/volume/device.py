@@ -134,8 +134,11 @@ class Device:
             self._open = False
             self.volume.close()
 
-    def reopen(self) -> None:
+    def reopen(self, *limits: object) -> None:
+        """Open the volume again; if *limits* are given, with `QUICK` and these."""
         self.close()
+        if limits:
+            self.around = Surroundings(Environment(limits=Limits(*QUICK, *limits)))
         self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 
