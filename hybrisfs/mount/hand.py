@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from hybrisfs.errors import failure
-
 __all__ = ["Hand"]
 
 _JOIN_SECONDS: Final = 5.0
@@ -105,7 +103,7 @@ class Hand:
             raise BrokenPipeError("the process that touches the mount has ended")
         error = int(answer)
         if error:
-            raise failure(error)
+            raise _failure(error)
 
 
 # -- what runs in the process ------------------------------------------------------------------------
@@ -124,7 +122,7 @@ class _Mount:
         try:
             device = os.fstat(descriptor).st_dev
             if f"{os.major(device)}:{os.minor(device)}" != self._device:
-                raise failure(errno.EXDEV)
+                raise _failure(errno.EXDEV)
             for name in path.split("/") if path else ():
                 above, descriptor = descriptor, _open_in(descriptor, name, _DIRECTORY)
                 os.close(above)
@@ -174,10 +172,15 @@ class _Mount:
             os.utime(node)
 
 
+def _failure(number: int) -> OSError:
+    """As `hybrisfs.errors.failure`: the process runs this file alone, without the package."""
+    return OSError(number, os.strerror(number))
+
+
 def _plain(name: str) -> str:
     """The name. Raises OSError when it is a way to somewhere else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise failure(errno.EINVAL)
+        raise _failure(errno.EINVAL)
     return name
 
 
@@ -187,7 +190,7 @@ def _open_in(folder: int, name: str, flags: int) -> int:
     if _mount_of(descriptor) == _mount_of(folder):
         return descriptor
     os.close(descriptor)
-    raise failure(errno.EXDEV)
+    raise _failure(errno.EXDEV)
 
 
 def _mount_of(descriptor: int) -> int:
