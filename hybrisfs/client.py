@@ -77,20 +77,23 @@ class Client:
         self._channel = channel
 
     @classmethod
-    def connect(cls, home: Home | None = None, *, start: bool = True) -> Client:
-        """Reach the daemon, starting it if need be and wanted.
+    def connect(
+        cls, home: Home | None = None, *, start: bool = True, patience: float = _ENDS_WITHIN
+    ) -> Client:
+        """Reach the daemon, starting it if need be and wanted. One that ends may hang up on us for so many
+        seconds.
 
         Raises `NotRunningError` when it does not run and `start` is false, `DaemonError` when it
         cannot be started, does not answer, or speaks another version of the protocol.
         """
         home = home or Home.from_environment()
         try:
-            return cls(_reach(home))
+            return cls(_reach(home, patience))
         except NotRunningError:
             if not start:
                 raise
         start_daemon(home, lambda: _runs(home))
-        return cls(_reach(home))
+        return cls(_reach(home, patience))
 
     @overload
     def call(self, request: Request[_Answer]) -> _Answer: ...
@@ -300,9 +303,9 @@ def _runs(home: Home) -> bool:
     return True
 
 
-def _reach(home: Home) -> Channel:
+def _reach(home: Home, patience: float = _ENDS_WITHIN) -> Channel:
     """Dial until the daemon greets; one that is just ending may hang up on us before it is gone."""
-    give_up = time.monotonic() + _ENDS_WITHIN
+    give_up = time.monotonic() + patience
     while True:
         connection = _dial(home)
         try:

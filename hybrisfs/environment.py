@@ -1,4 +1,4 @@
-"""What a volume takes from its surroundings: clocks, random bytes, syncs of the disk, time to wait.
+"""What a volume takes from its surroundings: clocks, random bytes, syncs of the disk, waiting, processes.
 
 An `Environment` is given once, when a volume is opened: `Database`, `Journal` and `Signals` take it, and
 everything else takes it from these. The product's is `SYSTEM`. A simulator gives each device another, whose
@@ -12,6 +12,7 @@ the product.
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -60,6 +61,10 @@ class Environment:
     what the function returned last."""
     sleep: Callable[[float], None] = time.sleep
     """Let so many seconds pass."""
+    processors: Callable[[], int | None] = os.cpu_count
+    """How many processors there are, if that is known."""
+    start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+    """Start a process, whose pipes carry bytes. Raises OSError."""
     limits: Limits = _DEFAULTS
 
     def time(self) -> float:

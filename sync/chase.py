@@ -19,11 +19,12 @@ from sync.beacons import Fault, Report
 from sync.segment import SegmentId
 from sync.trail import Budget, Holds, Piece, Walk, Wanted, id_of, segments_of
 
-__all__ = ["Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
+__all__ = ["FIRST_RETRY", "Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
 
 _KEPT_BYTES: Final = 64 << 20
 _MAX_TARGETS: Final = 64
-_FIRST_RETRY: Final = 1.0
+FIRST_RETRY: Final = 1.0
+"""Seconds until what could not be had is tried again for the first time."""
 _LAST_RETRY: Final = 3600.0
 
 
@@ -84,8 +85,11 @@ class _Quarry:
 class Chase:
     """The segments under way. Times are seconds by a clock that never goes back."""
 
-    def __init__(self, known: Holds, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(
+        self, known: Holds, kept_bytes: int = _KEPT_BYTES, *, first_retry: float = FIRST_RETRY
+    ) -> None:
         self._known = known
+        self._first_retry = first_retry
         self._budget = Budget(kept_bytes)
         self._quarries: dict[bytes, _Quarry] = {}
 
@@ -108,7 +112,7 @@ class Chase:
         """Look for segments of `device` that no head leads to, unless that was done not long ago."""
         quarry = self._quarries.setdefault(device, _Quarry())
         if quarry.list_at is None:
-            quarry.list_at = now + (_pause(quarry.listings + 5) if quarry.listings else 0.0)
+            quarry.list_at = now + (self._pause(quarry.listings + 5) if quarry.listings else 0.0)
 
     def forget(self, device: bytes) -> None:
         """The device is no member any more."""
@@ -168,7 +172,7 @@ class Chase:
             return None
         target.flying = None
         target.failed, first = name, not target.failures
-        target.retry_at = now + _pause(target.failures)
+        target.retry_at = now + self._pause(target.failures)
         target.failures += 1
         if target.listed:
             _close(target)
@@ -266,21 +270,20 @@ class Chase:
         target.end = target.walk.end
         target.walk.close()
         target.walk = None
-        target.retry_at = now + _pause(target.walks)
+        target.retry_at = now + self._pause(target.walks)
         target.walks += 1
         if target.listed:
             self._quarries[device].targets.pop(target.wanted.name, None)
+
+    def _pause(self, times: int) -> float:
+        """Seconds to wait after so many failures before this one."""
+        return float(min(self._first_retry * 2.0 ** min(times, 32), _LAST_RETRY))
 
     def _waiting(self, device: bytes, name: str) -> _Target | None:
         """The target whose walk waits for this segment."""
         quarry = self._quarries.get(device)
         targets = quarry.targets.values() if quarry is not None else ()
         return next((target for target in targets if target.flying == name), None)
-
-
-def _pause(times: int) -> float:
-    """Seconds to wait after so many failures before this one."""
-    return float(min(_FIRST_RETRY * 2.0 ** min(times, 32), _LAST_RETRY))
 
 
 def _precedence(target: _Target) -> tuple[bool, bool, SegmentId]:

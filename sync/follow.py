@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Sighting, Staleness
-from sync.chase import Chase, Deliver, FetchSegment, ListSegments
+from sync.chase import FIRST_RETRY, Chase, Deliver, FetchSegment, ListSegments
 from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
 from sync.own_heads import OwnHeads, Past
-from sync.pace import LONGEST_PAUSE, Pace
+from sync.pace import LONGEST_PAUSE, SHORTEST_PAUSE, Pace
 from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
 
-__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchGrant", "FetchHead", "Follow"]
+__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchGrant", "FetchHead", "Follow", "FollowTimes"]
 
 ANNOUNCE_SECONDS: Final = 900.0
 """How often a device that has nothing to say overwrites its head all the same (Depot's T_announce).
@@ -67,6 +67,21 @@ class FetchGrant:
 Action: TypeAlias = FetchHead | FetchGrant | FetchSegment | ListSegments | Deliver | Report
 
 
+@dataclass(frozen=True, slots=True)
+class FollowTimes:
+    """Seconds."""
+
+    stale: float = STALE_SECONDS
+    """A device that is silent for longer is suspect."""
+    shortest_pause: float = SHORTEST_PAUSE
+    """Between two rounds."""
+    first_retry: float = FIRST_RETRY
+    """Until a segment that could not be had is tried again for the first time."""
+
+
+_USUAL: Final = FollowTimes()
+
+
 @dataclass(slots=True)
 class _Follower:
     """What is kept of one device."""
@@ -81,7 +96,7 @@ class _Follower:
 class Follow:
     """The devices other than `own`, and `own` itself, as the clouds show them.
 
-    `known` tells what our log holds. `stale` is how many seconds a device may be silent.
+    `known` tells what our log holds.
     """
 
     def __init__(
@@ -94,7 +109,7 @@ class Follow:
         known: Holds,
         now: float,
         *,
-        stale: float = STALE_SECONDS,
+        times: FollowTimes = _USUAL,
     ) -> None:
         self._remembered: dict[bytes, Sighting] = {}
         self._volume = volume
@@ -102,12 +117,12 @@ class Follow:
         self._own = own
         self._clouds = tuple(clouds)
         self._quorum = f + 1
-        self._stale = stale
+        self._stale = times.stale
         self._members = Members(())
         self._followers: dict[bytes, _Follower] = {}
-        self._chase = Chase(known)
+        self._chase = Chase(known, first_retry=times.first_retry)
         self._own_heads = OwnHeads(known)
-        self._pace = Pace(now)
+        self._pace = Pace(now, times.shortest_pause)
         self._round = 0
         self._everybody = True
         self._reports: dict[tuple[bytes, int | None, str], Report] = {}

@@ -18,15 +18,17 @@ LONGEST_PAUSE: Final = 300.0
 _SHARE: Final = 10
 
 
-def poll_pause(quiet: float) -> float:
+def poll_pause(quiet: float, shortest: float = SHORTEST_PAUSE) -> float:
     """Seconds until the next round when nothing has happened for `quiet` seconds."""
-    return min(max(quiet / _SHARE, SHORTEST_PAUSE), LONGEST_PAUSE)
+    return min(max(quiet / _SHARE, shortest), LONGEST_PAUSE)
 
 
 class Pace:
-    """When the next round is due. All times are in seconds by one clock that never goes back."""
+    """When the next round is due. All times are in seconds by one clock that never goes back. `shortest` is
+    the shortest pause."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, shortest: float = SHORTEST_PAUSE) -> None:
+        self._shortest = shortest
         self._active = now
         self._last: float | None = None
         self._hurried = False
@@ -36,8 +38,8 @@ class Pace:
         """When the next round should begin: at once in the beginning."""
         if self._last is None:
             return self._active
-        pause = SHORTEST_PAUSE if self._hurried else poll_pause(max(0.0, self._last - self._active))
-        return self._last + pause
+        quiet = 0.0 if self._hurried else max(0.0, self._last - self._active)
+        return self._last + poll_pause(quiet, self._shortest)
 
     def began(self, now: float) -> None:
         """A round begins."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hybrisfs.environment import SYSTEM, Environment
 
 __all__ = ["Surroundings"]
@@ -19,13 +21,11 @@ class Surroundings:
         self.fsync = base.fsync
         self.fdatasync = base.fdatasync
         self.sleep = base.sleep
-        self.environment = Environment(
+        self.environment = replace(
+            base,
             time_ns=lambda: self._base.time_ns() + self.ahead_ns,
             monotonic=lambda: self._base.monotonic() + self.passed,
-            random_bytes=base.random_bytes,
             fsync=lambda descriptor: self.fsync(descriptor),
             fdatasync=lambda descriptor: self.fdatasync(descriptor),
-            wait=base.wait,
             sleep=lambda seconds: self.sleep(seconds),
-            limits=base.limits,
         )

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.signals import Pause, Signals, Wake
 
 FOREVER = 1e6
@@ -105,10 +106,16 @@ def test_waiting_for_something_to_come_about(signals: Signals) -> None:
     assert signals.wait_until(lambda: False, time.monotonic() - 1) is False
 
 
-def test_a_moment_of_rest_wakes_the_publisher_and_lasts_until_it_has_looked(signals: Signals) -> None:
+def resting(seconds: float) -> Signals:
+    """However long anybody wants to wait, it is so many seconds."""
+    return Signals(Environment(wait=lambda condition, done, _: condition.wait_for(done, seconds)))
+
+
+def test_a_moment_of_rest_wakes_the_publisher_and_lasts_until_it_has_looked() -> None:
+    signals = resting(PATIENCE)
     signals.changes_made()
     signals.want_rest(True)
-    with ThreadPoolExecutor(2) as pool, mock.patch("hybrisfs.signals._REST_SECONDS", PATIENCE):
+    with ThreadPoolExecutor(2) as pool:
         publisher = pool.submit(WAITS["changes"], signals)
         committer = pool.submit(signals.offer_rest)
         assert publisher.result(PATIENCE)
@@ -117,6 +124,5 @@ def test_a_moment_of_rest_wakes_the_publisher_and_lasts_until_it_has_looked(sign
         committer.result(PATIENCE)
 
 
-def test_nobody_waits_for_a_publisher_that_wants_no_rest(signals: Signals) -> None:
-    with mock.patch("hybrisfs.signals._REST_SECONDS", FOREVER):
-        signals.offer_rest()
+def test_nobody_waits_for_a_publisher_that_wants_no_rest() -> None:
+    resting(FOREVER).offer_rest()

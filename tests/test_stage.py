@@ -6,14 +6,18 @@ import errno
 import logging
 import threading
 from functools import partial
-from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.signals import Pause, Signals
 from hybrisfs.stage import LastError, Stage, start_stages
 
 ROUNDS = 3
+
+
+AT_ONCE = Environment(wait=lambda condition, done, seconds: done())
+"""Nobody waits."""
 
 
 def _failing(errors: list[Exception], caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -26,10 +30,9 @@ def _failing(errors: list[Exception], caplog: pytest.LogCaptureFixture) -> list[
         signals.stop()
         return Pause(0.0)
 
-    signals = Signals()
+    signals = Signals(AT_ONCE)
     stage = Stage("pull", work, signals.waiting())
-    with mock.patch("hybrisfs.stage._AFTER_FAILURE", 0.0):
-        start_stages("v", [stage], signals, lambda: False, lambda error: "", LastError())["pull"].join()
+    start_stages("v", [stage], signals, lambda: False, lambda error: "", LastError())["pull"].join()
     return [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
@@ -46,7 +49,7 @@ def test_a_bug_is_told_with_all_details(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_work_ends_when_nothing_can_be_recorded_but_the_stage_that_says_so_goes_on() -> None:
-    signals, steps, finished = Signals(), list[str](), list[str]()
+    signals, steps, finished = Signals(AT_ONCE), list[str](), list[str]()
 
     def broken(name: str) -> Pause:
         steps.append(name)
@@ -64,11 +67,8 @@ def test_work_ends_when_nothing_can_be_recorded_but_the_stage_that_says_so_goes_
         )
         for name, outlives in (("pack", False), ("commit", True))
     ]
-    with mock.patch("hybrisfs.stage._AFTER_FAILURE", 0.0):
-        for thread in start_stages(
-            "v", stages, signals, lambda: True, lambda error: "", LastError()
-        ).values():
-            thread.join()
+    for thread in start_stages("v", stages, signals, lambda: True, lambda error: "", LastError()).values():
+        thread.join()
     assert steps.count("pack") == 1
     assert steps.count("commit") == ROUNDS
     assert sorted(finished) == ["commit", "pack"]

@@ -14,6 +14,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.clouds.holdings import is_only_said
@@ -26,15 +27,23 @@ from hybrisfs.state.pack_chunks import read_pack_near
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["Checkup"]
+__all__ = ["Checkup", "CheckupLimits"]
 
 log = logging.getLogger(__name__)
 
-_INTERVAL: Final = 60.0  # between looks at the clouds that are not well
-_CONFIRM_INTERVAL: Final = 15.0  # before what was missing at a first look is looked at again
 _NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CheckupLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    interval: float = 60.0
+    """Seconds between looks at the clouds that are not well."""
+    confirm_interval: float = 15.0
+    """Seconds before what was missing at a first look is looked at again."""
 
 
 class Checkup:
@@ -57,19 +66,20 @@ class Checkup:
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
         self._fs = fs
         self._monotonic = fs.environment.monotonic
+        self._limits = fs.environment.limits.of(CheckupLimits)
         self._engine = engine
         self._marker = marker
         self._signals = signals
         self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
         self._due = self._newest_due = 0.0
-        self._minute_due = self._monotonic() + _INTERVAL
+        self._minute_due = self._monotonic() + self._limits.interval
         self._looked = 0.0  # when the last look began that has ended
 
     @property
     def first(self) -> Pause:
         """How long it is until the first step, unless somebody asks."""
-        return Pause(_INTERVAL)
+        return Pause(self._limits.interval)
 
     def step(self) -> Pause:
         """Look at the clouds as far as that is due, or somebody has asked for it."""
@@ -96,9 +106,9 @@ class Checkup:
         if self._monotonic() >= self._minute_due:  # however often somebody asks
             self._settled = [*self._settled[1:], _newest_pack(self._fs)]
             self.minute()
-            self._minute_due = self._monotonic() + _INTERVAL
+            self._minute_due = self._monotonic() + self._limits.interval
         left = max(0.0, self._minute_due - self._monotonic())
-        return Pause(min(left, _CONFIRM_INTERVAL) if self._recent.doubted else left)
+        return Pause(min(left, self._limits.confirm_interval) if self._recent.doubted else left)
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
         """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With

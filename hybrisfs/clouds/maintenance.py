@@ -23,15 +23,22 @@ from hybrisfs.signals import Pause
 from hybrisfs.state.pack_chunks import PackPlace
 from sync.checkpoint import parse_checkpoint_name
 
-__all__ = ["Maintenance"]
+__all__ = ["Maintenance", "MaintenanceLimits"]
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE: Final = 60.0  # seconds; a cloud that has just lost something may be in trouble still
 _LAST_PAUSE: Final = 3600.0
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
 _MOST_NAMES: Final = 1_000_000
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    first_pause: float = 60.0
+    """Seconds until something is healed: a cloud that has just lost something may be in trouble still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ class Maintenance:
         self._signals = writing.clouds.ground.signals
         self._monotonic = self._signals.environment.monotonic
         self._repairer = Repairer(objects, writing)
+        self._limits = self._signals.environment.limits.of(MaintenanceLimits)
         self._busy = threading.Lock()
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
@@ -123,7 +131,7 @@ class Maintenance:
     @property
     def first(self) -> Pause:
         """How long it is until the first step."""
-        return Pause(_FIRST_PAUSE)
+        return Pause(self._limits.first_pause)
 
     def step(self) -> Pause:
         """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found

@@ -13,6 +13,7 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from hybrisfs.clouds.holdings import Holdings, is_only_said
@@ -21,11 +22,10 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["RecentPuts"]
+__all__ = ["RecentPuts", "RecentPutsLimits"]
 
 log = logging.getLogger(__name__)
 
-_AGE: Final = 50.0  # seconds since a put was first seen, before it is asked for
 _SAMPLE: Final = (
     16  # objects of a cloud at a time: of a cloud that drops 15 %, 93 times of 100 one is missing
 )
@@ -38,6 +38,14 @@ _AT_START: Final = (
 class _Put(NamedTuple):
     name: str
     since: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecentPutsLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    age: float = 50.0
+    """Seconds since a put was first seen, before it is asked for."""
 
 
 class RecentPuts:
@@ -56,6 +64,7 @@ class RecentPuts:
         self._upkeep = upkeep
         self._device = device
         self._clock = environment.monotonic
+        self._limits = environment.limits.of(RecentPutsLimits)
         self._waiting: defaultdict[int, list[_Put]] = defaultdict(list)  # by cloud, the oldest first
         self._missed: defaultdict[int, set[str]] = defaultdict(set)
         self._pack, self._clock_shipped = self._before_start()
@@ -113,7 +122,7 @@ class RecentPuts:
         missed, self._missed[cloud] = self._missed[cloud], set()
         for name in missed:
             self._confirm(cloud, name)
-        oldest = self._clock() - _AGE
+        oldest = self._clock() - self._limits.age
         due = [one for one in self._waiting[cloud] if one.since <= oldest]
         self._waiting[cloud] = [one for one in self._waiting[cloud] if one.since > oldest]
         for one in random.sample(due, min(_SAMPLE, len(due))):

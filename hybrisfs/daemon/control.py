@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,7 +23,7 @@ from hybrisfs import VERSION
 from hybrisfs.errors import HybrisError, InternalError, UsageError
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket
 
-__all__ = ["ControlServer", "Handler", "Progress"]
+__all__ = ["ControlLimits", "ControlServer", "Handler", "Progress"]
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +31,35 @@ Progress: TypeAlias = Callable[[Message], None]
 Handler: TypeAlias = Callable[[str, Message, Progress], Message]
 """Carries out a command with its arguments; raises `HybrisError`."""
 
-_MAX_CONNECTIONS: Final = 64
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_PROGRESS_EVERY: Final = 0.1  # seconds
 _GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon stops
+
+
+@dataclass(frozen=True, slots=True)
+class ControlLimits:
+    """How much clients may ask of the daemon."""
+
+    clients: int = 64
+    """Connected at a time."""
+    progress_every: float = 0.1
+    """Seconds between two reports of progress."""
+
+
+_USUAL: Final = ControlLimits()
 
 
 class ControlServer:
     """Answers clients on the unix socket `path` by calling `handle`, from `start` to `stop`."""
 
-    def __init__(self, path: Path, handle: Handler, listener: socket.socket | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        handle: Handler,
+        listener: socket.socket | None = None,
+        limits: ControlLimits = _USUAL,
+    ) -> None:
         """*listener* listens at *path* already, and goes on doing so for others after `stop`."""
+        self._limits = limits
         self._path = path
         self._inherited = listener
         self._wake, self._waker = socket.socketpair()
@@ -97,7 +116,7 @@ class ControlServer:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED):
                     log.error("cannot accept a client: %s", error.strerror)
-                    time.sleep(_PROGRESS_EVERY)
+                    time.sleep(self._limits.progress_every)
                     continue
                 if not self._stopping:
                     log.critical("the control socket is broken: %s", error)
@@ -112,7 +131,7 @@ class ControlServer:
         thread = threading.Thread(target=self._converse, args=(channel,), name=f"client {pid}", daemon=True)
         with self._lock:
             ours = uid == os.getuid()
-            room = len(self._conversations) < _MAX_CONNECTIONS
+            room = len(self._conversations) < self._limits.clients
             if ours and room and not self._stopping:
                 self._conversations[thread] = channel
                 thread.start()
@@ -120,7 +139,7 @@ class ControlServer:
         if not ours:
             log.warning("refused process %d of user %d", pid, uid)
         elif not room:
-            log.warning("refused process %d: %d clients are connected already", pid, _MAX_CONNECTIONS)
+            log.warning("refused process %d: %d clients are connected already", pid, self._limits.clients)
         channel.close()
 
     def _converse(self, channel: Channel) -> None:
@@ -140,7 +159,9 @@ class ControlServer:
         try:
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise UsageError("not a request")
-            answer = {"result": self._handle(command, arguments, _throttled(channel))}
+            answer = {
+                "result": self._handle(command, arguments, _throttled(channel, self._limits.progress_every))
+            }
         except ChannelError:
             raise
         except HybrisError as error:
@@ -156,14 +177,14 @@ def _error_record(error: HybrisError) -> Message:
     return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code}
 
 
-def _throttled(channel: Channel) -> Progress:
-    """Send progress at most every `_PROGRESS_EVERY` seconds; raise `ChannelError` once nobody listens."""
-    last = -_PROGRESS_EVERY
+def _throttled(channel: Channel, seconds: float) -> Progress:
+    """Send progress at most every so many seconds; raise `ChannelError` once nobody listens."""
+    last = -seconds
 
     def progress(message: Message) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= _PROGRESS_EVERY:
+        if now - last >= seconds:
             last = now
             channel.send({"progress": message})
 

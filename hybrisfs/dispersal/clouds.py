@@ -26,6 +26,7 @@ class Clouds:
     ) -> None:
         self._lock = threading.Lock()
         self.first_pause = bounds.first_pause
+        self.start_patience = bounds.start_patience
         self._ranking = Ranking(bounds, environment)
         self.operations = Operations()
         self.throttle = Throttle()

@@ -76,7 +76,7 @@ class Engine:
         self.environment: Final = environment
         self._f = f
         self._tables = tables
-        self._timing = timing or Timing()
+        self._timing = timing or environment.limits.of(Timing)
         self._heard = frozenset[int]()
         self._clouds = Clouds(
             clouds, bounds=self._timing.timers, stall=self._timing.stall, environment=environment

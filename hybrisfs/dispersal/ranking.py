@@ -72,6 +72,7 @@ class TimerBounds:
     unknown_get: float = 2.0
     unknown_rate: float = 256 << 10  # bytes per second assumed of a cloud never seen, beside the above
     first_pause: float = 0.2  # before clouds that all failed are asked again; doubles each time
+    start_patience: float = 10.0  # that a put may wait for a free thread of its cloud
 
 
 @dataclass(slots=True)

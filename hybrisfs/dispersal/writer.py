@@ -24,8 +24,6 @@ __all__ = ["Placement", "Write", "broadcast", "put"]
 
 Placement: TypeAlias = tuple[int, ...]
 
-_START_PATIENCE = 10.0  # seconds that a put may wait for a free thread of its cloud
-
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -65,7 +63,7 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
         write.n,
         order,
         timer=usual,
-        patience=_START_PATIENCE,
+        patience=clouds.start_patience,
         pause=clouds.first_pause,
         fungible=write.fungible,
     )

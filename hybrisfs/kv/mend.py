@@ -46,7 +46,6 @@ from hybrisfs.kv.store import KeyValueStore
 __all__ = ["ValueMender"]
 
 _LARGE: Final = 1 << 20  # bytes; of larger values one at a time is in memory
-_READ_SECONDS: Final = 10.0  # what cannot be read by then is tried again later
 _TRIES: Final = 3  # clouds that acknowledge what they do not keep are left out at the next try
 
 
@@ -86,7 +85,9 @@ class ValueMender:
             return None
         with self._room_for(entry):
             try:
-                fetched = self._store.fetcher.fetch(place, entry, time.monotonic() + _READ_SECONDS)
+                fetched = self._store.fetcher.fetch(
+                    place, entry, time.monotonic() + self._store.limits.mend_seconds
+                )
             except (CloudsUnavailable, IntegrityError) as error:
                 return str(error)
             if fetched is None or not misplaced(fetched[1]):

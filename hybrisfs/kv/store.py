@@ -52,6 +52,8 @@ class KeyValueLimits:
     """Between the end of a value and its removal from the clouds."""
     get_seconds: float = 60.0
     """That a read may take."""
+    mend_seconds: float = 10.0
+    """That a read of what is to be mended may take; it is tried again later."""
 
 
 class Key(NamedTuple):
@@ -122,7 +124,7 @@ class KeyValueStore:
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit* is
         asked before anything is written: it raises HybrisError when that may not be."""
-        limits = environment.limits.of(KeyValueLimits)
+        self.limits = limits = environment.limits.of(KeyValueLimits)
         self.metadata = MetadataStore(path)
         self.sealer = ValueSealer(key, self.metadata.store_id)
         self._cache = ValueCache(limits.cache_bytes, limits.cache_policy, self.metadata)

@@ -22,6 +22,7 @@ from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.attributes import digest_of, is_mirrored
+from hybrisfs.mirror.disk import DISK, Disk
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
 from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_whole, write_xattrs
@@ -37,7 +38,6 @@ from hybrisfs.mirror.model import (
     own_bits,
     parent_of,
 )
-from hybrisfs.mirror.rename import exchange, rename_to_free_name
 
 __all__ = ["Care", "Folder"]
 
@@ -79,6 +79,7 @@ class Folder:
         care: Care,
         *,
         tidies: bool = True,
+        disk: Disk = DISK,
     ) -> None:
         self._root = root
         self._device = os.fstat(root).st_dev
@@ -86,6 +87,7 @@ class Folder:
         self._namer = namer
         self._care = care
         self._tidies = tidies
+        self._disk = disk
         self._unsynced: set[bytes] = set()
 
     # -- looking ---------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class Folder:
         try:
             with _open(temporary, _OPEN_DIRECTORY, folder) as made:
                 write_xattrs(made, original.xattrs)
-                _set_permissions(made, original.seen.facts.mode)
+                self._set_permissions(made, original.seen.facts.mode)
                 os.fsync(made)
                 written = self._look_at(made, b"")
                 self._put(folder, temporary, path, None)
@@ -247,8 +249,8 @@ class Folder:
             facts = original.seen.facts
             os.ftruncate(made, facts.size)
             write_xattrs(made, original.xattrs)
-            _set_permissions(made, facts.mode)
-            os.utime(made, ns=(facts.mtime, facts.mtime))
+            self._set_permissions(made, facts.mode)
+            self._disk.set_time(made, facts.mtime)
             os.fsync(made)
             written = self._look_at(made, facts.content)
             self._put(folder, temporary, path, replaces)
@@ -267,13 +269,13 @@ class Folder:
         name = name_of(path)
         if replaces is None:
             try:
-                rename_to_free_name(folder, temporary, folder, name)
+                self._disk.rename_to_free_name(folder, temporary, folder, name)
             except FileExistsError as error:
                 raise ChangedError(f"{path!r} has appeared") from error
             return
         self._expect(folder, path, replaces)
         try:
-            exchanged = exchange(folder, temporary, name)
+            exchanged = self._disk.exchange(folder, temporary, name)
         except FileNotFoundError as error:
             raise ChangedError(f"{path!r} is gone") from error
         if not exchanged:
@@ -290,7 +292,7 @@ class Folder:
         """Somebody saved a version between the last look and now: it goes back to its name. Should there be
         yet another one by then, both are kept."""
         mine = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        exchange(folder, temporary, name_of(path))
+        self._disk.exchange(folder, temporary, name_of(path))
         now = os.stat(temporary, dir_fd=folder, follow_symlinks=False)
         if (mine.st_ino, _lasting(mine)) != (now.st_ino, _lasting(now)):
             self._rename_aside(folder, temporary, folder, path)
@@ -313,10 +315,10 @@ class Folder:
             return target
         with self._opened(path, target) as mine:
             before, xattrs = mine.seen.facts, write_xattrs(mine.descriptor, original.xattrs)
-            _set_permissions(mine.descriptor, facts.mode)
+            self._set_permissions(mine.descriptor, facts.mode)
             dated = facts.kind is Kind.FILE and facts.mtime != before.mtime
             if dated:
-                os.utime(mine.descriptor, ns=(facts.mtime, facts.mtime))
+                self._disk.set_time(mine.descriptor, facts.mtime)
             now = self._look_at(mine.descriptor, target.facts.content)
         mode, mtime = facts.mode, facts.mtime if dated else before.mtime
         if (now.facts.mode, now.facts.mtime) != (mode, mtime):
@@ -327,6 +329,10 @@ class Folder:
         )
         # Who saved the content right before the time was set has left no trace outside of it.
         return _unless_changed(replace(now, facts=changed), now, look_again=dated)
+
+    def _set_permissions(self, descriptor: int, mode: int) -> None:
+        """Set these, and leave the other bits: another device grants nobody this user's rights."""
+        self._disk.set_mode(descriptor, mode & PERMISSIONS | own_bits(os.fstat(descriptor).st_mode))
 
     def _kept(self, path: bytes, facts: Facts) -> tuple[int, int]:
         """What this filesystem makes of permissions and a time: tried on something that nobody else changes,
@@ -340,9 +346,9 @@ class Folder:
                 flags, remove = _CREATE, os.unlink
             try:
                 with _open(temporary, flags, folder) as made:
-                    _set_permissions(made, facts.mode)
+                    self._set_permissions(made, facts.mode)
                     if facts.kind is Kind.FILE:
-                        os.utime(made, ns=(facts.mtime, facts.mtime))
+                        self._disk.set_time(made, facts.mtime)
                     kept = self._look_at(made, b"").facts
                     return kept.mode, kept.mtime
             finally:
@@ -357,14 +363,14 @@ class Folder:
             self._expect(folder, path, target)
             temporary = _new_name()
             try:
-                rename_to_free_name(folder, name_of(path), folder, temporary)
+                self._disk.rename_to_free_name(folder, name_of(path), folder, temporary)
             except FileNotFoundError as error:
                 raise ChangedError(f"{path!r} is gone") from error
             if self._is(folder, temporary, target):
                 os.unlink(temporary, dir_fd=folder)
                 return
             try:
-                rename_to_free_name(folder, temporary, folder, name_of(path))
+                self._disk.rename_to_free_name(folder, temporary, folder, name_of(path))
             except FileExistsError:
                 self._rename_aside(folder, temporary, folder, path)
             raise ChangedError(f"{path!r} was saved a moment ago")
@@ -386,7 +392,7 @@ class Folder:
                 status = os.stat(name_of(old), dir_fd=folder, follow_symlinks=False)
                 if _identity(status) != target.identity:
                     raise ChangedError(f"{old!r} has changed")
-                rename_to_free_name(folder, name_of(old), new_folder, name_of(new))
+                self._disk.rename_to_free_name(folder, name_of(old), new_folder, name_of(new))
             except (FileNotFoundError, FileExistsError) as error:
                 raise ChangedError(f"{old!r} is gone, or {new!r} has appeared") from error
 
@@ -402,7 +408,7 @@ class Folder:
         while True:
             aside = self._care.conflict_name(name_of(path), number)
             try:
-                rename_to_free_name(folder, name, new_folder, aside)
+                self._disk.rename_to_free_name(folder, name, new_folder, aside)
             except FileExistsError:
                 number += 1
             except FileNotFoundError as error:
@@ -460,11 +466,6 @@ def _unless_changed(written: Seen, now: Seen, *, look_again: bool = False) -> Se
     """What is agreed of what was *written*, and looks so *now*: see the module."""
     same = (now.identity, now.facts) == (written.identity, written.facts)
     return now if same and not look_again else replace(written, stamp=_NO_STAMP)
-
-
-def _set_permissions(descriptor: int, mode: int) -> None:
-    """Set these, and leave the other bits as they are: another device grants nobody this user's rights."""
-    os.fchmod(descriptor, mode & PERMISSIONS | own_bits(os.fstat(descriptor).st_mode))
 
 
 def _identity(status: os.stat_result) -> bytes:

@@ -13,10 +13,9 @@ from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.folder import Care
 from hybrisfs.mirror.watch import Watcher
 
-__all__ = ["QUIET", "Rest", "WatchedCare"]
+__all__ = ["Rest", "WatchedCare"]
 
-QUIET: Final = 1.0  # seconds without a change after which a file counts as finished
-_LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched for QUIET first
+_LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched first
 _OVERDUE: Final = 30.0  # seconds after which a file that never rests is taken as it is
 
 
@@ -29,9 +28,11 @@ class _Recent:
 
 
 class Rest:
-    """What has been seen of files that changed a moment ago."""
+    """What has been seen of files that changed a moment ago. A file counts as finished after *quiet* seconds
+    without a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: float) -> None:
+        self._quiet = quiet
         self._recent: dict[bytes, _Recent] = {}
 
     def is_at_rest(self, path: bytes, stamp: bytes, age: float, *, writing: bool, now: float) -> bool:
@@ -47,7 +48,7 @@ class Rest:
         if stamp != one.stamp:
             one.stamp, one.since, one.rested = stamp, now, False
         if not one.rested:
-            quiet = now - one.since >= QUIET and not writing
+            quiet = now - one.since >= self._quiet and not writing
             one.rested = quiet or now - one.first >= _OVERDUE
         if one.rested:
             one.first = now

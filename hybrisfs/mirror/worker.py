@@ -24,22 +24,38 @@ from hybrisfs.mirror.rest import Rest, WatchedCare
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.watch import Watcher
 
-__all__ = ["Surroundings", "Worker"]
+__all__ = ["MirrorLimits", "Surroundings", "Worker"]
 
 log = logging.getLogger(__name__)
 
-_SETTLE: Final = 0.2  # seconds between the first change and the look at it: changes come in crowds
-_AGAIN: Final = 0.5  # seconds until something that was not at rest is looked at again
-_LONGEST: Final = 30.0  # the same for something that keeps changing
-_AWAY: Final = 2.0  # seconds between two looks whether the folder is back
-_BROKEN: Final = 10.0  # seconds until a full or read-only disk is tried again
-_PROBLEMS: Final = 60.0  # seconds until what could not be done is tried again
-_UNWATCHED: Final = 30.0  # seconds between two looks at everything while not all changes are heard of
-_EVERYTHING: Final = 1800.0  # seconds between two looks at everything otherwise
 _BATCH: Final = 500  # steps between two commits
 _SHOWN_PROBLEMS: Final = 20
 _RENAME_ROUNDS: Final = 50
 _JOIN_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorLimits:
+    """How long a mirror waits, in seconds."""
+
+    quiet: float = 1.0
+    """Without a change, after which a file counts as finished."""
+    settle: float = 0.2
+    """Between the first change and the look at it: changes come in crowds."""
+    again: float = 0.5
+    """Until something that was not at rest is looked at again."""
+    longest: float = 30.0
+    """The same for something that keeps changing."""
+    away: float = 2.0
+    """Between two looks whether the folder is back."""
+    broken: float = 10.0
+    """Until a full or read-only disk is tried again."""
+    problems: float = 60.0
+    """Until what could not be done is tried again."""
+    unwatched: float = 30.0
+    """Between two looks at everything while not all changes are heard of."""
+    everything: float = 1800.0
+    """Between two looks at everything otherwise."""
 
 
 class _StoppedError(Exception):
@@ -80,14 +96,15 @@ class Worker:
     """Runs from `start` to `stop`. `noticed` may be called from any thread, whatever it holds; so may the
     rest, but without locks."""
 
-    def __init__(self, table: AgreedTable, around: Surroundings) -> None:
+    def __init__(self, table: AgreedTable, around: Surroundings, limits: MirrorLimits) -> None:
         self.settings = table.settings
         self._table = table
         self._around = around
+        self._limits = limits
         self._ignored = Ignored(table.settings.ignore)
         self._volume = around.side(table.settings.root, self._ignored)
         self._brake = Brake(around.deletion_share())
-        self._rest = Rest()
+        self._rest = Rest(limits.quiet)
         self._watcher: Watcher | None = None
         self._folder: tuple[int, int] | None = None  # device and inode number when it was last open
         self._wake = threading.Event()
@@ -95,7 +112,7 @@ class Worker:
         self._noticed: set[int] = set()
         self._again: set[bytes] = set()
         self._everything_at = 0.0
-        self._patience = _AGAIN
+        self._patience = limits.again
         self._verdict: bool | None = None
         self._held_back: dict[Side, set[bytes]] = {}
         self._shown = _State()
@@ -161,7 +178,7 @@ class Worker:
 
     def _wait(self, seconds: float) -> None:
         if self._wake.wait(seconds):
-            self._stopping.wait(_SETTLE)
+            self._stopping.wait(self._limits.settle)
         self._tick()
         self._wake.clear()
 
@@ -182,16 +199,16 @@ class Worker:
                 os.close(root)
         except (AwayError, ChangedError) as error:
             self._pause(str(error))
-            return _AWAY
+            return self._limits.away
         except OSError as error:
             self._pause(_explained(error))
-            return _BROKEN
+            return self._limits.broken
         except _StoppedError:
             raise
         except Exception as error:
             log.exception("the mirror of %s failed; it begins anew", self.settings.directory)
             self._pause(f"unexpected: {error}")
-            return _BROKEN
+            return self._limits.broken
 
     def _pause(self, reason: str) -> None:
         if self._shown.reason != reason:
@@ -228,24 +245,25 @@ class Worker:
                 self._everything_at = 0.0
                 raise
         if deep:
-            self._everything_at = now + (_UNWATCHED if self._watcher.trouble else _EVERYTHING)
+            limits = self._limits
+            self._everything_at = now + (limits.unwatched if self._watcher.trouble else limits.everything)
         return self._next()
 
     def _next(self) -> float:
         """How long to wait, and what people are told meanwhile."""
         shown = self._shown
         if self._again:
-            pause, self._patience = self._patience, min(self._patience * 1.5, _LONGEST)
+            pause, self._patience = self._patience, min(self._patience * 1.5, self._limits.longest)
             shown.state, shown.reason = "working", None
             return pause
-        self._patience = _AGAIN
+        self._patience = self._limits.again
         shown.state, shown.reason, shown.equal_at = "watching", None, time.time()
         if shown.held_back:
             shown.state = "waiting"
         left = max(0.0, self._everything_at - time.monotonic())
         if shown.problems:
             self._again = {parent_of(path) for path in shown.problems}
-            return min(left, _PROBLEMS)
+            return min(left, self._limits.problems)
         return left
 
     def _follow(self, root: int) -> None:

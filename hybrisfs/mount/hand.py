@@ -172,6 +172,11 @@ class _Mount:
             os.utime(node)
 
 
+def _failure(number: int) -> OSError:
+    """As `hybrisfs.errors.failure`: the process runs this file alone, without the package."""
+    return OSError(number, os.strerror(number))
+
+
 def _plain(name: str) -> str:
     """The name. Raises OSError when it is a way to somewhere else."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -186,10 +191,6 @@ def _open_in(folder: int, name: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise _failure(errno.EXDEV)
-
-
-def _failure(number: int) -> OSError:  # as hybrisfs.errors, which this process cannot import
-    return OSError(number, os.strerror(number))
 
 
 def _mount_of(descriptor: int) -> int:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import marshal
-import os
 import select
 import struct
 import subprocess
@@ -36,23 +35,32 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import IO, Any, Final, TypeAlias
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.authority import void
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
 
-__all__ = ["Examination", "Examined", "Examiner"]
+__all__ = ["Examination", "ExamineLimits", "Examined", "Examiner"]
 
 log = logging.getLogger(__name__)
 
-_WORTH_IT: Final = 96 << 10  # bytes of updates; fewer are examined sooner than handed over
-_IDLE_SECONDS: Final = 10.0
 _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
 _MARSHAL: Final = 2  # later versions look for what is in there twice, which takes longer than it saves
 _DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
+
+
+@dataclass(frozen=True, slots=True)
+class ExamineLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    worth_it: int = 96 << 10
+    """Bytes of updates; fewer are examined sooner than handed over."""
+    idle_seconds: float = 10.0
+    """After which the process ends when it has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +109,17 @@ class Examination:
 class Examiner:
     """Examines updates. May be called from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Environment = SYSTEM) -> None:
         self._lock = threading.Lock()
+        self._environment = environment
+        self._limits = environment.limits.of(ExamineLimits)
         self._process: _Process | None = None
-        self._beside = (os.cpu_count() or 1) > 1
+        self._beside = (environment.processors() or 1) > 1
 
     def examine(self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere) -> Examination:
         """Begin to examine *updates*, of which *which* is asked by whoever asks for the result."""
         asked = None
-        if self._beside and sum(map(len, updates)) >= _WORTH_IT:
+        if self._beside and sum(map(len, updates)) >= self._limits.worth_it:
             with self._lock:
                 asked = self._ask(updates, keys) if self._beside else None
         return Examination(updates, keys, which, asked)
@@ -119,7 +129,7 @@ class Examiner:
         try:
             if self._process is None or not self._process.runs():
                 self._end()
-                self._process = _Process()
+                self._process = _Process(self._environment.start, self._limits.idle_seconds)
             elif self._process.is_ready():
                 return self._process.ask(updates, keys)
         except OSError as error:
@@ -143,10 +153,10 @@ class Examiner:
 class _Process:
     """The process as the daemon sees it; it has nothing that could be lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[..., subprocess.Popen[bytes]], idle_seconds: float) -> None:
         """Raises OSError."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(_IDLE_SECONDS)],
+        self._process = start(
+            [sys.executable, "-m", __name__, str(idle_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ from sync import (
 )
 from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
-from sync.follow import STALE_SECONDS, Action, FetchGrant, FetchHead, Follow
+from sync.follow import Action, FetchGrant, FetchHead, Follow, FollowTimes
 from sync.own_heads import Past
 from sync.trail import Piece, open_piece
 
@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _HEAD_BYTES: Final = 1 << 16
 _SEGMENT_BYTES: Final = MAX_SEGMENT + (2 << 20)  # sealed and, at worst, not compressible
-_HEAD_SECONDS: Final = 15.0
 _LIST_SECONDS: Final = 30.0
 _MAX_NAMES: Final = 200_000
 _REMEMBER_NS: Final = 60 * 10**9  # how much later a sign of life must be to be worth remembering
@@ -110,8 +109,9 @@ class Memory(Protocol):
 class PullLimits:
     """See `hybrisfs.environment.Limits`."""
 
-    stale_seconds: float = STALE_SECONDS
-    """A device that is silent for longer is suspect."""
+    times: FollowTimes = field(default_factory=FollowTimes)
+    head_seconds: float = 15.0
+    """For all clouds to answer that are asked for heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Puller:
         self._signals = signals
         self._monotonic = signals.environment.monotonic
         self._time_ns = signals.environment.time_ns
-        self._stale = signals.environment.limits.of(PullLimits).stale_seconds
+        self._limits = signals.environment.limits.of(PullLimits)
         self._log = log
         self._memory = memory
         self._grants = grants
@@ -244,7 +244,7 @@ class Puller:
             self._engine.f,
             self._log.holds,
             self._monotonic(),
-            stale=self._stale,
+            times=self._limits.times,
         )
         follow.remember(self._memory.load())
         follow.set_members(self._log.followed(), self._monotonic())
@@ -351,7 +351,8 @@ class _Pull:
             ): one
             for one in asked
         }
-        answers = self._engine.poll_objects(list(looks), limit=_HEAD_BYTES, timeout=_HEAD_SECONDS)
+        seconds = self._puller._limits.head_seconds
+        answers = self._engine.poll_objects(list(looks), limit=_HEAD_BYTES, timeout=seconds)
         now, time_ns = self._monotonic(), self._time_ns()
         for look, answer in answers.items():
             device, cloud = looks[look].device, look.cloud

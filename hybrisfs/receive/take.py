@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -33,19 +34,26 @@ from sync import (
 )
 from sync.inbox import Inbox
 
-__all__ = ["Receiver", "Upcoming", "foreseen", "unprepared"]
+__all__ = ["ReceiveLimits", "Receiver", "Upcoming", "foreseen", "unprepared"]
 
 _Batch: TypeAlias = tuple[Sequence[bytes], Examination]
 
 log = logging.getLogger(__name__)
 
-_BATCH_UPDATES: Final = 512
 _BATCH_BYTES: Final = 512 << 10
 _AHEAD: Final = 2  # batches: with one, each side would often wait for the other
 _GIVE_WAY_SECONDS: Final = 0.0003
 _MOST_PREPARED: Final = 1000  # registers
 
 Upcoming: TypeAlias = Callable[[Callable[[], Sequence[Change]]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    batch_updates: int = 512
+    """Taken in at once, at most."""
 
 
 def unprepared(_: object) -> AbstractContextManager[None]:
@@ -76,7 +84,8 @@ class Receiver:
         self._arrivals = arrivals
         self._signals = signals
         self._inbox = Inbox()
-        self._examiner = Examiner()
+        self._examiner = Examiner(fs.environment)
+        self._batch_updates = fs.environment.limits.of(ReceiveLimits).batch_updates
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
         self.offended = Topic[[SignedUpdate]]()
@@ -104,7 +113,7 @@ class Receiver:
     def _examined(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
         """What is taken in at once, when those that come next are being examined."""
         ahead: deque[_Batch] = deque()
-        for some in _batches(updates):
+        for some in _batches(updates, self._batch_updates):
             keys = self._updates.members.public_keys
             ahead.append((some, self._examiner.examine(some, keys, self._known)))
             if len(ahead) > _AHEAD:
@@ -194,14 +203,14 @@ def _examined_alone(data: bytes) -> Examined:
     return Examined(update, False, void(update))
 
 
-def _batches(updates: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """What is taken in at once, so small that programs do not wait for long meanwhile."""
+def _batches(updates: Iterable[bytes], usual: int) -> Iterator[list[bytes]]:
+    """What is taken in at once, *usual* updates at most: programs do not wait for long."""
     batch: list[bytes] = []
-    size, most = 0, _BATCH_UPDATES // 4  # taking in the first begins the sooner
+    size, most = 0, usual // 4  # taking in the first begins the sooner
     for data in updates:
         if batch and (len(batch) >= most or size + len(data) > _BATCH_BYTES):
             yield batch
-            batch, size, most = [], 0, _BATCH_UPDATES
+            batch, size, most = [], 0, usual
         batch.append(data)
         size += len(data)
     if batch:

@@ -27,7 +27,7 @@ from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.marker import remove_marker, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
-from hybrisfs.mirror.worker import Worker
+from hybrisfs.mirror.worker import MirrorLimits, Worker
 from hybrisfs.parts import Ground, Reading
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
@@ -84,7 +84,8 @@ class Mirrors:
             worker.noticed(number)
 
     def _begin(self, table: AgreedTable) -> None:
-        worker = Worker(table, self._around)
+        limits = self._ground.fs.environment.limits.of(MirrorLimits)
+        worker = Worker(table, self._around, limits)
         with self._lock:
             self._workers[table.settings.id] = worker
         worker.start()

@@ -8,26 +8,25 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hybrisfs import client as client_module
 from hybrisfs.client import Client
-from hybrisfs.daemon import control
-from hybrisfs.daemon.control import ControlServer, Handler, Progress
+from hybrisfs.daemon.control import ControlLimits, ControlServer, Handler, Progress
 from hybrisfs.errors import DaemonError, HybrisError, InternalError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
-Serve = Callable[[Handler], ControlServer]
+Serve = Callable[..., ControlServer]
 
 
 @pytest.fixture
 def serve(home: Home) -> Iterator[Serve]:
     servers: list[ControlServer] = []
 
-    def start(handle: Handler) -> ControlServer:
-        server = ControlServer(home.socket, handle)
+    def start(handle: Handler, **limits: Any) -> ControlServer:
+        server = ControlServer(home.socket, handle, limits=ControlLimits(**limits))
         server.start()
         servers.append(server)
         return server
@@ -44,6 +43,11 @@ def echo(command: str, arguments: Message, progress: Progress) -> Message:
 
 def connect(home: Home) -> Client:
     return Client.connect(home, start=False)
+
+
+def connect_at_once(home: Home) -> Client:
+    """Whoever hangs up is not dialled again."""
+    return Client.connect(home, start=False, patience=0.0)
 
 
 def call_in_vain(client: Client) -> None:
@@ -116,10 +120,9 @@ def test_garbage_ends_the_conversation_and_nothing_else(home: Home, serve: Serve
 def test_strangers_are_not_heard(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(echo)
     uid = os.getuid()
-    monkeypatch.setattr(client_module, "_ENDS_WITHIN", 0.0)
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     with pytest.raises(DaemonError, match="closed the connection"):
-        connect(home)
+        connect_at_once(home)
     monkeypatch.setattr(os, "getuid", lambda: uid)
     connect(home).close()
 
@@ -145,33 +148,26 @@ def test_clients_are_served_side_by_side(home: Home, serve: Serve) -> None:
         thread.join()
 
 
-def test_one_client_too_many_is_refused(
-    home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(client_module, "_ENDS_WITHIN", 0.0)
-    monkeypatch.setattr(control, "_MAX_CONNECTIONS", 2)
-    serve(echo)
+def test_one_client_too_many_is_refused(home: Home, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    serve(echo, clients=2)
     with connect(home), connect(home), pytest.raises(DaemonError, match="closed the connection"):
-        connect(home)
+        connect_at_once(home)
     assert "2 clients" in caplog.text
 
 
-def test_clients_that_left_make_room(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_MAX_CONNECTIONS", 1)
-    serve(echo)
+def test_clients_that_left_make_room(home: Home, serve: Serve) -> None:
+    serve(echo, clients=1)
     for _ in range(4):
         connect(home).close()
 
 
-def test_progress_is_throttled(home: Home, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "_PROGRESS_EVERY", 1e9)
-
+def test_progress_is_throttled(home: Home, serve: Serve) -> None:
     def handle(_: str, __: Message, progress: Progress) -> Message:
         for step in range(1000):
             progress({"step": step})
         return {}
 
-    serve(handle)
+    serve(handle, progress_every=1e9)
     heard: list[Message] = []
     with connect(home) as client:
         client.exchange("x", {}, heard.append)

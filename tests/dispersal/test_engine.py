@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations, product
@@ -29,6 +28,7 @@ from tests.dispersal.fakes import (
     TABLES,
     Behaviour,
     Cluster,
+    FakeStore,
     encode,
     locate,
 )
@@ -392,21 +392,20 @@ def test_few_packs_are_under_way_at_a_time() -> None:
         assert len({name.split(".")[0] for store in cluster.stores for name in store.names}) == 4
 
 
-def test_runs_of_one_pack_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Cluster(1, 1, 3) as cluster:
+class _Meeting(FakeStore):
+    """Ranges are read by two at a time."""
+
+    both = threading.Barrier(2, timeout=20)
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        self.both.wait()
+        return super().get_range(name, offset, length)
+
+
+def test_runs_of_one_pack_are_read_side_by_side() -> None:
+    with Cluster(1, 1, 3, kind=_Meeting) as cluster:
         chunks = [bytes([number]) + os.urandom(MAX_CHUNK - 1) for number in range(8)]
         locations = cluster.write(chunks)
-        both = threading.Barrier(2, timeout=20)
-        for store in cluster.stores:
-            get_range = store.get_range
-
-            def meet(
-                name: str, start: int, length: int, get_range: Callable[[str, int, int], bytes] = get_range
-            ) -> bytes:
-                both.wait()
-                return get_range(name, start, length)
-
-            monkeypatch.setattr(store, "get_range", meet)
         assert cluster.engine.get_chunks(locations, timeout=30) == chunks
 
 

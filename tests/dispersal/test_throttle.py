@@ -90,9 +90,8 @@ class _Holding:
 
 def test_a_cloud_whose_transfers_are_held_back_is_not_slow(clock: FakeClock) -> None:
     with (
-        mock.patch("tests.dispersal.fakes.FakeStore", _PacedStore),
         mock.patch.object(Throttle, "pacer", lambda _, clocks: _Holding(clock, clocks)),
-        Cluster(f=1, k=1, size=3) as cluster,
+        Cluster(f=1, k=1, size=3, kind=_PacedStore) as cluster,
     ):
         for number in range(5):
             assert len(cluster.engine.put_object(f"object-{number}", b"data", 2)) == 2

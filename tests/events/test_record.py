@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.events import record as module
 from hybrisfs.events.changes import Happening
 from hybrisfs.events.event import MAX_LINE, Event, from_line, to_line
 from hybrisfs.events.record import EventRecord
@@ -50,15 +49,14 @@ def test_altered_lines_are_left_out(tmp_path: Path) -> None:
     assert texts(EventRecord(tmp_path)) == ["a", "c"]
 
 
-def test_the_room_that_they_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FILE_BYTES", 1000)
-    record = EventRecord(tmp_path)
-    for number in range(100):
-        record.add(news(f"event {number}"), 1.0)
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2000
+def test_the_room_that_they_take_is_bounded(tmp_path: Path) -> None:
+    record, every = EventRecord(tmp_path), [f"event {number} {'x' * 900}" for number in range(5000)]
+    for start in range(0, len(every), 50):
+        record.add(news(*every[start : start + 50]), 1.0)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2 << 20
     found = texts(EventRecord(tmp_path))
-    assert found[-1] == "event 99"
-    assert found == [f"event {number}" for number in range(100 - len(found), 100)]
+    assert 0 < len(found) < len(every)
+    assert found == every[-len(found) :]
 
 
 def test_a_disk_that_refuses_keeps_nobody_from_being_told(tmp_path: Path) -> None:

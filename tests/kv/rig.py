@@ -45,6 +45,7 @@ class Rig:
         cache_bytes: int = 0,
         policy: CachePolicy = CachePolicy.BOTH,
         get_timeout: float = 30.0,
+        mend_timeout: float = 10.0,
     ) -> None:
         self.path = new_database(folder)
         self.cluster = Cluster(f, k, size, timing)
@@ -60,7 +61,7 @@ class Rig:
             Redundancy(f, k),
             environment=Environment(
                 monotonic=self.clock,
-                limits=Limits(KeyValueLimits(cache_bytes, policy, LONG, get_timeout)),
+                limits=Limits(KeyValueLimits(cache_bytes, policy, LONG, get_timeout, mend_timeout)),
             ),
         )
         self.store = self._open()

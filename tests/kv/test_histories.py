@@ -16,13 +16,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
-from unittest import mock
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.store import Store
-from hybrisfs.dispersal import writer
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
@@ -49,7 +47,13 @@ TIMING = Timing(
     stall=0.3,
     close=0.02,
     timers=TimerBounds(
-        shortest=0.02, longest=0.05, unknown_put=0.03, unknown_get=0.03, unknown_rate=1e12, first_pause=0.001
+        shortest=0.02,
+        longest=0.05,
+        unknown_put=0.03,
+        unknown_get=0.03,
+        unknown_rate=1e12,
+        first_pause=0.001,
+        start_patience=0.1,
     ),
 )
 CHARACTERS: dict[str, tuple[tuple[Kind, frozenset[str]], ...]] = {
@@ -141,7 +145,7 @@ def adversarial_store(
         ]
         faulty.append(FaultyStore(behind, seed, faults))
     clouds: list[Store] = [*stores[: len(stores) - len(faulty)], *faulty]
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(writer, "_START_PATIENCE", 0.1):
+    with tempfile.TemporaryDirectory() as folder:
         engine = Engine(
             [Cloud(i, f"c{i}", one) for i, one in enumerate(clouds)], f, SEALER, TABLES, timing=TIMING
         )

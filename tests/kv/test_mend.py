@@ -209,9 +209,8 @@ def test_a_share_that_cannot_be_put_back_goes_elsewhere(tmp_path: Path, behaviou
         mending.assert_sound()
 
 
-def test_what_nobody_can_rebuild_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.kv.mend._READ_SECONDS", 0.1)
-    with Rig(tmp_path) as rig:
+def test_what_nobody_can_rebuild_is_said(tmp_path: Path) -> None:
+    with Rig(tmp_path, mend_timeout=0.1) as rig:
         mending = Mending(rig)
         rig.put("a", b"value")
         for store in rig.cluster.stores:

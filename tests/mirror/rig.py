@@ -5,17 +5,33 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePath
+from typing import Final, TypeVar
 
 from hybrisfs.api.mirrors import Mirror
+from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.mirror.agreed import AgreedTable, Settings
+from hybrisfs.mirror.disk import DISK, Disk
+from hybrisfs.mirror.folder import Care, Folder
+from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.marker import write_marker
+from hybrisfs.mirror.volume_side import VolumeSide
+from hybrisfs.mirror.worker import MirrorLimits, Worker
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.view import Change
 from tests.volume.device import Device
 
-__all__ = ["Mirrored", "until"]
+__all__ = ["QUICK", "Mirrored", "OneWorker", "opened_folder", "until"]
 
-_PATIENCE = 60.0
+_PATIENCE: Final = 60.0
+QUICK: Final = MirrorLimits(quiet=0.1, settle=0.05, again=0.1, away=0.2, broken=0.5, unwatched=0.3)
+"""Sooner than in real life."""
+
+S = TypeVar("S", bound=VolumeSide)
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -24,6 +40,30 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.02)
+
+
+class _Numbered(Care):
+    def conflict_name(self, name: bytes, number: int) -> bytes:
+        return name + b" (conflict %d)" % number
+
+
+@contextmanager
+def opened_folder(
+    directory: Path, namer: ChunkNamer, disk: Disk = DISK, *, tidies: bool = True
+) -> Iterator[Folder]:
+    """A folder on the disk as one side, in which all is at rest."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield Folder(
+            descriptor,
+            Ignored(()),
+            namer,
+            _Numbered(),
+            tidies=tidies,
+            disk=disk,
+        )
+    finally:
+        os.close(descriptor)
 
 
 class Mirrored:
@@ -148,3 +188,65 @@ class Mirrored:
 
     def settle(self) -> None:
         until(self.equal, f"both to be equal: {self.facts()}")
+
+    # -- parts of a mirror -------------------------------------------------------------------------
+
+    def side(self, kind: type[S], root: bytes | None = None) -> S:
+        """The folder of the volume as one side."""
+        volume, root = self.device.volume, root or self.node("").id
+        return kind(volume.fs, self, root, Ignored(()))
+
+    def fetch(self, chunks: list[ChunkRef]) -> object:
+        return self.device.volume.fetcher.fetch(chunks)
+
+    def wait_for_room(self, length: int) -> bool:
+        return self.device.volume.room.wait_for_room(length)
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Nothing is mounted."""
+
+
+class OneWorker:
+    """What one worker of a mirror needs, where a test does something right before each look."""
+
+    def __init__(self, mirrored: Mirrored) -> None:
+        self._mirrored = mirrored
+        self.before_looks: Callable[[], object] = lambda: None
+
+    @contextmanager
+    def running(self) -> Iterator[Worker]:
+        """Let it work on the folder `plain`, which is made, until the end of the block."""
+        mirrored, number = self._mirrored, "0" * 32
+        mirrored.make("")
+        write_marker(mirrored.directory, number)
+        record = mirrored.directory.with_name("record.db")
+        settings = Settings(number, mirrored.directory, "plain", mirrored.node("").id)
+        AgreedTable.create(record, settings).close()
+        worker = Worker(AgreedTable.open(record), self, QUICK)
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+
+    # -- for the worker ----------------------------------------------------------------------------
+
+    def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
+        return self._mirrored.side(VolumeSide, root)
+
+    @property
+    def namer(self) -> ChunkNamer:
+        return self._mirrored.device.volume.sealer
+
+    def device_name(self) -> str:
+        self.before_looks()
+        return "this"
+
+    def hindrance(self) -> str | None:
+        return None
+
+    def commit(self) -> None:
+        self._mirrored.device.volume.committer.commit_now()
+
+    def deletion_share(self) -> float:
+        return 1.0

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 
-import hybrisfs.mirror.folder
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.mirror.folder import Care, Folder
-from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.disk import Disk
+from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
-from hybrisfs.mirror.rename import exchange, rename_to_free_name
+from tests.mirror.rig import opened_folder
 
 
 @dataclass
@@ -45,21 +44,59 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-class _Care(Care):
-    def conflict_name(self, name: bytes, number: int) -> bytes:
-        return name + b" (conflict %d)" % number
+NAMER = ChunkNamer(bytes(32))
+
+
+class Busy(Disk):
+    """A disk on which a program changes something right before or after a step of the mirror, once each."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, list[Callable[[], object]]] = {}
+        self.after: dict[str, list[Callable[[], object]]] = {}
+
+    @contextmanager
+    def _step(self, step: str) -> Iterator[None]:
+        for changes in (self.before, self.after):
+            if changes.get(step):
+                changes[step].pop(0)()
+            if changes is self.before:
+                yield
+
+    def rename_to_free_name(self, old_folder: int, old: bytes, new_folder: int, new: bytes) -> None:
+        with self._step("rename"):
+            super().rename_to_free_name(old_folder, old, new_folder, new)
+
+    def exchange(self, folder: int, one: bytes, other: bytes) -> bool:
+        with self._step("exchange"):
+            return super().exchange(folder, one, other)
+
+    def set_mode(self, descriptor: int, mode: int) -> None:
+        with self._step("mode"):
+            super().set_mode(descriptor, mode)
+
+
+class Plain(Disk):
+    """A disk that cannot exchange names, and keeps no permissions and even seconds only."""
+
+    def exchange(self, folder: int, one: bytes, other: bytes) -> bool:
+        return False
+
+    def set_mode(self, descriptor: int, mode: int) -> None:
+        super().set_mode(descriptor, 0o755)
+
+    def set_time(self, descriptor: int, mtime: int) -> None:
+        super().set_time(descriptor, mtime - mtime % 2_000_000_000)
 
 
 @pytest.fixture
-def folder(root: Path) -> Iterator[Folder]:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    yield Folder(
-        descriptor,
-        Ignored(()),
-        ChunkNamer(bytes(32)),
-        _Care(),
-    )
-    os.close(descriptor)
+def disk() -> Busy:
+    return Busy()
+
+
+@pytest.fixture
+def folder(root: Path, disk: Busy) -> Iterator[Folder]:
+    with opened_folder(root, NAMER, disk) as one:
+        yield one
 
 
 def seen(folder: Folder, path: bytes, *, content: bool = True) -> Seen:
@@ -78,29 +115,9 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def saves(path: Path, then: Callable[..., object]) -> Callable[..., object]:
-    """Somebody saves a file right before the last step, once."""
-    versions = [b"saved a moment ago, by somebody else"]
-
-    def wrapped(*arguments: object) -> object:
-        if versions:
-            path.write_bytes(versions.pop())
-        return then(*arguments)
-
-    return wrapped
-
-
-def at_once(change: Callable[[], object], after: Callable[..., object]) -> Callable[..., object]:
-    """A program changes something right after a step of the mirror, once."""
-    changes = [change]
-
-    def wrapped(*arguments: Any) -> object:
-        found = after(*arguments)
-        if changes:
-            changes.pop()()
-        return found
-
-    return wrapped
+def saving(path: Path) -> Callable[[], object]:
+    """A program saves a file."""
+    return lambda: path.write_bytes(b"saved a moment ago, by a program")
 
 
 def is_noticed(folder: Folder, path: bytes, agreed: Seen) -> bool:
@@ -122,49 +139,44 @@ def test_what_changed_is_not_replaced(folder: Folder, root: Path) -> None:
     assert names(root) == {"file": b"newer"}
 
 
-def test_what_is_saved_at_the_last_moment_stays(folder: Folder, root: Path) -> None:
+def test_what_is_saved_at_the_last_moment_stays(folder: Folder, disk: Busy, root: Path) -> None:
     (root / "file").write_bytes(b"old")
     before = seen(folder, b"file")
-    with (
-        mock.patch("hybrisfs.mirror.folder.exchange", saves(root / "file", exchange)),
-        pytest.raises(ChangedError),
-    ):
+    disk.before["exchange"] = [saving(root / "file")]
+    with pytest.raises(ChangedError):
         folder.write(b"file", Fresh(b"from the volume"), before)
-    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+    assert names(root) == {"file": b"saved a moment ago, by a program"}
 
     (root / "file").write_bytes(b"!")
     before = seen(folder, b"file")
-    with (
-        mock.patch("hybrisfs.mirror.folder.rename_to_free_name", saves(root / "file", rename_to_free_name)),
-        pytest.raises(ChangedError),
-    ):
+    disk.before["rename"] = [saving(root / "file")]
+    with pytest.raises(ChangedError):
         folder.remove(b"file", before)
-    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+    assert names(root) == {"file": b"saved a moment ago, by a program"}
 
 
-def test_two_who_save_at_the_last_moment_are_both_kept(folder: Folder, root: Path) -> None:
+def test_two_programs_that_save_at_the_last_moment_are_both_kept(
+    folder: Folder, disk: Busy, root: Path
+) -> None:
     (root / "file").write_bytes(b"old")
     before = seen(folder, b"file")
-    calls = [b"one", b"two"]
 
-    def save(*arguments: object) -> object:
+    def save(content: bytes) -> None:
         aside = root / "aside"
-        aside.write_bytes(calls.pop(0) + b", longer than before")
+        aside.write_bytes(content + b", longer than before")
         aside.rename(root / "file")
-        return exchange(*arguments)  # type: ignore[arg-type]
 
-    with mock.patch("hybrisfs.mirror.folder.exchange", save), pytest.raises(ChangedError):
+    disk.before["exchange"] = [partial(save, b"one"), partial(save, b"two")]
+    with pytest.raises(ChangedError):
         folder.write(b"file", Fresh(b"from the volume"), before)
     assert set(names(root).values()) >= {b"one, longer than before", b"two, longer than before"}
 
 
-def test_a_new_file_replaces_nothing(folder: Folder, root: Path) -> None:
-    with (
-        mock.patch("hybrisfs.mirror.folder.rename_to_free_name", saves(root / "file", rename_to_free_name)),
-        pytest.raises(ChangedError),
-    ):
+def test_a_new_file_replaces_nothing(folder: Folder, disk: Busy, root: Path) -> None:
+    disk.before["rename"] = [saving(root / "file")]
+    with pytest.raises(ChangedError):
         folder.write(b"file", Fresh(b"from the volume"), None)
-    assert names(root) == {"file": b"saved a moment ago, by somebody else"}
+    assert names(root) == {"file": b"saved a moment ago, by a program"}
 
 
 def test_no_symbolic_link_leads_out(folder: Folder, root: Path, tmp_path: Path) -> None:
@@ -236,13 +248,13 @@ def test_what_a_killed_mirror_left_is_removed(folder: Folder, root: Path) -> Non
     assert names(root) == {".hybrisfs-mirror": b"marker"}
 
 
-def test_without_exchange_the_last_look_decides(folder: Folder, root: Path) -> None:
+def test_without_exchange_the_last_look_decides(root: Path) -> None:
     (root / "file").write_bytes(b"old")
-    with mock.patch("hybrisfs.mirror.folder.exchange", lambda *_: False):
+    with opened_folder(root, NAMER, Plain()) as folder:
         after = folder.write(b"file", Fresh(b"new"), seen(folder, b"file"))
-    assert names(root) == {"file": b"new"}
-    assert after.facts.size == 3
-    assert seen(folder, b"file", content=False).stamp == after.stamp
+        assert names(root) == {"file": b"new"}
+        assert after.facts.size == 3
+        assert seen(folder, b"file", content=False).stamp == after.stamp
 
 
 def changes_of(path: Path) -> dict[str, Callable[[], object]]:
@@ -256,114 +268,100 @@ def changes_of(path: Path) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("what", changes_of(Path()))
-@pytest.mark.parametrize("step", ["write_xattrs", "_set_permissions"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 def test_what_changes_while_attributes_are_set_is_noticed(
-    folder: Folder, root: Path, what: str, step: str
+    folder: Folder, disk: Busy, root: Path, what: str, moment: str
 ) -> None:
     (root / "file").write_bytes(b"content")
     before = seen(folder, b"file")
     original = Fresh(b"content", mode=0o640)
     original.seen = replace(before, facts=before.facts._replace(mode=0o640))
-    then = at_once(changes_of(root / "file")[what], getattr(hybrisfs.mirror.folder, step))
-    with mock.patch.object(hybrisfs.mirror.folder, step, then):
-        after = folder.set_attributes(b"file", original, before)
-    if (what, step) == ("permissions", "write_xattrs"):
+    (disk.before if moment == "before" else disk.after)["mode"] = [changes_of(root / "file")[what]]
+    after = folder.set_attributes(b"file", original, before)
+    if (what, moment) == ("permissions", "before"):
         assert mode_of(root / "file") == 0o640, "the volume's count when both change them"
         return
     assert after.facts == original.seen.facts
     assert is_noticed(folder, b"file", after)
 
 
-def test_content_saved_right_before_the_time_is_set_is_noticed(folder: Folder, root: Path) -> None:
+def test_content_saved_right_before_the_time_is_set_is_noticed(
+    folder: Folder, disk: Busy, root: Path
+) -> None:
     (root / "file").write_bytes(b"content")
     before = seen(folder, b"file")
-    then = at_once(changes_of(root / "file")["content"], os.fchmod)
-    with mock.patch("hybrisfs.mirror.folder.os.fchmod", then):
-        after = folder.set_attributes(b"file", Fresh(b"content"), before)
+    disk.after["mode"] = [changes_of(root / "file")["content"]]
+    after = folder.set_attributes(b"file", Fresh(b"content"), before)
     assert (root / "file").stat().st_mtime_ns == 1_000_000_000
     assert is_noticed(folder, b"file", after)
 
 
-def test_what_changes_while_attributes_of_a_directory_are_set_is_noticed(folder: Folder, root: Path) -> None:
+def test_what_changes_while_attributes_of_a_directory_are_set_is_noticed(
+    folder: Folder, disk: Busy, root: Path
+) -> None:
     (root / "directory").mkdir(0o700)
     before = seen(folder, b"directory")
-    then = at_once(lambda: (root / "directory").chmod(0o750), os.fchmod)
-    with mock.patch("hybrisfs.mirror.folder.os.fchmod", then):
-        after = folder.set_attributes(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), before)
+    disk.after["mode"] = [lambda: (root / "directory").chmod(0o750)]
+    after = folder.set_attributes(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), before)
     assert after.facts.mode == 0o755
     assert is_noticed(folder, b"directory", after)
     assert {one.name for one in root.iterdir()} == {"directory"}
 
 
 @pytest.mark.parametrize("kind", [Kind.FILE, Kind.DIRECTORY])
-def test_what_the_filesystem_does_not_keep_is_no_change(folder: Folder, root: Path, kind: Kind) -> None:
-    fchmod, utime = os.fchmod, os.utime
-
-    def keep_no_permissions(descriptor: int, mode: int) -> None:
-        fchmod(descriptor, 0o755)
-
-    def keep_even_seconds(descriptor: int, *, ns: tuple[int, int]) -> None:
-        utime(descriptor, ns=(ns[0] - ns[0] % 2_000_000_000, ns[1] - ns[1] % 2_000_000_000))
-
-    with (
-        mock.patch("hybrisfs.mirror.folder.os.fchmod", keep_no_permissions),
-        mock.patch("hybrisfs.mirror.folder.os.utime", keep_even_seconds),
-    ):
+def test_what_the_filesystem_does_not_keep_is_no_change(root: Path, kind: Kind) -> None:
+    with opened_folder(root, NAMER, Plain()) as folder:
         made = folder.write(b"it", Fresh(b"content", kind=kind, mode=0o640), None)
         before = seen(folder, b"it")
         assert (made.stamp, made.facts.mode) == (before.stamp, 0o755)
         after = folder.set_attributes(b"it", Fresh(b"content", kind=kind, mode=0o600), before)
-    assert after.facts.mode == 0o755
-    assert not seen(folder, b"it").changed_since(after)
+        assert after.facts.mode == 0o755
+        assert not seen(folder, b"it").changed_since(after)
     assert {one.name for one in root.iterdir()} == {"it"}
 
 
 @pytest.mark.parametrize("what", changes_of(Path()))
 def test_what_changes_right_after_a_file_was_written_is_noticed(
-    folder: Folder, root: Path, what: str
+    folder: Folder, disk: Busy, root: Path, what: str
 ) -> None:
-    then = at_once(changes_of(root / "file")[what], rename_to_free_name)
-    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
-        after = folder.write(b"file", Fresh(b"content"), None)
+    disk.after["rename"] = [changes_of(root / "file")[what]]
+    after = folder.write(b"file", Fresh(b"content"), None)
     assert is_noticed(folder, b"file", after)
 
 
 @pytest.mark.parametrize("what", changes_of(Path()))
 def test_what_changes_right_after_a_further_name_was_made_is_noticed(
-    folder: Folder, root: Path, what: str
+    folder: Folder, disk: Busy, root: Path, what: str
 ) -> None:
     (root / "first").write_bytes(b"content")
     first = seen(folder, b"first")
-    then = at_once(changes_of(root / "file")[what], rename_to_free_name)
-    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
-        after = folder.link(b"file", b"first", first, None)
+    disk.after["rename"] = [changes_of(root / "file")[what]]
+    after = folder.link(b"file", b"first", first, None)
     assert is_noticed(folder, b"file", after)
 
 
-def test_what_replaces_a_link_right_after_it_was_made_is_noticed(folder: Folder, root: Path) -> None:
+def test_what_replaces_a_link_right_after_it_was_made_is_noticed(
+    folder: Folder, disk: Busy, root: Path
+) -> None:
     (root / "another").symlink_to("there")
-    then = at_once(lambda: (root / "another").rename(root / "link"), rename_to_free_name)
+    disk.after["rename"] = [lambda: (root / "another").rename(root / "link")]
     original = Fresh(b"", kind=Kind.LINK)
     original.seen = Seen(b"", b"", Facts(Kind.LINK, content=b"here"))
-    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
-        after = folder.write(b"link", original, None)
+    after = folder.write(b"link", original, None)
     assert is_noticed(folder, b"link", after)
 
 
 @pytest.mark.parametrize("what", ["permissions", "attributes"])
 def test_what_changes_right_after_a_directory_was_made_is_noticed(
-    folder: Folder, root: Path, what: str
+    folder: Folder, disk: Busy, root: Path, what: str
 ) -> None:
-    then = at_once(changes_of(root / "directory")[what], rename_to_free_name)
-    with mock.patch("hybrisfs.mirror.folder.rename_to_free_name", then):
-        after = folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
+    disk.after["rename"] = [changes_of(root / "directory")[what]]
+    after = folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
     assert is_noticed(folder, b"directory", after)
 
 
-def test_a_directory_that_is_being_made_replaces_nothing(folder: Folder, root: Path) -> None:
-    with (
-        mock.patch("hybrisfs.mirror.folder.os.fsync", lambda _: (root / "directory").write_bytes(b"mine")),
-        pytest.raises(ChangedError),
-    ):
+def test_a_directory_that_is_being_made_replaces_nothing(folder: Folder, disk: Busy, root: Path) -> None:
+    disk.after["mode"] = [lambda: (root / "directory").write_bytes(b"mine")]
+    with pytest.raises(ChangedError):
         folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
     assert names(root) == {"directory": b"mine"}

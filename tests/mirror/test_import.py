@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from hybrisfs.api.mirrors import Imported
+from hybrisfs.mirror.engine import Original
+from hybrisfs.mirror.importer import Importer, ImportReport
 from hybrisfs.mirror.model import Seen
 from hybrisfs.mirror.volume_side import VolumeSide
-from tests.mirror.rig import Mirrored
+from tests.mirror.rig import Mirrored, opened_folder
 from tests.volume.device import PATIENCE
 
 
@@ -28,6 +30,62 @@ def bring_in(mirrored: Mirrored, *, dry_run: bool = False, replace: bool = False
     copied = [step for step in steps if step[0] == "copying"]
     assert all(done <= total for _, done, total in copied)
     return report
+
+
+class Wrapped:
+    """An original whose blocks pass through a function."""
+
+    def __init__(self, original: Original, through: Callable[[bytes], bytes]) -> None:
+        self._original = original
+        self._through = through
+
+    @property
+    def seen(self) -> Seen:
+        return self._original.seen
+
+    @property
+    def own_bits(self) -> int:
+        return self._original.own_bits
+
+    @property
+    def xattrs(self) -> Mapping[bytes, bytes]:
+        return self._original.xattrs
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        return ((offset, self._through(data)) for offset, data in self._original.blocks())
+
+
+class Target(VolumeSide):
+    """A folder of the volume of which a test knows what is written to it, and meddles with that."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.written: list[bytes] = []
+        self.through: Callable[[bytes], bytes] = bytes
+        self.afterwards: Callable[[], object] = lambda: None
+
+    def write(self, path: bytes, original: Original, replaces: Seen | None) -> Seen:
+        self.written.append(path)
+        stored = super().write(path, Wrapped(original, self.through), replaces)
+        self.afterwards()
+        return stored
+
+
+@pytest.fixture
+def target(mirrored: Mirrored) -> Target:
+    mirrored.make("")
+    return mirrored.side(Target)
+
+
+def bring_in_to(mirrored: Mirrored, target: Target) -> ImportReport:
+    """As `bring_in` does, but to that target."""
+    volume = mirrored.device.volume
+    with opened_folder(mirrored.directory, volume.sealer, tidies=False) as folder:
+        return Importer(folder, target, volume.committer, lambda *_: None, dry_run=False, replace=False).run()
+
+
+def evil(data: bytes) -> bytes:
+    return data.replace(b"good", b"evil")
 
 
 @pytest.fixture
@@ -61,13 +119,12 @@ def test_all_of_a_folder_comes(mirrored: Mirrored, source: Path) -> None:
         assert fs.attributes.get_xattr(file, b"user.colour") == b"green"
 
 
-def test_what_is_there_is_not_copied_again(mirrored: Mirrored, source: Path) -> None:
+def test_what_is_there_is_not_copied_again(mirrored: Mirrored, source: Path, target: Target) -> None:
     bring_in(mirrored)
     (source / "new").write_bytes(b"new")
     node = mirrored.node("folder/file").id
-    with mock.patch.object(VolumeSide, "write", autospec=True, side_effect=VolumeSide.write) as write:
-        report = bring_in(mirrored)
-    assert [call.args[1] for call in write.call_args_list] == [b"new"]
+    report = bring_in_to(mirrored, target)
+    assert target.written == [b"new"]
     assert (report.files, report.present, report.problems) == (1, 6, [])
     assert mirrored.node("folder/file").id == node
     (source / "again").chmod(0o600)
@@ -95,85 +152,66 @@ def test_what_differs_is_named_and_replaced_only_when_asked_for(mirrored: Mirror
     assert mirrored.node("link-to-be").target == b"x"
 
 
-def test_what_cannot_be_copied_is_gathered(mirrored: Mirrored, source: Path) -> None:
+def test_what_cannot_be_copied_is_gathered(mirrored: Mirrored, source: Path, target: Target) -> None:
     os.mkfifo(source / "pipe")
-    (source / "file-that-fails").write_bytes(b"x")
-    write = VolumeSide.write
+    (source / "file-that-fails").write_bytes(b"fails")
 
-    def fail(side: VolumeSide, path: bytes, *rest: Any) -> Any:
-        if path == b"file-that-fails":
+    def fail(data: bytes) -> bytes:
+        if data == b"fails":
             raise OSError(5, "Input/output error")
-        return write(side, path, *rest)
+        return data
 
-    with mock.patch.object(VolumeSide, "write", fail):
-        report = bring_in(mirrored)
-    assert {one.path: one.why for one in report.problems} == {
-        "pipe": "is a device, a socket or a pipe: these are not mirrored",
-        "file-that-fails": "Input/output error",
+    target.through = fail
+    report = bring_in_to(mirrored, target)
+    assert dict(report.problems) == {
+        b"pipe": "is a device, a socket or a pipe: these are not mirrored",
+        b"file-that-fails": "Input/output error",
     }
     assert mirrored.find("file-that-fails") is None
     assert mirrored.find("sparse") is not None
 
 
-def test_what_was_stored_is_compared_with_what_was_read(mirrored: Mirrored) -> None:
+def test_what_was_stored_is_compared_with_what_was_read(mirrored: Mirrored, target: Target) -> None:
     (mirrored.directory / "file").write_bytes(b"good")
-    write = VolumeSide._write
-
-    def damage(side: VolumeSide, handle: int, offset: int, data: bytes) -> None:
-        write(side, handle, offset, data.replace(b"good", b"evil"))
-
-    with mock.patch.object(VolumeSide, "_write", damage):
-        report = bring_in(mirrored)
-    [problem] = report.problems
-    assert problem.path == "file"
-    assert "not what was read" in problem.why
+    target.through = evil
+    [(path, why)] = bring_in_to(mirrored, target).problems
+    assert path == b"file"
+    assert "not what was read" in why
 
 
-def test_it_is_compared_though_the_volume_has_signed_it_meanwhile(mirrored: Mirrored) -> None:
+def test_it_is_compared_though_the_volume_has_signed_it_in_between(
+    mirrored: Mirrored, target: Target
+) -> None:
     (mirrored.directory / "file").write_bytes(b"good")
-    write, store = VolumeSide._write, VolumeSide.write
 
-    def damage(side: VolumeSide, handle: int, offset: int, data: bytes) -> None:
-        write(side, handle, offset, data.replace(b"good", b"evil"))
-
-    def store_and_sign(side: VolumeSide, *rest: Any) -> Seen:
-        stored = store(side, *rest)
+    def sign() -> None:
         assert mirrored.device.volume.uploads.wait_signed(PATIENCE)
-        return stored
 
-    with mock.patch.multiple(VolumeSide, _write=damage, write=store_and_sign):
-        report = bring_in(mirrored)
-    [problem] = report.problems
-    assert "not what was read" in problem.why
+    target.through, target.afterwards = evil, sign
+    [(_, why)] = bring_in_to(mirrored, target).problems
+    assert "not what was read" in why
 
 
-def test_what_a_program_has_changed_meanwhile_is_not_compared(mirrored: Mirrored) -> None:
+def test_what_a_program_has_changed_in_between_is_not_compared(mirrored: Mirrored, target: Target) -> None:
     (mirrored.directory / "file").write_bytes(b"good")
-    store = VolumeSide.write
-
-    def store_and_change(side: VolumeSide, *rest: Any) -> Seen:
-        stored = store(side, *rest)
-        mirrored.put("file", b"better")
-        return stored
-
-    with mock.patch.object(VolumeSide, "write", store_and_change):
-        report = bring_in(mirrored)
-    assert report.problems == []
+    target.through, target.afterwards = evil, lambda: mirrored.put("file", b"better")
+    assert bring_in_to(mirrored, target).problems == []
     assert mirrored.content("file") == b"better"
 
 
-def test_a_file_that_changes_while_it_is_read_does_not_come_in_half(mirrored: Mirrored) -> None:
+def test_a_file_that_changes_while_it_is_read_does_not_come_in_half(
+    mirrored: Mirrored, target: Target
+) -> None:
     path = mirrored.directory / "file"
     path.write_bytes(bytes(range(256)) * 8192)
-    write = VolumeSide._write
 
-    def disturb(side: VolumeSide, *rest: Any) -> None:
+    def disturb(data: bytes) -> bytes:
         path.write_bytes(b"short")
-        write(side, *rest)
+        return data
 
-    with mock.patch.object(VolumeSide, "_write", disturb):
-        report = bring_in(mirrored)
-    assert [one.path for one in report.problems] == ["file"]
+    target.through = disturb
+    report = bring_in_to(mirrored, target)
+    assert [one for one, _ in report.problems] == [b"file"]
     assert mirrored.find("file") is None
     assert bring_in(mirrored).problems == []
     assert mirrored.content("file") == b"short"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -69,3 +71,27 @@ def test_a_folder_that_is_moved_while_it_is_looked_at_keeps_what_is_in_it(
             break
     assert local.shown() == volume.shown()
     assert volume.tree[b"new/file"] is node
+
+
+class Unreadable(MemoryPlace):
+    """Nobody may list `folder`."""
+
+    def names(self, path: bytes) -> Listing | None:
+        if path == b"folder":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return super().names(path)
+
+
+def test_a_folder_that_cannot_be_listed_is_held_with_all_that_is_in_it() -> None:
+    local, volume = MemoryPlace(), MemoryPlace()
+    table = AgreedTable.create(":memory:", Settings("0" * 32, Path("/nowhere"), "at", bytes(16)))
+    local.tree[b"folder"] = Node(Kind.DIRECTORY, mode=0o755)
+    local.tree[b"folder/file"] = Node(Kind.FILE, b"content")
+    while look_and_do(Mirror(local, volume, table), {b""}):  # type: ignore[arg-type]
+        pass
+    unreadable = Unreadable()
+    unreadable.tree = local.tree
+    mirror = Mirror(unreadable, volume, table)  # type: ignore[arg-type]
+    trees, _ = mirror.look({b""}, deep=True, tick=nothing)
+    assert trees.held == {b"folder": "Permission denied"}
+    assert plan(trees) == []

@@ -7,17 +7,20 @@ import shutil
 import socket
 import stat
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.members.members import Member
-from hybrisfs.mirror.ignore import MARKER, Ignored
+from hybrisfs.mirror.agreed import AgreedTable, Settings
+from hybrisfs.mirror.disk import Disk
+from hybrisfs.mirror.engine import Mirror, Outcome
+from hybrisfs.mirror.ignore import MARKER
 from hybrisfs.mirror.model import ChangedError, Glimpse
+from hybrisfs.mirror.plan import plan
 from hybrisfs.mirror.volume_side import VolumeSide
 from sync import DeviceKey
-from tests.mirror.rig import Mirrored, until
+from tests.mirror.rig import Mirrored, opened_folder, until
 
 
 def test_changes_go_both_ways(mirrored: Mirrored) -> None:
@@ -130,26 +133,41 @@ def test_each_side_keeps_its_own_set_id_and_sticky_bits(mirrored: Mirrored) -> N
     assert mirrored.node("program").mode == 0o104700
 
 
+class Answered(Disk):
+    """A disk on which a program sets the permissions of a file as soon as others arrive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.answers: list[int] = []
+
+    def set_mode(self, descriptor: int, mode: int) -> None:
+        super().set_mode(descriptor, mode)
+        if self.answers:
+            self.path.chmod(self.answers.pop())
+
+
 def test_permissions_set_while_the_others_arrive_are_taken(mirrored: Mirrored) -> None:
-    here = mirrored.directory
+    here, agreed = mirrored.directory, AgreedTable.create(":memory:", Settings("0" * 32, Path("/"), "", b""))
+    disk = Answered(here / "file")
     mirrored.make("")
     mirrored.put("file", b"content", 0o644)
-    mirrored.add()
-    mirrored.settle()
-    fchmod, answers = os.fchmod, [0o600]
 
-    def answered(descriptor: int, mode: int) -> None:
-        """Somebody has just waited for this."""
-        fchmod(descriptor, mode)
-        if answers:
-            (here / "file").chmod(answers.pop())
+    def equalise() -> None:
+        with opened_folder(here, mirrored.device.volume.sealer, disk) as local:
+            mirror = Mirror(local, mirrored.side(VolumeSide), agreed)
+            trees, _ = mirror.look([b""], deep=True, tick=lambda: None)
+            mirror.carry_out(plan(trees), lambda: None, Outcome())
 
-    with mock.patch("hybrisfs.mirror.folder.os.fchmod", answered):
-        change_mode(mirrored, "file", 0o755)
-        until(lambda: not answers, "the other's permissions")
-        until(lambda: mirrored.node("file").mode == 0o100600, "the permissions from here")
-    mirrored.settle()
+    equalise()
+    disk.answers.append(0o600)
+    change_mode(mirrored, "file", 0o755)
+    equalise()
+    assert not disk.answers, "the other's permissions came"
+    equalise()
+    assert mirrored.node("file").mode == 0o100600, "the permissions from here are taken"
+    equalise()
     assert mode_of(here, "file") == 0o600
+    agreed.close()
 
 
 @pytest.mark.parametrize("what", ["content", "permissions"])
@@ -157,8 +175,7 @@ def test_what_has_changed_in_the_volume_gets_no_further_name(mirrored: Mirrored,
     """It would count as what both sides have there, and never come to the disk."""
     mirrored.make("")
     mirrored.put("file", b"content")
-    fs, root = mirrored.device.volume.fs, mirrored.node("").id
-    side = VolumeSide(fs, mock.Mock(), root, Ignored(()))
+    side = mirrored.side(VolumeSide)
     glimpse = (side.names(b"") or {})[b"file"]
     assert isinstance(glimpse, Glimpse)
     seen = side.examine(b"file", glimpse, content=True)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,9 +17,8 @@ import pytest
 from watchdog.observers.inotify_c import InotifyFD
 
 from hybrisfs.api.mirrors import Problem
-from hybrisfs.mirror import worker
-from hybrisfs.mirror.engine import Mirror
-from tests.mirror.rig import Mirrored, until
+from tests.capabilities import as_an_ordinary_user
+from tests.mirror.rig import Mirrored, OneWorker, until
 
 _QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
 
@@ -73,19 +73,17 @@ def test_a_full_disk_pauses(mounted: Mirrored) -> None:
     _paused(mounted, "full")
     assert mounted.here() == set(), "no half file"
     mounted.put("large", b"small")
-    with mock.patch.object(worker, "_BROKEN", 0.1):
-        mounted.settle()
+    mounted.settle()
     assert (mounted.directory / "large").read_bytes() == b"small"
 
 
 def test_a_read_only_disk_pauses(mounted: Mirrored) -> None:
-    with mock.patch.object(worker, "_BROKEN", 0.1):
-        mounted.settle()
-        _mount("-o", "remount,bind,ro", str(mounted.directory))
-        mounted.put("file", b"1")
-        _paused(mounted, "read-only")
-        _mount("-o", "remount,bind,rw", str(mounted.directory))
-        mounted.settle()
+    mounted.settle()
+    _mount("-o", "remount,bind,ro", str(mounted.directory))
+    mounted.put("file", b"1")
+    _paused(mounted, "read-only")
+    _mount("-o", "remount,bind,rw", str(mounted.directory))
+    mounted.settle()
     assert mounted.here() == {"file"}
 
 
@@ -122,37 +120,31 @@ def test_a_folder_that_is_gone_or_another_is_not_compared(mirrored: Mirrored) ->
 
 def test_a_folder_that_is_removed_while_it_is_looked_at_is_not_an_empty_one(mirrored: Mirrored) -> None:
     (mirrored.directory / "file").write_bytes(b"1")
-    mirrored.add()
-    mirrored.settle()
-
-    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
-        shutil.rmtree(mirrored.directory, ignore_errors=True)
-        return original(mirror, *arguments, **options)
-
-    original = Mirror.look
-    with mock.patch.object(Mirror, "look", look):
+    one = OneWorker(mirrored)
+    with one.running() as worker:
+        until(lambda: mirrored.find("file"), "the file to arrive")
+        one.before_looks = partial(shutil.rmtree, mirrored.directory, ignore_errors=True)
         (mirrored.directory / "other").write_bytes(b"2")
-        _paused(mirrored, "cannot be opened")
+        until(lambda: "cannot be opened" in (worker.facts()["reason"] or ""), "the mirror to be paused")
     assert mirrored.names() >= {"file"}
 
 
 def test_a_folder_of_the_volume_that_goes_while_it_is_looked_at(mirrored: Mirrored) -> None:
     (mirrored.directory / "file").write_bytes(b"1")
-    mirrored.add()
-    mirrored.settle()
     fs = mirrored.device.volume.fs
 
-    def look(mirror: Mirror, *arguments: Any, **options: Any) -> Any:
+    def delete() -> None:
         if mirrored.find("") is not None:
             mirrored.delete("file")
             with fs.lock:
                 fs.rmdir(1, b"plain")
-        return original(mirror, *arguments, **options)
 
-    original = Mirror.look
-    with mock.patch.object(Mirror, "look", look):
+    one = OneWorker(mirrored)
+    with one.running() as worker:
+        until(lambda: mirrored.find("file"), "the file to arrive")
+        one.before_looks = delete
         (mirrored.directory / "other").write_bytes(b"2")
-        _paused(mirrored, "was deleted")
+        until(lambda: "was deleted" in (worker.facts()["reason"] or ""), "the mirror to be paused")
     assert mirrored.here() == {"file", "other"}
 
 
@@ -213,10 +205,7 @@ def test_too_few_watches(mirrored: Mirrored) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "inotify watch limit reached")
 
-    with (
-        mock.patch.object(InotifyFD, "add_callback", refuse),
-        mock.patch.object(worker, "_UNWATCHED", 0.3),
-    ):
+    with mock.patch.object(InotifyFD, "add_callback", refuse):
         mirrored.add()
         mirrored.settle()
         assert "max_user_watches" in (mirrored.facts().watching or "")
@@ -225,19 +214,17 @@ def test_too_few_watches(mirrored: Mirrored) -> None:
 
 
 def test_an_unreadable_folder_is_not_an_empty_one(mirrored: Mirrored) -> None:
-    (mirrored.directory / "folder").mkdir()
-    (mirrored.directory / "folder" / "file").write_bytes(b"1")
-    mirrored.add()
+    folder = mirrored.directory / "folder"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"1")
+    with as_an_ordinary_user():
+        mirrored.add()
     mirrored.settle()
-    scan = os.scandir
-
-    def refuse(what: Any) -> Any:
-        if Path(f"/proc/self/fd/{what}").readlink().name == "folder":
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return scan(what)
-
-    with mock.patch("os.scandir", refuse):
-        (mirrored.directory / "folder" / "other").write_bytes(b"2")
+    (folder / "other").write_bytes(b"2")
+    folder.chmod(0)
+    try:
         until(lambda: mirrored.facts().problems, "the folder to be named")
         assert mirrored.names("folder") == {"file"}
         assert mirrored.facts().problems == [Problem("folder", "Permission denied")]
+    finally:
+        folder.chmod(0o700)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.volume.conftest import quick_clouds
 from tests.volume.device import Device
 
-__all__ = ["device", "quick_clouds", "root"]
+__all__ = ["device", "root"]
 
 
 @pytest.fixture

@@ -43,31 +43,29 @@ def both(tmp_path: Path) -> Iterator[MountedFleet]:
 @contextlib.contextmanager
 def reading(both: MountedFleet, *names: str) -> Iterator[list[bytes]]:
     """While the block lasts reads of these files wait for a cloud that does not answer; what they return."""
-    fetcher, path = both.here.rig.fetcher, both.root
+    clouds, path, found = both.here.rig.clouds, both.root, list[bytes]()
     stalled, answering = threading.Semaphore(0), threading.Event()
-    fetch, found = fetcher.fetch, list[bytes]()
+    usual = clouds.before_get
 
-    def wait(chunks: object) -> None:
+    def wait(_: object) -> None:
         stalled.release()
         assert answering.wait(60)
-        fetch(chunks)  # type: ignore[arg-type]
 
-    with mock.patch.object(fetcher, "fetch", wait):
-        readers = [
-            threading.Thread(target=lambda name=name: found.append((path / name).read_bytes()))
-            for name in names
-        ]
+    clouds.before_get = wait
+    readers = [
+        threading.Thread(target=lambda name=name: found.append((path / name).read_bytes())) for name in names
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in names:
+            assert stalled.acquire(timeout=SECONDS)
+        clouds.before_get = usual
+        yield found
+    finally:
+        answering.set()
         for reader in readers:
-            reader.start()
-        try:
-            for _ in names:
-                assert stalled.acquire(timeout=SECONDS)
-            with mock.patch.object(fetcher, "fetch", fetch):
-                yield found
-        finally:
-            answering.set()
-            for reader in readers:
-                reader.join()
+            reader.join()
 
 
 def saved_over(there: Device) -> None:

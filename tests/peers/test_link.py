@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hybrisfs.peers import PeerCallbacks, PeerSettings
-from hybrisfs.peers import link as link_module
 from hybrisfs.peers.channel import SecureChannel
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.frames import (
@@ -37,6 +36,7 @@ from hybrisfs.peers.frames import (
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.meeting import Meeting, meet
 from hybrisfs.peers.tls import TlsIdentity
+from sync.messages import MAX_MESSAGE
 from tests.peers.support import LONG, QUICK, Device, identity, key, members, settings, tcp_pair
 
 
@@ -462,11 +462,10 @@ def test_a_message_of_any_size_travels_in_parts() -> None:
         assert b"".join(part.data for part in parts) == b"upd:" + large
 
 
-def test_a_message_without_end_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "MAX_MESSAGE", 3 << 20)
+def test_a_message_without_end_ends_the_link() -> None:
     with rig() as r:
         with contextlib.suppress(ChannelError):
-            for _ in range(4):
+            for _ in range(MAX_MESSAGE // (1 << 20) + 1):
                 r.other.say(ExchangePart(False, bytes(1 << 20)))
         assert "exchange message of more" in r.wait_end()
 

@@ -98,17 +98,31 @@ def test_a_member_of_another_volume_with_the_same_secret_is_refused() -> None:
     assert isinstance(server, ChannelError) and isinstance(client, ChannelError)
 
 
-def test_who_overheard_a_server_name_still_needs_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    overheard = identity(2).server_name()
-    monkeypatch.setattr(TlsIdentity, "new_server_name", lambda self: overheard)
-    server, client = introduce(identity(1), identity(2, secret=bytes(32)))
+class Overheard(PeerIdentity):
+    """A device without the secret that has overheard a server name."""
+
+    def server_name(self) -> str:
+        return identity(2).server_name()
+
+
+def test_who_overheard_a_server_name_still_needs_a_certificate() -> None:
+    stranger = identity(2, secret=bytes(32))
+    overhearing = Overheard(stranger.volume, stranger.device, stranger.secret)
+    server, client = introduce(identity(1), overhearing)
     assert isinstance(server, ChannelError) and isinstance(client, ChannelError)
     assert "certificate verify failed" in str(client)
 
 
-def test_a_server_that_lets_everybody_in_is_refused_by_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PeerIdentity, "knows", lambda self, name: True)
-    _, client = introduce(identity(1, secret=bytes(32)), identity(2))
+class Welcoming(PeerIdentity):
+    """A device that lets everybody in."""
+
+    def knows(self, server_name: str) -> bool:
+        return True
+
+
+def test_a_server_that_lets_everybody_in_is_refused_by_the_client() -> None:
+    stranger = identity(1, secret=bytes(32))
+    _, client = introduce(Welcoming(stranger.volume, stranger.device, stranger.secret), identity(2))
     assert isinstance(client, ChannelError)
     assert "certificate verify failed" in str(client)
 

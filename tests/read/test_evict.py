@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -12,10 +12,14 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.environment import Environment
 from hybrisfs.read.evict import RoomLimits
-from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
-from sync.codec import Buffer
+from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.cut import FileSnapshot
+from hybrisfs.write.publish import Publisher
+from tests.system.small_disks import memory_disk, needs_root
 from tests.tree.invariants import check_accounts, check_chunks
 from tests.tree.replay import Reader, read_content
 from tests.tree.rig import Rig, small_chunks
@@ -78,65 +82,74 @@ def test_the_least_recently_used_goes_first(rig: Rig) -> None:
 
 def test_the_database_forgets_before_the_file_goes(rig: Rig) -> None:
     cached(rig, *NAMES)
-    events: list[str] = []
-    truncate, unlink, durable = os.ftruncate, Path.unlink, rig.db.make_durable
+    rig.journal.seal_active()
+    rig.commit()
+    paths = sorted(rig.journal.directory.iterdir())
+    sizes = [path.stat().st_size for path in paths]
+    opened = [path.open("rb") for path in paths]
+    synced: list[list[int]] = []
+    fdatasync = rig.around.fdatasync
 
-    def note_emptied(descriptor: int, size: int) -> None:
-        if not size:
-            events.append("empty")
-        truncate(descriptor, size)
+    def note(descriptor: int) -> None:
+        synced.append([path.stat().st_size for path in paths])
+        fdatasync(descriptor)
 
-    def note_unlink(path: Path, missing_ok: bool = False) -> None:
-        events.append("unlink")
-        unlink(path, missing_ok=missing_ok)
-
-    def note_durable() -> None:
-        events.append("durable")
-        durable()
-
-    with (
-        mock.patch("os.ftruncate", note_emptied),
-        mock.patch.object(Path, "unlink", note_unlink),
-        mock.patch.object(rig.db, "make_durable", note_durable),
-    ):
-        rig.room.drop_all()
-    assert events == ["durable", *["empty", "unlink"] * 3]
+    rig.around.fdatasync = note
+    rig.room.drop_all()
+    assert synced
+    assert all(before == sizes for before in synced), "nothing has gone until that is durable"
+    assert not any(path.exists() for path in paths)
+    assert [os.fstat(one.fileno()).st_size for one in opened] == [0, 0, 0], "though somebody reads them"
+    for one in opened:
+        one.close()
     rig = rig.crashed()
     for name in NAMES:
         assert rig.read(rig.find(name)) == content(name)
     rig.abandon()
 
 
+def broken(rig: Rig) -> None:
+    """From now on the disk makes nothing durable."""
+    rig.commit()
+    rig.around.fdatasync = mock.Mock(side_effect=OSError(5, "broken disk"))
+
+
 def test_an_eviction_that_cannot_be_committed_removes_nothing(rig: Rig) -> None:
     cached(rig, *NAMES)
     before = sorted(rig.journal.numbers())
-    with mock.patch.object(rig.fs, "commit", side_effect=OSError(5, "broken disk")), pytest.raises(OSError):
+    broken(rig)
+    with pytest.raises(OSError, match="broken disk"):
         rig.room.drop_all()
     assert sorted(rig.journal.numbers()) == before
     for name in NAMES:
         assert rig.read(rig.find(name)) == content(name)
 
 
-def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(rig: Rig) -> None:
+@needs_root
+def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(tmp_path: Path) -> None:
     """Gigabytes of cache could go, but no commit fits to say so: what the last one has on the clouds may."""
-    cached(rig, *NAMES[:20])
-    fill(rig, *NAMES[20:])
-    rig.publish()
-    rig.commit()
-    rig.pack()  # on the clouds, but a crash would forget that
-    rig.journal.seal_active()
-    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
+    with memory_disk(tmp_path / "disk", 32) as disk:
+        rig = Rig(disk / "volume", segment_size=10 * SIZE, budget=100 * SIZE)
+        cached(rig, *NAMES[:20])
+        fill(rig, *NAMES[20:])
+        rig.publish()
+        rig.commit()
+        rig.pack()  # on the clouds, but a crash would forget that
+        rig.journal.seal_active()
+        others = disk / "others"
+        others.write_bytes(bytes(rig.journal.free_bytes(RESERVE // 5)))
         assert rig.room.evict(1 << 40) == 2 * SEGMENT
         with pytest.raises(JournalFullError):
             rig.room.evict(1 << 40)
-    rig = rig.crashed()
-    rig.clouds.down = True
-    for name in NAMES[20:]:
-        assert rig.read(rig.find(name)) == content(name)
-    rig.clouds.down = False
-    for name in NAMES[:20]:
-        assert rig.read(rig.find(name)) == content(name)
-    rig.abandon()
+        others.unlink()
+        rig = rig.crashed()
+        rig.clouds.down = True
+        for name in NAMES[20:]:
+            assert rig.read(rig.find(name)) == content(name)
+        rig.clouds.down = False
+        for name in NAMES[:20]:
+            assert rig.read(rig.find(name)) == content(name)
+        rig.abandon()
 
 
 def test_dead_bytes_of_a_pinned_segment_are_given_back(rig: Rig) -> None:
@@ -159,20 +172,23 @@ def test_dead_bytes_of_a_pinned_segment_are_given_back(rig: Rig) -> None:
 
 
 def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
-    with small_chunks(512):
-        inode = rig.make(b"file", content(b"file"))
-        settle = rig.publisher._settle
+    class Meddling(Chunker):
+        """Right before and after a file is cut into chunks, it is overwritten, and room is wanted."""
 
-        def overwrite_and_evict(*arguments: object) -> None:
+        def settle(self, snapshot: FileSnapshot) -> bytes:
             handle = rig.fs.open(inode.ino, os.O_WRONLY)
             rig.fs.write(inode, 0, bytes(SIZE))
             rig.fs.release(handle)
             rig.room.evict(1 << 40)
-            settle(*arguments)  # type: ignore[arg-type]
+            settled = super().settle(snapshot)
             rig.room.evict(1 << 40)
+            return settled
 
-        with mock.patch.object(rig.publisher, "_settle", overwrite_and_evict):
-            rig.publish()
+    with small_chunks(512):
+        inode = rig.make(b"file", content(b"file"))
+        chunker = Meddling(rig.fs, rig.fetcher)
+        sharing = rig.sharing
+        Publisher(rig.fs, chunker, sharing.signer, sharing.receiver, rig.signals).publish_round()
         check_chunks(rig)
         assert rig.read(inode) == bytes(SIZE)
     reader = Reader()
@@ -185,15 +201,8 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
 def test_chunks_that_are_about_to_be_named_are_not_dropped(rig: Rig) -> None:
     with small_chunks(512):
         inode = rig.make(b"file", content(b"file"))
-        namer = rig.fs.chunks.namer
-        name_chunk = namer.chunk_id
-
-        def evict_first(data: Buffer) -> bytes:
-            rig.room.evict(1 << 40)
-            return name_chunk(data)
-
-        with mock.patch.object(namer, "chunk_id", evict_first):
-            rig.publish()
+        rig.namer.before = lambda: rig.room.evict(1 << 40)
+        rig.publish()
         check_accounts(rig, [])
         check_chunks(rig)
         assert rig.read(inode) == content(b"file")
@@ -225,23 +234,25 @@ def test_waiting_for_room_evicts(rig: Rig) -> None:
     fill(rig, b"more")
 
 
-def test_waiting_for_room_waits_for_uploads(rig: Rig) -> None:
+def test_waiting_for_room_waits_for_uploads() -> None:
+    waiting = threading.Event()
+
+    def wait(condition: threading.Condition, done: Callable[[], bool], seconds: float | None) -> bool:
+        waiting.set()
+        return condition.wait_for(done, seconds)
+
+    rig = Rig(segment_size=10 * SIZE, budget=100 * SIZE, environment=Environment(wait=wait))
     fill(rig, *NAMES)
     rig.publish()
     rig.journal.budget = rig.journal.bytes
-    waiting = threading.Event()
-    pause = rig.signals.pause
-
-    def note(seconds: float) -> bool:
-        waiting.set()
-        return pause(seconds)
-
-    with mock.patch.object(rig.signals, "pause", note), ThreadPoolExecutor(1) as pool:
+    waiting.clear()
+    with ThreadPoolExecutor(1) as pool:
         fits = pool.submit(rig.room.wait_for_room, SIZE)
         assert waiting.wait(PATIENCE)
         assert not fits.done()
         rig.pack()
         assert fits.result(PATIENCE) is True
+    rig.discard()
 
 
 def test_nobody_waits_for_what_cannot_come(rig: Rig) -> None:
@@ -371,6 +382,7 @@ def test_chunks_that_cannot_be_forgotten_durably_keep_their_bytes(rig: Rig) -> N
     cached(rig, *NAMES[:10])
     before = rig.journal.bytes
     numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
-    with mock.patch.object(rig.fs, "commit", side_effect=OSError(5, "broken disk")), pytest.raises(OSError):
+    broken(rig)
+    with pytest.raises(OSError, match="broken disk"):
         rig.room.evict_chunks(numbers)
     assert rig.journal.bytes == before

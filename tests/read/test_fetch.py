@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from random import Random
-from unittest import mock
 
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
-from hybrisfs.read.fetch import FetchLimits
+from hybrisfs.environment import Environment
+from hybrisfs.read.fetch import AskDevices, FetchLimits
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.inodes import Inode
+from tests.read.full import nothing_can_be_added
 from tests.tree.rig import Rig, small_chunks
 
 PATIENCE = 30.0
-Get = Callable[[Sequence[ChunkLocation]], list[bytes]]
 
 
 def elsewhere(rig: Rig, count: int, size: int = 100) -> list[ChunkRef]:
@@ -38,10 +38,11 @@ def text(number: int, size: int = 100) -> bytes:
 
 
 @contextmanager
-def getting(rig: Rig, get: Get) -> Iterator[None]:
-    clouds = mock.Mock(wraps=rig.clouds, get_chunks=get)
-    with mock.patch.object(rig.fetcher, "_clouds", clouds):
-        yield
+def getting(rig: Rig, first: Callable[[Sequence[ChunkLocation]], object]) -> Iterator[None]:
+    """The clouds do this first, when they are asked for chunks."""
+    before, rig.clouds.before_get = rig.clouds.before_get, first
+    yield
+    rig.clouds.before_get = before
 
 
 def test_neighbours_come_along(rig: Rig) -> None:
@@ -73,10 +74,9 @@ def test_one_chunk_is_asked_for_once(rig: Rig) -> None:
     refs = elsewhere(rig, 3)
     asked, go_on = threading.Event(), threading.Event()
 
-    def slowly(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def slowly(locations: Sequence[ChunkLocation]) -> None:
         asked.set()
         assert go_on.wait(PATIENCE)
-        return rig.clouds.get_chunks(locations)
 
     with getting(rig, slowly), ThreadPoolExecutor(6) as pool:
         first = pool.submit(rig.fetcher.fetch_one, refs[0])
@@ -92,7 +92,7 @@ def test_all_who_wait_hear_of_a_failure_and_the_next_tries_again(rig: Rig) -> No
     refs = elsewhere(rig, 1)
     asked, go_on = threading.Event(), threading.Event()
 
-    def fail(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def fail(locations: Sequence[ChunkLocation]) -> None:
         asked.set()
         assert go_on.wait(PATIENCE)
         raise ChunkUnavailable("chunk", {})
@@ -110,10 +110,9 @@ def test_all_who_wait_hear_of_a_failure_and_the_next_tries_again(rig: Rig) -> No
 def test_a_chunk_is_readable_though_its_neighbour_is_not(rig: Rig) -> None:
     refs = elsewhere(rig, 3)
 
-    def without_second(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def without_second(locations: Sequence[ChunkLocation]) -> None:
         if refs[1].id in [location.chunk_id for location in locations]:
             raise ChunkUnavailable("chunk", {})
-        return rig.clouds.get_chunks(locations)
 
     with getting(rig, without_second):
         assert rig.fetcher.fetch_one(refs[0]) == text(0)
@@ -126,12 +125,11 @@ def test_who_waits_for_a_neighbour_that_failed_tries_itself(rig: Rig) -> None:
     refs = elsewhere(rig, 3)
     asked, go_on = threading.Event(), threading.Event()
 
-    def without_first(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def without_first(locations: Sequence[ChunkLocation]) -> None:
         asked.set()
         assert go_on.wait(PATIENCE)
         if refs[0].id in [location.chunk_id for location in locations]:
             raise ChunkUnavailable("chunk", {})
-        return rig.clouds.get_chunks(locations)
 
     with getting(rig, without_first), ThreadPoolExecutor(3) as pool:
         first = pool.submit(rig.fetcher.fetch_one, refs[0])
@@ -146,16 +144,12 @@ def test_an_unexpected_failure_leaves_nobody_waiting(rig: Rig) -> None:
     refs = elsewhere(rig, 2)
     asked, go_on = threading.Event(), threading.Event()
 
-    def slowly(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def fail(locations: Sequence[ChunkLocation]) -> None:
         asked.set()
         assert go_on.wait(PATIENCE)
-        return rig.clouds.get_chunks(locations)
+        raise ValueError("a bug")
 
-    with (
-        mock.patch.object(rig.fs.chunks, "keep_all", side_effect=ValueError("a bug")),
-        getting(rig, slowly),
-        ThreadPoolExecutor(2) as pool,
-    ):
+    with getting(rig, fail), ThreadPoolExecutor(2) as pool:
         first = pool.submit(rig.fetcher.fetch_one, refs[0])
         assert asked.wait(PATIENCE)
         second = pool.submit(rig.fetcher.fetch_one, refs[1])
@@ -168,24 +162,26 @@ def test_an_unexpected_failure_leaves_nobody_waiting(rig: Rig) -> None:
 class _Gate:
     """Clouds that answer when they are let, and count the requests under way."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._open = False
         self.flying = self.most = 0
 
-    def get(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def get(self, _: Sequence[ChunkLocation]) -> None:
         with self._changed:
             self.flying += 1
             self.most = max(self.most, self.flying)
             self._changed.notify_all()
             assert self._changed.wait_for(lambda: self._open, PATIENCE)
             self.flying -= 1
-            return self._rig.clouds.get_chunks(locations)
 
     def wait_for(self, flying: int) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.flying >= flying, PATIENCE), self.flying
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
 
     def open(self) -> None:
         with self._changed:
@@ -203,7 +199,7 @@ def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
         rig.publish()
         rig.pack()
         rig.room.drop_all()
-        gate = _Gate(rig)
+        gate = _Gate()
         with getting(rig, gate.get):
             yield inode, content, gate
 
@@ -221,7 +217,7 @@ def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> 
         gate.open()
         assert rig.read(inode, 0, 4096) == content[:4096]
         assert gate.most == 1  # nobody knows yet
-        gate._open = False
+        gate.close()
         reading = pool.submit(rig.read, inode, 4096, 4096)
         gate.wait_for(4)  # what is wanted, and three runs ahead
         gate.open()
@@ -236,32 +232,41 @@ def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> 
 
 def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> None:
     with long_file(rig, 10) as (inode, content, gate):
-        rig.signals.hold(True)
         gate.open()
+        rig.signals.hold(True)
         for start in range(0, 3 * 4096, 4096):
             assert rig.read(inode, start, 4096) == content[start : start + 4096]
         rig.fetcher.join()
         assert [len(run) for run in rig.clouds.gets] == [1, 1, 1]
 
 
-def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is(rig: Rig) -> None:
+def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is() -> None:
+    reader, waits = 0, threading.Event()
+
+    def look_at_clock() -> float:
+        if threading.get_ident() == reader:
+            waits.set()
+        return 0.0
+
+    rig = Rig(environment=Environment(monotonic=look_at_clock))
     (ref,) = elsewhere(rig, 1)
     place = (ref.pack, ref.offset, ref.sealed)
     rig.db.execute("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", (ref.number,))
-    asked = threading.Event()
-    get = rig.fs.chunks.get
+    ref = rig.fs.chunks.get(ref.number)
 
-    def note(number: int) -> ChunkRef:
-        asked.set()
-        return get(number)
+    def read() -> dict[int, bytes]:
+        nonlocal reader
+        reader = threading.get_ident()
+        return rig.fetcher.fetch([ref])
 
-    with mock.patch.object(rig.fs.chunks, "get", note), ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(rig.fetcher.fetch, [get(ref.number)])
-        assert asked.wait(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        assert waits.wait(PATIENCE)
         assert not rig.clouds.gets
         with rig.fs.lock:
             rig.fs.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
         assert reading.result(PATIENCE) == {ref.number: text(0)}
+    rig.discard()
 
 
 def test_closing_ends_the_wait_for_where_a_chunk_is(rig: Rig) -> None:
@@ -275,9 +280,10 @@ def test_closing_ends_the_wait_for_where_a_chunk_is(rig: Rig) -> None:
 
 def test_a_broken_cache_disk_keeps_nobody_from_reading(rig: Rig) -> None:
     elsewhere(rig, 2)
-    with mock.patch.object(rig.journal, "append", side_effect=OSError(5, "broken disk")):
+    with nothing_can_be_added(rig):
         assert rig.read(rig.find(b"0")) == text(0)
         assert rig.read(rig.find(b"1")) == text(1)
+    assert rig.journal.bytes == 0
 
 
 def test_a_full_cache_keeps_nobody_from_reading(rig: Rig) -> None:
@@ -288,9 +294,13 @@ def test_a_full_cache_keeps_nobody_from_reading(rig: Rig) -> None:
 
 
 @contextmanager
-def linked(rig: Rig, ask: Callable[[Sequence[bytes], float], list[bytes | None]]) -> Iterator[None]:
-    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
+def linked(rig: Rig, ask: AskDevices) -> Iterator[None]:
+    """There is a device that answers so."""
+    before, rig.ask_devices = rig.ask_devices, ask
+    try:
         yield
+    finally:
+        rig.ask_devices = before
 
 
 def test_other_devices_are_asked_for_many_at_once_and_clouds_for_what_they_lack(rig: Rig) -> None:
@@ -355,6 +365,10 @@ def test_who_waits_for_what_a_device_did_not_have_gets_it_from_a_cloud(rig: Rig)
 
 def test_what_a_device_cannot_be_asked_for_is_under_way_no_more(rig: Rig) -> None:
     refs = elsewhere(rig, 2)
-    with linked(rig, mock.Mock(side_effect=RuntimeError("unexpected"))), pytest.raises(RuntimeError):
+
+    def fail(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        raise RuntimeError("unexpected")
+
+    with linked(rig, fail), pytest.raises(RuntimeError):
         rig.fetcher.fetch_from_devices(refs)
     assert rig.fetcher.fetch_one(refs[0]) == text(0)

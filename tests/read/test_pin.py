@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.read.evict import RoomLimits
 from hybrisfs.read.pin import Hoarder, HoardLimits
-from hybrisfs.signals import Wake
+from hybrisfs.signals import Pause, Wake
 from hybrisfs.stage import Stage
-from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.subtree import Measure
 from tests.merge.fleet import Fleet
+from tests.read.full import nothing_can_be_added
 from tests.tree.invariants import check_accounts, check_chunks
 from tests.tree.rig import Rig, small_chunks
 
@@ -113,17 +114,15 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
     rig = fleet[1].rig
     rig.fs.hoard.add(fleet[1].at("music"))
     lost = next(iter(fleet.clouds.packs))
-    get = fleet.clouds.get_chunks
 
-    def get_others(locations: Sequence[ChunkLocation]) -> list[bytes]:
+    def lose_one(locations: Sequence[ChunkLocation]) -> None:
         fleet.clouds.down = any(one.pack_id == lost for one in locations)
-        return get(locations)
 
     hoarder = hoarder_of(rig)
     hoarder.limits = HoardLimits(fetchers=1)
-    with mock.patch.object(fleet.clouds, "get_chunks", get_others):
-        assert not hoard(rig, hoarder)
-        assert not hoard(rig, hoarder)
+    fleet.clouds.before_get = lose_one
+    assert not hoard(rig, hoarder)
+    assert not hoard(rig, hoarder)
     assert hoarder.kept == Measure(6, 6000, 1000)
 
 
@@ -180,10 +179,14 @@ def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
     rig = fleet[1].rig
     rig.fs.hoard.add(fleet[1].at("file"))
     hoarder = hoarder_of(rig)
-    with mock.patch.object(rig.room, "wait_for_room", return_value=False):
-        assert not hoard(rig, hoarder)
+    budget, rig.room.limits = rig.journal.budget, RoomLimits(patience_seconds=0.0)
+    fleet[1].write("pending", b"what no cloud has yet")
+    rig.journal.budget = rig.journal.bytes + 7
+    assert not hoard(rig, hoarder)
     assert "no room" in str(hoarder.trouble)
-    with mock.patch.object(rig.journal, "append", side_effect=OSError(28, "full")):
+    assert not fleet.clouds.gets
+    rig.journal.budget = budget
+    with nothing_can_be_added(rig):
         assert not hoard(rig, hoarder)
     assert "kept" in str(hoarder.trouble)
     assert hoard(rig, hoarder)
@@ -195,30 +198,28 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
     rig = fleet[1].rig
     hoarder = hoarder_of(rig)
     looked, kept = threading.Event(), threading.Event()
-    hoard_round = hoarder.hoard_round
 
-    def note() -> bool:
-        done = hoard_round()
+    def step() -> Pause:
+        pause = hoarder.step()
         looked.set()
         if rig.fs.hoard and not rig.db.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
             kept.set()
-        return done
+        return pause
 
-    with mock.patch.object(hoarder, "hoard_round", note):
-        stage = Stage("hoard", hoarder.step, rig.signals.waiting(Wake.CONTENT), moves=True)
-        thread = threading.Thread(target=stage.run, args=(rig.signals, lambda error: False))
-        thread.start()
-        try:
-            assert looked.wait(PATIENCE)
-            with rig.fs.lock:
-                rig.fs.hoard.add(fleet[1].at("file"))
-            rig.commit()
-            rig.signals.content_wanted()
-            assert kept.wait(PATIENCE)
-        finally:
-            rig.signals.stop()
-            thread.join(PATIENCE)
-        assert not thread.is_alive()
+    stage = Stage("hoard", step, rig.signals.waiting(Wake.CONTENT), moves=True)
+    thread = threading.Thread(target=stage.run, args=(rig.signals, lambda error: False))
+    thread.start()
+    try:
+        assert looked.wait(PATIENCE)
+        with rig.fs.lock:
+            rig.fs.hoard.add(fleet[1].at("file"))
+        rig.commit()
+        rig.signals.content_wanted()
+        assert kept.wait(PATIENCE)
+    finally:
+        rig.signals.stop()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet) -> None:
@@ -273,8 +274,8 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
 
     hoarder = hoarder_of(rig)
     rig.signals.brisk = True
-    with mock.patch.object(rig.fetcher, "_ask_devices", ask):
-        assert hoard(rig, hoarder)
+    rig.ask_devices = ask
+    assert hoard(rig, hoarder)
     assert asked == [20]
     fleet.clouds.down = True
     for number in range(20):
@@ -293,8 +294,11 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
     rig.fs.hoard.add(fleet[1].at("music"))
     rig.commit()
     asked: list[bytes] = []
+    calls = 0
 
     def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
+        nonlocal calls
+        calls += 1
         if not asked:  # while the first one is under way, another device tells of more
             fleet[0].write("music/more", b"more" * 1000)
             fleet[0].rig.publish(everything=True)
@@ -307,13 +311,9 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
     hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
     hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
-    with (
-        mock.patch.object(rig.fetcher, "_ask_devices", ask),
-        mock.patch.object(hoarder, "_keep_all", side_effect=hoarder._keep_all) as keep_all,
-    ):
-        assert hoarder.hoard_round()
-    assert len(asked) == 5
-    assert keep_all.call_count == 5
+    rig.ask_devices = ask
+    assert hoarder.hoard_round()
+    assert len(asked) == calls == 5
     fleet.clouds.down = True
     assert fleet[1].read("music/more") == b"more" * 1000
 
@@ -327,18 +327,17 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
     rig.fs.hoard.add(fleet[1].at("music"))
     rig.commit()
     fleet.clouds.down = True
-    fetch_one = rig.fetcher.fetch_one
-    tried: list[int] = []
+    tried: list[bytes] = []
 
-    def fetch(ref: ChunkRef) -> bytes:
-        tried.append(ref.number)
+    def note(locations: Sequence[ChunkLocation]) -> None:
+        tried.extend(one.chunk_id for one in locations)
         rig.signals.content_wanted()
-        return fetch_one(ref)
+
+    fleet.clouds.before_get = note
 
     hoarder = hoarder_of(rig)
     hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
-    with mock.patch.object(rig.fetcher, "fetch_one", fetch):
-        assert not hoarder.hoard_round()
+    assert not hoarder.hoard_round()
     assert len(tried) == len(set(tried)) == 3
 
 

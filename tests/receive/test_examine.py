@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hybrisfs.receive import examine
-from hybrisfs.receive.examine import Examination, Examined, Examiner
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.receive.examine import Examination, Examined, ExamineLimits, Examiner
 from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
 from sync.hashing import ZERO_HASH
 
@@ -23,26 +23,45 @@ DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
 KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is no member
 
 
+class Processes:
+    """Starts processes as the system does, but with this Python, and remembers them."""
+
+    def __init__(self) -> None:
+        self.python = sys.executable
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        self.started.append(subprocess.Popen([self.python, *command[1:]], **options))
+        return self.started[-1]
+
+
 @pytest.fixture
-def examiner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Examiner]:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    one = Examiner()
+def processes() -> Processes:
+    return Processes()
+
+
+@pytest.fixture
+def started(processes: Processes) -> list[subprocess.Popen[bytes]]:
+    """The processes that have been started."""
+    return processes.started
+
+
+def examines(processes: Processes, *limits: object) -> Iterator[Examiner]:
+    environment = Environment(processors=lambda: 2, start=processes.start, limits=Limits(*limits))
+    one = Examiner(environment)
     yield one
     one.close()
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """The processes that have been started."""
-    found: list[subprocess.Popen[bytes]] = []
+def examiner(processes: Processes) -> Iterator[Examiner]:
+    yield from examines(processes)
 
-    class Watched(subprocess.Popen[bytes]):
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            super().__init__(*args, **kwargs)  # type: ignore[call-overload]
-            found.append(self)
 
-    monkeypatch.setattr(subprocess, "Popen", Watched)
-    return found
+@pytest.fixture
+def hasty(processes: Processes) -> Iterator[Examiner]:
+    """Its process ends as soon as there is nothing to do."""
+    yield from examines(processes, ExamineLimits(idle_seconds=0.25))
 
 
 def update(number: int) -> bytes:
@@ -162,12 +181,11 @@ def test_the_process_ends_with_the_examiner(
 
 
 def test_the_process_ends_when_there_has_been_nothing_to_do(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    hasty: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
-    handed_over(examiner).result()
+    handed_over(hasty).result()
     assert started[0].wait(60) == 0
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(hasty).result() == EXPECTED
 
 
 def test_a_process_that_dies_is_done_without(
@@ -184,16 +202,15 @@ def test_a_process_that_dies_is_done_without(
 
 
 def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    hasty: Examiner, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    monkeypatch.setattr(examine, "_IDLE_SECONDS", 0.01)
-    begin(examiner, started)
-    handed_over(examiner)  # more than fits into a pipe
+    begin(hasty, started)
+    handed_over(hasty)  # more than fits into a pipe
     reads_no_more = select.poll()
     assert started[0].stdin is not None
     reads_no_more.register(started[0].stdin, 0)
     assert reads_no_more.poll(60_000)
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(hasty).result() == EXPECTED
     assert started[0].wait(60) == -signal.SIGKILL
 
 
@@ -224,25 +241,23 @@ def test_a_process_that_is_interrupted_ends(
     assert handed_over(examiner).result() == EXPECTED
 
 
-def test_a_process_that_cannot_be_started_is_done_without(
-    examiner: Examiner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+def test_a_process_that_cannot_be_started_is_done_without(examiner: Examiner, processes: Processes) -> None:
+    processes.python = "/nowhere/python"
     assert handed_over(examiner).result() == EXPECTED
 
 
 @pytest.mark.parametrize("words", [r"\0\0\0\4junk", r"\0\0\0\0\0\0\0\4junk"])
 def test_a_process_that_answers_nonsense_is_done_without(
     examiner: Examiner,
+    processes: Processes,
     started: list[subprocess.Popen[bytes]],
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     words: str,
 ) -> None:
     mad = tmp_path / "python"
     mad.write_text(f"#!/bin/sh\nprintf '{words}'\nexec cat > /dev/null\n")
     mad.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(mad))
+    processes.python = str(mad)
     begin(examiner, started)
     assert handed_over(examiner).result() == EXPECTED
     assert started[0].wait(60) == -signal.SIGKILL
@@ -250,12 +265,12 @@ def test_a_process_that_answers_nonsense_is_done_without(
 
 
 def test_nothing_waits_for_a_process_that_does_not_become_ready(
-    examiner: Examiner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    examiner: Examiner, processes: Processes, tmp_path: Path
 ) -> None:
     slow = tmp_path / "python"
     slow.write_text("#!/bin/sh\nexec sleep 3600\n")
     slow.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(slow))
+    processes.python = str(slow)
     for _ in range(3):
         assert handed_over(examiner).result() == EXPECTED
 

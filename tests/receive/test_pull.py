@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
-from unittest import mock
 
 import pytest
 
 from backends.file import FileStore
+from backends.store import MAX_PAGE, Page, Store
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
-from hybrisfs.dispersal.poll import Look, Polled, Unchanged
-from hybrisfs.receive.pull import Puller
+from hybrisfs.dispersal.poll import Look, Missing, Polled, Unchanged
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.receive.pull import Memory, Puller, PullLimits
 from hybrisfs.signals import Signals, Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.database import Database
 from hybrisfs.state.sightings import SightingTable
-from sync import DeviceKey, Members, VersionVector
-from sync.follow import Follow
+from sync import DeviceKey, Members, VersionVector, head_name
+from sync.beacons import Sighting
+from sync.follow import FollowTimes
+from sync.pace import SHORTEST_PAUSE
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES
+from tests.surroundings import Surroundings
 from tests.sync.publisher import Publisher
 from tests.sync.support import BOX_KEY, KEYS, NOON, VOLUME, Device
 
@@ -32,22 +34,61 @@ A, B, _, OWN = KEYS
 PATIENCE = 30.0
 
 
+HASTE = Limits(PullLimits(FollowTimes(shortest_pause=0.01, first_retry=0.01), head_seconds=2.0))
+"""Pauses are short."""
+
+
+class Watched:
+    """The clouds as a puller sees them: *looks* are what it asked of them, *answers* what they said."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.get_object = engine.get_object
+        self.list_objects = engine.list_objects
+        self.accuse = engine.accuse
+        self.looks: list[Sequence[Look]] = []
+        self.answers: list[Polled] = []
+
+    @property
+    def followed(self) -> tuple[int, ...]:
+        return self._engine.followed
+
+    @property
+    def f(self) -> int:
+        return self._engine.f
+
+    def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]:
+        self.looks.append(looks)
+        answers = self._engine.poll_objects(looks, limit=limit, timeout=timeout)
+        self.answers += answers.values()
+        return answers
+
+
 class Here:
     """This device: its clouds, its log, and a puller that feeds it."""
 
-    def __init__(self, base: Path, timing: Timing = CALM, memory: SightingTable | None = None) -> None:
+    def __init__(
+        self,
+        base: Path,
+        timing: Timing = CALM,
+        memory: Memory | None = None,
+        *,
+        environment: Environment | None = None,
+        faulty: Callable[[Store, int], FaultyStore] = FaultyStore,
+    ) -> None:
         if memory is None:
             Database.create(base / "volume.db", VOLUME)
             memory = SightingTable(Database(base / "volume.db"), threading.Lock())
         self.memory = memory
         self.stores = []
         for number in range(3):
-            store = FaultyStore(FileStore(f"file://{base}/{number}"), number)
+            store = faulty(FileStore(f"file://{base}/{number}"), number)
             store.initialise()
             self.stores.append(store)
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         self.engine = Engine(clouds, 1, SEALER, TABLES, timing=timing)
-        self.signals = Signals()
+        self.watched = Watched(self.engine)
+        self.signals = Signals(environment or Environment(limits=HASTE))
         self.device = Device(OWN)
         self.members = Members([A.public, OWN.public])
         self.changed = threading.Condition()
@@ -55,7 +96,7 @@ class Here:
         self.attempts = 0
         self.failure: OSError | None = None
         self.puller = Puller(
-            self.engine,
+            self.watched,
             VOLUME,
             BOX_KEY,
             OWN.device_id,
@@ -97,7 +138,7 @@ class Here:
                 self.device.receive(decode_signed(data))
             return True
 
-    def wait_for(self, done: Callable[[], bool]) -> None:
+    def wait_for(self, done: Callable[[], object]) -> None:
         """Look around until `done`."""
         with self.changed:
             for _ in range(3000):
@@ -125,20 +166,18 @@ class Here:
 
 
 @pytest.fixture
-def haste() -> Iterator[None]:
-    """Let pauses be short."""
-    with (
-        mock.patch("sync.pace.SHORTEST_PAUSE", 0.01),
-        mock.patch("sync.chase._FIRST_RETRY", 0.01),
-        mock.patch("hybrisfs.receive.pull._HEAD_SECONDS", 2.0),
-    ):
-        yield
+def here(tmp_path: Path) -> Iterator[Here]:
+    one = Here(tmp_path)
+    yield one
+    one.close()
 
 
 @pytest.fixture
-def here(tmp_path: Path, haste: None) -> Iterator[Here]:
-    one = Here(tmp_path)
-    yield one
+def still(tmp_path: Path) -> Iterator[tuple[Here, Surroundings]]:
+    """One for which time passes only when a test says so; it runs no thread."""
+    around = Surroundings(Environment(monotonic=lambda: 0.0))
+    one = Here(tmp_path, environment=around.environment)
+    yield one, around
     one.close()
 
 
@@ -179,9 +218,10 @@ def test_a_cloud_that_alters_heads_is_named_until_it_is_right_again(here: Here) 
     here.wait_for(lambda: not here.puller.doubts())
 
 
-def test_heads_that_are_wrong_load_no_members(here: Here) -> None:
-    """There may be a thousand members, and a cloud may show something else for each of them."""
-    loaded = 0
+def times_loaded(base: Path, faults: Sequence[Fault], doubts: int) -> int:
+    """How often the members are loaded to follow twenty devices of which a cloud shows something wrong."""
+    base.mkdir()
+    here, loaded = Here(base, environment=Environment(monotonic=lambda: 0.0)), 0
 
     def members() -> Members:
         nonlocal loaded
@@ -192,12 +232,18 @@ def test_heads_that_are_wrong_load_no_members(here: Here) -> None:
     here.members = Members([OWN.public, *(key.public for key in many)])
     for key in many:
         here.publish(Publisher(key, here.members))
-    here.stores[2].faults = [Fault("corrupt", prefix="heads/")]
+    here.stores[2].faults = faults
     here.followed = members  # type: ignore[method-assign]
-    with mock.patch.object(Follow, "due", autospec=True, side_effect=Follow.due) as due:
-        here.puller.step()
-        assert loaded == 1 + due.call_count  # once to begin with
-    assert len(here.puller.doubts()) == len(many)
+    here.puller.step()
+    assert len(here.puller.doubts()) == doubts
+    here.close()
+    return loaded
+
+
+def test_heads_that_are_wrong_load_no_members(tmp_path: Path) -> None:
+    """There may be a thousand members, and a cloud may show something else for each of them."""
+    wrong = [Fault("corrupt", prefix="heads/")]
+    assert times_loaded(tmp_path / "honest", [], 0) == times_loaded(tmp_path / "wrong", wrong, 20)
 
 
 def test_a_cloud_that_rolls_back_is_named(here: Here) -> None:
@@ -313,71 +359,134 @@ def test_what_was_seen_survives_a_restart(tmp_path: Path, here: Here) -> None:
     again.close()
 
 
-def test_a_disk_that_is_full_does_not_end_the_following(here: Here) -> None:
+class FullDisk:
+    """Keeps what was seen of the devices, once there is room."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.load = memory.load
+        self._store = memory.store
+        self.has_room = False
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None:
+        if not self.has_room:
+            raise OSError("no room")
+        self._store(sightings)
+
+
+def test_a_disk_that_is_full_does_not_end_the_following(tmp_path: Path) -> None:
+    Database.create(tmp_path / "volume.db", VOLUME)
+    memory = FullDisk(SightingTable(Database(tmp_path / "volume.db"), threading.Lock()))
+    here = Here(tmp_path, memory=memory)
     a = Publisher(A)
     here.publish(a)
-    with mock.patch.object(here.memory, "store", side_effect=OSError("no room")):
-        here.thread.start()
-        here.wait_for(here.has(a.order))
-        here.publish(a)
-        here.wait_for(here.has(a.order))
-    here.wait_for(lambda: here.memory.load().get(a.id) is not None)
-
-
-def test_when_causes_are_missing_all_heads_are_asked_for_at_once(here: Here) -> None:
     here.thread.start()
-    assert here.puller.wait_until_looked(PATIENCE)
-    hurried = threading.Event()
-    with mock.patch.object(Follow, "hurry", lambda _: hurried.set()):
-        here.refuse = 1
-        here.publish(Publisher(A))
-        here.signals.look_around()
-        assert hurried.wait(PATIENCE)
+    here.wait_for(here.has(a.order))
+    here.publish(a)
+    here.wait_for(here.has(a.order))
+    assert memory.load() == {}
+    memory.has_room = True
+    here.wait_for(lambda: memory.load().get(a.id) is not None)
+    here.close()
 
 
-def test_changes_made_here_quicken_the_pace(here: Here) -> None:
-    here.thread.start()
-    assert here.puller.wait_until_looked(PATIENCE)
-    told: SimpleQueue[float] = SimpleQueue()
-    with mock.patch.object(Follow, "active", lambda _, at: told.put(at)):
-        before = time.monotonic()
-        here.signals.changes_made()
-        here.signals.look_around()
-        while told.get(timeout=PATIENCE) < before:
-            pass
+def test_when_causes_are_missing_all_heads_are_asked_for_at_once(still: tuple[Here, Surroundings]) -> None:
+    here, around = still
+
+    def asked() -> list[int]:
+        """How many clouds each look asks for the head of the other."""
+        here.watched.looks.clear()
+        here.puller.step()
+        name = head_name(A.device_id)
+        return [sum(one.name == name for one in looks) for looks in here.watched.looks]
+
+    a = Publisher(A)
+    assert asked() == [3], "at the start all are asked"
+    around.passed += 1000.0
+    assert asked() == [2], "f + 1 are enough"
+    here.publish(a)
+    around.passed += 1000.0
+    here.refuse = 1
+    assert asked() == [2]
+    assert here.attempts == 1
+    around.passed += SHORTEST_PAUSE
+    assert asked() == [3]
 
 
-def test_heads_that_have_not_changed_are_not_transferred_again(here: Here) -> None:
+def test_changes_made_here_quicken_the_pace(still: tuple[Here, Surroundings]) -> None:
+    here, around = still
+
+    def looks() -> int:
+        here.watched.looks.clear()
+        here.puller.step()
+        return len(here.watched.looks)
+
+    assert looks()
+    around.passed = 1000.0
+    assert looks()
+    around.passed += 50.0
+    assert not looks(), "nothing has happened for a long time"
+    here.signals.changes_made()
+    assert looks()
+
+
+def test_heads_that_have_not_changed_are_not_transferred_again(still: tuple[Here, Surroundings]) -> None:
+    here, around = still
     here.publish(Publisher(A))
-    conditional = threading.Event()
-    real = here.engine.poll_objects
+    here.puller.step()
+    here.watched.answers.clear()
+    around.passed += 1000.0
+    here.puller.step()
+    kinds = {type(answer) for answer in here.watched.answers}
+    assert kinds == {Unchanged, Missing}, "the other's head, and there is none of our own"
 
-    def poll(looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]:
-        answers = real(looks, limit=limit, timeout=timeout)
-        if any(isinstance(answer, Unchanged) for answer in answers.values()):
-            conditional.set()
-        return answers
 
-    with mock.patch.object(here.engine, "poll_objects", poll):
-        here.thread.start()
-        assert conditional.wait(PATIENCE)
+class Hanging:
+    """The cloud that is the first to be asked for something never answers to that."""
+
+    def __init__(self, operation: str) -> None:
+        self.hang = Fault("stall", operations=frozenset({operation}))
+        self.first: FaultyStore | None = None
+        self._lock = threading.Lock()
+
+    def asked(self, store: FaultyStore, operation: str) -> None:
+        with self._lock:
+            if operation in self.hang.operations and self.first is None:
+                self.first = store
+                store.faults = [self.hang]
+
+    def store(self, store: Store, number: int) -> FaultyStore:
+        return OneOfThem(store, number, self)
+
+
+class OneOfThem(FaultyStore):
+    def __init__(self, store: Store, number: int, hanging: Hanging) -> None:
+        super().__init__(store, number)
+        self._hanging = hanging
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        self._hanging.asked(self, "get")
+        return super().get(name, limit=limit)
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        self._hanging.asked(self, "get_if_changed")
+        return super().get_if_changed(name, tag, limit=limit)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self._hanging.asked(self, "list")
+        return super().list(prefix, after=after, limit=limit)
 
 
 @pytest.mark.parametrize("operation", ["get_if_changed", "get", "list"])
-def test_a_cloud_that_hangs_delays_neither_news_nor_the_end(
-    tmp_path: Path, haste: None, operation: str
-) -> None:
-    here = Here(tmp_path, replace(HASTY, get=PATIENCE))
+def test_a_cloud_that_hangs_delays_neither_news_nor_the_end(tmp_path: Path, operation: str) -> None:
+    hanging = Hanging(operation)
+    here = Here(tmp_path, replace(HASTY, get=PATIENCE), faulty=hanging.store)
     a = Publisher(A)
     here.publish(a)
-    until = threading.Event()
-    here.stores[0].faults = [Fault("stall", until=until, operations=frozenset({operation}))]
-    with mock.patch.object(here.engine._clouds, "order", lambda _, __, clouds: sorted(clouds)):
-        here.thread.start()
-        here.wait_for(here.has(a.order))
-        here.puller.look_for_branches(a.id)
-        here.publish(a)
-        here.wait_for(here.has(a.order))
-        here.wait_for(lambda: any(call.fault == "stall" for call in here.stores[0].calls))
-        here.close()
-    until.set()
+    here.thread.start()
+    here.wait_for(here.has(a.order))
+    here.puller.look_for_branches(a.id)
+    here.publish(a)
+    here.wait_for(here.has(a.order))
+    here.wait_for(lambda: hanging.first and any(one.fault == "stall" for one in hanging.first.calls))
+    here.close()
+    hanging.hang.until.set()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.receive import examine
-from hybrisfs.receive import take as receive
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.receive.examine import ExamineLimits
+from hybrisfs.receive.take import ReceiveLimits
 from sync import decode_signed_header
 from tests.merge.fleet import Fleet
 
@@ -18,12 +18,13 @@ FORGED = 50
 
 
 @pytest.fixture(params=["here", "in another process"])
-def fleet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """Two devices; updates are examined in one of the two places, a few at a time."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 1 if request.param == "here" else 2)
-    monkeypatch.setattr(examine, "_WORTH_IT", 10)
-    monkeypatch.setattr(receive, "_BATCH_UPDATES", 20)
-    fleet = Fleet(2)
+    environment = Environment(
+        processors=lambda: 1 if request.param == "here" else 2,
+        limits=Limits(ExamineLimits(worth_it=10), ReceiveLimits(batch_updates=20)),
+    )
+    fleet = Fleet(2, environment=lambda _: environment)
     yield fleet
     fleet.discard()
 

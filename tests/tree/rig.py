@@ -29,7 +29,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import Fetcher
+from hybrisfs.read.fetch import AskDevices, Fetcher
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
@@ -104,6 +104,10 @@ def _nothing() -> None:
     """Nothing is left to be done."""
 
 
+def _nothing_else(_: object) -> None:
+    """As usual."""
+
+
 class InlineExecutor:
     """Runs what is submitted at once, in the caller's thread."""
 
@@ -127,6 +131,8 @@ class FakeClouds:
         self.down = False
         self.puts = 0
         self.gets: list[list[bytes]] = []
+        self.before_get: Callable[[Sequence[ChunkLocation]], object] = _nothing_else
+        """Called before they look for chunks: it may wait, fail, or take them `down`."""
         self._clouds = clouds
 
     def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
@@ -137,6 +143,7 @@ class FakeClouds:
         return tuple(range(pack.n))
 
     def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:
+        self.before_get(locations)
         self.gets.append([location.chunk_id for location in locations])
         if self.down:
             raise ChunkUnavailable("chunk", {})
@@ -167,11 +174,18 @@ class _Namer(ChunkNamer):
     def __init__(self, plaintexts: dict[bytes, bytes]) -> None:
         super().__init__(_SECRETS.dedup)
         self._plaintexts = plaintexts
+        self.before: Callable[[], object] = _nothing
+        """Called before a chunk gets its name."""
 
     def chunk_id(self, plaintext: Buffer) -> bytes:
+        self.before()
         identity = super().chunk_id(plaintext)
         self._plaintexts[identity] = bytes(plaintext)
         return identity
+
+
+def _no_device_has_any(identities: Sequence[bytes], _: float) -> list[bytes | None]:
+    return [None] * len(identities)
 
 
 class Rig:
@@ -195,6 +209,7 @@ class Rig:
         volume: bytes = VOLUME,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
+        self.directory.mkdir(exist_ok=True)
         self.clouds = clouds or FakeClouds()
         self.plaintexts: dict[bytes, bytes] = {} if plaintexts is None else plaintexts
         self._options: dict[str, Any] = {
@@ -211,7 +226,8 @@ class Rig:
         self.journal = Journal(
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
-        self.fs = FileSystem(self.db, self.journal, _Namer(self.plaintexts), owner=OWNER)
+        self.namer = _Namer(self.plaintexts)
+        self.fs = FileSystem(self.db, self.journal, self.namer, owner=OWNER)
         self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
@@ -219,7 +235,14 @@ class Rig:
         self.sharing = Sharing(self.fs, self.ring, self.signals)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
-        self.fetcher = Fetcher(self.fs, self.clouds, self.signals)
+        self.ask_devices: AskDevices = _no_device_has_any
+        """Asks linked devices for chunks."""
+        self.fetcher = Fetcher(
+            self.fs,
+            self.clouds,
+            self.signals,
+            lambda identities, seconds: self.ask_devices(identities, seconds),
+        )
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
         self.chunker = Chunker(self.fs, self.fetcher)
         sharing = self.sharing

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from hybrisfs.dispersal.engine import Engine, Timing
-from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.home import Home
 from hybrisfs.volume.volume import Volume
 from tests.volume.device import Device
@@ -18,17 +15,6 @@ from tests.volume.device import Device
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home.below(tmp_path / "home")
-
-
-@pytest.fixture(autouse=True)
-def quick_clouds() -> Iterator[None]:
-    """Devices look at the clouds more often than in real life, and ask sooner again for what is not there."""
-    timing = Timing(timers=TimerBounds(first_pause=0.01))
-    with (
-        mock.patch("sync.pace.SHORTEST_PAUSE", 0.1),
-        mock.patch("hybrisfs.clouds.agreed_clouds.Engine", partial(Engine, timing=timing)),
-    ):
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,24 +12,30 @@ from typing import Final
 
 from hybrisfs.admit.create import create_volume
 from hybrisfs.admit.join import join_volume, make_grant
+from hybrisfs.dispersal.engine import Timing
+from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.receive.pull import PullLimits
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
 from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
+from sync.follow import FollowTimes
 from tests.surroundings import Surroundings
 
-__all__ = ["ALONE", "NAME", "PATIENCE", "Device", "Second", "checkpoints_within"]
+__all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoints_within"]
 
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
 _REFUSALS: Final = 100
+QUICK: Final = (PullLimits(FollowTimes(shortest_pause=0.1)), Timing(timers=TimerBounds(first_pause=0.01)))
+"""Devices look at the clouds more often than in real life, and ask sooner again for what is not there."""
 ALONE: Final = PeerSettings(discover=False)  # devices hear of each other through the clouds only
 
 
@@ -46,8 +52,8 @@ class Device:
         cloud_folders: Sequence[Path] = (),
         limits: Sequence[object] = (),
     ) -> None:
-        """*limits*: records that differ from those of the product, also for devices that it lets in."""
-        self.around = Surroundings(Environment(limits=Limits(*limits)))
+        """*limits*: records that differ from `QUICK`, also for devices that it lets in."""
+        self.around = Surroundings(Environment(limits=Limits(*QUICK, *limits)))
         self.home = Home.below(root / "home")
         self.clouds = list(cloud_folders) or [root / f"cloud-{number}" for number in range(clouds)]
         config = create_volume(self.home, NAME, [cloud.as_uri() for cloud in self.clouds], f, k)
@@ -68,7 +74,7 @@ class Device:
     @cached_property
     def around(self) -> Surroundings:
         """What the volume takes from its surroundings, whenever it is opened."""
-        return Surroundings()
+        return Surroundings(Environment(limits=Limits(*QUICK)))
 
     @property
     def state(self) -> Path:
@@ -128,8 +134,11 @@ class Device:
             self._open = False
             self.volume.close()
 
-    def reopen(self) -> None:
+    def reopen(self, *limits: object) -> None:
+        """Open the volume again; if *limits* are given, with `QUICK` and these."""
         self.close()
+        if limits:
+            self.around = Surroundings(Environment(limits=Limits(*QUICK, *limits)))
         self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
 

@@ -34,8 +34,8 @@ class First(Device):
         super().__init__(root, clouds, limits=limits)
         self.volume.recovery.cost = Cost(1, 8)
 
-    def reopen(self) -> None:
-        super().reopen()
+    def reopen(self, *limits: object) -> None:
+        super().reopen(*limits)
         self.volume.recovery.cost = Cost(1, 8)
 
     def make_kit(self) -> MadeKit:

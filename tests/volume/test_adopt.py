@@ -7,12 +7,11 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from backends.credentials import CredentialStore
-from hybrisfs.clouds import maintenance
+from hybrisfs.clouds.maintenance import MaintenanceLimits
 from hybrisfs.doctor.clouds import reachable
 from hybrisfs.errors import UsageError
 from hybrisfs.stores.marker import marker
@@ -87,13 +86,10 @@ def test_it_is_refilled_in_the_background(device: Device) -> None:
     cloud = write(device)
     empty(cloud)
     device.close()
-    with mock.patch.object(maintenance, "_FIRST_PAUSE", 0.1):
-        device.reopen()
-        device.volume.clouds.adopt(cloud.name)
-        until = time.monotonic() + PATIENCE
-        full = device.volume.signals.wait_until(
-            lambda: device.fsck(clouds=True).problems == [], until, step=0.5
-        )
+    device.reopen(MaintenanceLimits(first_pause=0.1))
+    device.volume.clouds.adopt(cloud.name)
+    until = time.monotonic() + PATIENCE
+    full = device.volume.signals.wait_until(lambda: device.fsck(clouds=True).problems == [], until, step=0.5)
     assert full, device.fsck(clouds=True).problems
 
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.api.maintenance import Repair
-from hybrisfs.clouds import maintenance
+from hybrisfs.clouds.maintenance import MaintenanceLimits
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from tests.volume.device import PATIENCE, Device, Second
 
@@ -194,13 +193,10 @@ def test_it_is_put_right_without_a_command(first: Device) -> None:
     old = lose_new(first)
     first.close()
     set_back(old)
-    with mock.patch.object(maintenance, "_FIRST_PAUSE", 0.1):
-        first.reopen()
-        first.volume.checkup.refresh(PATIENCE)
-        until = time.monotonic() + PATIENCE
-        whole = first.volume.signals.wait_until(
-            lambda: first.fsck(clouds=True).problems == [], until, step=0.5
-        )
+    first.reopen(MaintenanceLimits(first_pause=0.1))
+    first.volume.checkup.refresh(PATIENCE)
+    until = time.monotonic() + PATIENCE
+    whole = first.volume.signals.wait_until(lambda: first.fsck(clouds=True).problems == [], until, step=0.5)
     assert whole, first.fsck(clouds=True).problems
     first.volume.drop_cache()
     assert_reads(first, OLD | NEW)

@@ -12,8 +12,8 @@ from random import Random
 from unittest import mock
 
 from backends.file import FileStore
-from hybrisfs.clouds import checkup
-from hybrisfs.clouds.recent_puts import RecentPuts
+from hybrisfs.clouds.checkup import CheckupLimits
+from hybrisfs.clouds.recent_puts import RecentPuts, RecentPutsLimits
 from hybrisfs.environment import Environment
 from sync.codec import Buffer
 from tests.volume.device import PATIENCE, Device
@@ -169,14 +169,10 @@ def test_few_requests_are_made(device: Device) -> None:
 
 
 def test_the_check_up_does_it_by_itself(tmp_path: Path) -> None:
-    with (
-        mock.patch.object(checkup, "_INTERVAL", 0.05),
-        mock.patch.object(checkup, "_CONFIRM_INTERVAL", 0.05),
-        mock.patch("hybrisfs.clouds.recent_puts._AGE", 0.1),
-    ):
-        device = Device(tmp_path)
-        with dropping(device.clouds[0], lambda name: name.startswith("packs/")) as dropped:
-            write_until_some_is_dropped(device, dropped)
-            until = time.monotonic() + PATIENCE
-            assert device.volume.signals.wait_until(lambda: bool(lying(device)), until, step=0.05)
-        device.close()
+    limits = [CheckupLimits(interval=0.05, confirm_interval=0.05), RecentPutsLimits(age=0.1)]
+    device = Device(tmp_path, limits=limits)
+    with dropping(device.clouds[0], lambda name: name.startswith("packs/")) as dropped:
+        write_until_some_is_dropped(device, dropped)
+        until = time.monotonic() + PATIENCE
+        assert device.volume.signals.wait_until(lambda: bool(lying(device)), until, step=0.05)
+    device.close()

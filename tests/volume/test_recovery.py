@@ -7,14 +7,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.admit.kit import decode_kit, encode_kit, kit_name
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.recovery import RemovedKit
-from hybrisfs.clouds import checkup
+from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
@@ -157,14 +156,12 @@ def test_made_while_no_cloud_is_there_it_gets_there_later(first: First) -> None:
     first.volume.transfers.pause(None)  # so that nothing waits for the clouds
     made = first.make_kit()
     assert not made.complete
-    with mock.patch.object(checkup, "_INTERVAL", 0.5):
-        first.close()
-        first.reopen()
-        assert kit_of(first).kit == made.kit, "it was forgotten"
-        for cloud, elsewhere in zip(first.clouds, away, strict=True):
-            elsewhere.rename(cloud)
-        first.volume.transfers.resume()
-        waits(first, lambda: are_alike(first, made.kit))
+    first.reopen(CheckupLimits(interval=0.5))
+    assert kit_of(first).kit == made.kit, "it was forgotten"
+    for cloud, elsewhere in zip(first.clouds, away, strict=True):
+        elsewhere.rename(cloud)
+    first.volume.transfers.resume()
+    waits(first, lambda: are_alike(first, made.kit))
 
 
 def test_a_new_cloud_gets_the_kit_and_the_kit_names_it(first: First, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from backends.store import Store
 from hybrisfs.api.maintenance import Scrub
 from hybrisfs.api.status import Values, VolumeStatus
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from tests.adversary import READS, Fault, FaultyStore, Kind
 from tests.volume.device import Device
 from tests.volume.test_cloud_values import objects
@@ -116,12 +116,11 @@ def test_values_that_nobody_has_any_more_are_named_until_they_are_written_anew(d
     assert status(device).warnings == []
 
 
-def test_a_read_that_fails_is_told_by_status(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_fails_is_told_by_status(device: Device) -> None:
     for cloud in device.clouds:
         for path in objects(cloud):
             path.write_bytes(b"x" * path.stat().st_size)
-    store(device)._cache._copies.clear()
-    monkeypatch.setattr(store(device), "_get_timeout", 0.5)
+    device.reopen(KeyValueLimits(get_seconds=0.5))
     with pytest.raises(CloudsUnavailable, match=f"the value of {BOX}/key1"):
         store(device).get(BOX, "key1")
     assert status(device).values.unreadable == 1
@@ -137,9 +136,7 @@ def test_values_on_clouds_that_are_away_cannot_be_read_until_these_are_back(devi
     assert status(device).values.unreadable == 0
 
 
-def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(device: Device) -> None:
     cloud = next(cloud for cloud in device.clouds if objects(cloud))
     store(device).collector.collect()
     away = cloud.rename(cloud.with_suffix(".away"))
@@ -150,7 +147,7 @@ def test_a_cloud_that_has_had_values_to_delete_for_long_is_told(
     [owing] = status(device).values.owing
     assert owing.cloud == cloud.name
     assert not any("deleted or replaced" in one for one in status(device).warnings)
-    monkeypatch.setattr("hybrisfs.volume.status._LONG", -1)
+    device.around.ahead_ns = 2 * 86_400 * 10**9
     assert any("deleted or replaced" in one and cloud.name in one for one in status(device).warnings)
     away.rename(cloud)
     device.volume.writing.look_at_clouds()
