@@ -37,7 +37,7 @@ from hybrisfs.write.place import PackMaker
 from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
-from sync import CheckpointId, StateClaim, Statement
+from sync import CheckpointId, Head, StateClaim, Statement
 from sync.own_heads import Past
 
 __all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
@@ -131,6 +131,9 @@ class HeadSources:
 
     def state(self) -> StateClaim | None:
         return self.agreement.claim()
+
+    def head_put(self, head: Head) -> None:
+        self.keeper.machine.head_put(head.checkpoint)
 
 
 @dataclass(frozen=True)

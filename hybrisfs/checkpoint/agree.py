@@ -27,8 +27,9 @@ What always holds (tests/checkpoint/test_agree.py):
    others from letting go of anything, and can do no more than that.
 3. Heads name a checkpoint when it was put on f+k clouds and read back, by this device or by one whose root
    this device has read.
-4. `Settle` comes when all who are asked name the very root that this device names, and this device has stated
-   nothing newer: no device needs what goes then.
+4. `Settle` comes when the heads of all who are asked name the very root that this device names, its own head
+   on the clouds among them, and this device has stated nothing newer. No device needs what goes then, nor
+   does a machine that begins with these heads.
 
 Any action may fail, or end in a crash before it is reported; then it is asked for again. None relies on an
 action before it but through the rows.
@@ -155,6 +156,7 @@ class AgreementMachine:
         self._hurried = False
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
+        self._named: bytes | None = None  # the root in our head on the clouds, since the start
         self._settled: object = None  # the root and the clouds for which all is as it should be
         self._again = float("inf")  # when to look nevertheless
         self.alarm: str | None = None
@@ -329,9 +331,14 @@ class AgreementMachine:
         renewed = mine is not None and mine.snapshot not in self._at_start
         return mine if before is None or renewed or has else before
 
+    def head_put(self, checkpoint: CheckpointId | None) -> None:
+        """The clouds have a head of this device that names this checkpoint. From any thread."""
+        self._named = checkpoint.root if checkpoint is not None else None
+
     def _all_name(self, agreed: Recorded, view: View, heads: Mapping[bytes, Head]) -> bool:
         """Whether nobody needs what this checkpoint replaces."""
-        return self._device in view.members and all(
+        mine = self._device in view.members and self._named == agreed.deposited
+        return mine and all(
             (head := heads.get(device)) is not None
             and head.checkpoint is not None
             and head.checkpoint.root == agreed.deposited

@@ -118,6 +118,9 @@ class HeadSource(Protocol):
     def state(self) -> StateClaim | None:
         """What it made of its log; called with the volume's lock held."""
 
+    def head_put(self, head: Head, /) -> None:
+        """The clouds have this head."""
+
 
 class Shipper:
     """Ships, relays and announces, one round at a time."""
@@ -257,6 +260,7 @@ class Shipper:
             self._clouds.put_everywhere(head_name(self._device.device_id), self._sealed(head), past.clouds)
             self._head_at = self._monotonic()
             self._put_state = head.state
+            self._source.head_put(head)
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""

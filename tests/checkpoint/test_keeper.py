@@ -36,8 +36,11 @@ class Volume:
         self.couriers[number] = Courier(self.fleet[number].rig, self.clouds)
 
     def heads(self) -> dict[bytes, Head]:
-        """What each device would tell over a link."""
-        return {head.writer: head for head in (courier.head() for courier in self.couriers)}
+        """What each device tells over links, and has on the clouds."""
+        heads = [courier.head() for courier in self.couriers]
+        for courier, head in zip(self.couriers, heads, strict=True):
+            courier.keeper.machine.head_put(head.checkpoint)
+        return {head.writer: head for head in heads}
 
     def look(self, *numbers: int, heads: dict[bytes, Head] | None = None) -> None:
         self.now += 100.0

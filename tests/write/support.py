@@ -42,3 +42,6 @@ class Unknown:
 
     def state(self) -> StateClaim | None:
         return None
+
+    def head_put(self, head: Head) -> None:
+        """It does not matter here."""
