@@ -23,7 +23,17 @@ from hybrisfs.signals import Signals
 from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
-from sync import Action, DecodeError, Exchange, Head, Offer, Send, UnknownEpochError, decode_head
+from sync import (
+    Action,
+    DecodeError,
+    Exchange,
+    Head,
+    NewerFormatError,
+    Offer,
+    Send,
+    UnknownEpochError,
+    decode_head,
+)
 
 __all__ = ["Peering"]
 
@@ -167,6 +177,9 @@ class Peering:
             head = decode_head(data, self._sharing.updates.volume, public, self._ring.segments)
         except UnknownEpochError:
             return  # its key comes with the log
+        except NewerFormatError as error:
+            log.warning("upgrade HybrisFS, device %s has a newer version: %s", device.hex(), error)
+            return
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
