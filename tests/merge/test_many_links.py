@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from types import FrameType
+from types import CodeType, FrameType
 
 import pytest
 
@@ -20,13 +20,16 @@ from tests.merge.view import check_view
 from tests.tree.rig import Rig
 
 
-def calls(work: Callable[[], object]) -> int:
-    """How many calls of functions *work* makes: what time it takes, on any machine."""
+def calls(work: Callable[[], object], of: CodeType | None = None) -> int:
+    """How many calls of functions *work* makes, or of one function: what time it takes, on any machine."""
     count = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal count
-        count += event in ("call", "c_call")
+        if of is None:
+            count += event in ("call", "c_call")
+        elif frame.f_code is of:
+            count += event == "call"
 
     before = sys.getprofile()
     sys.setprofile(note)

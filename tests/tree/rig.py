@@ -33,7 +33,7 @@ from hybrisfs.read.fetch import AskDevices, Fetcher
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
-from hybrisfs.state.journal import Journal
+from hybrisfs.state.journal import RESERVE, Journal
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
@@ -41,6 +41,7 @@ from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
 from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.cut import FileSnapshot
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.publish import Publisher
@@ -133,9 +134,12 @@ class FakeClouds:
         self.gets: list[list[bytes]] = []
         self.before_get: Callable[[Sequence[ChunkLocation]], object] = _nothing_else
         """Called before they look for chunks: it may wait, fail, or take them `down`."""
+        self.before_put: Callable[[EncodedPack], object] = _nothing_else
+        """Called before they take a pack, likewise."""
         self._clouds = clouds
 
     def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
+        self.before_put(pack)
         if self.down:
             raise CloudsUnavailable("pack", {})
         self.puts += 1
@@ -184,6 +188,55 @@ class _Namer(ChunkNamer):
         return identity
 
 
+class _Chunker(Chunker):
+    """Lets a test do something while files are settled."""
+
+    before: Callable[[FileSnapshot], object] = staticmethod(_nothing_else)
+    """Called before a file is settled, ..."""
+    after: Callable[[FileSnapshot], object] = staticmethod(_nothing_else)
+    """... and when it is."""
+
+    def settle(self, snapshot: FileSnapshot) -> bytes:
+        self.before(snapshot)
+        value = super().settle(snapshot)
+        self.after(snapshot)
+        return value
+
+
+class _Journal(Journal):
+    """A journal on a disk that a test may fill and break."""
+
+    free: int | None = None
+    """Bytes that the disk can take beyond the reserve; None: as it is."""
+    before_read: Callable[[int], object] = staticmethod(_nothing_else)
+    """Called before so many bytes are read."""
+
+    def free_bytes(self, reserve: int = RESERVE) -> int:
+        return super().free_bytes(reserve) if self.free is None else self.free
+
+    def read(self, segment: int, position: int, length: int) -> bytes | None:
+        self.before_read(length)
+        return super().read(segment, position, length)
+
+
+class _Database(Database):
+    """Tells a test of its commits."""
+
+    before_commit: Callable[[], object] = staticmethod(_nothing)
+    after_commit: Callable[[], object] = staticmethod(_nothing)
+    after_durable: Callable[[], object] = staticmethod(_nothing)
+    """Called when what has been committed is safe from a power cut."""
+
+    def commit(self) -> None:
+        self.before_commit()
+        super().commit()
+        self.after_commit()
+
+    def make_durable(self) -> None:
+        super().make_durable()
+        self.after_durable()
+
+
 def _no_device_has_any(identities: Sequence[bytes], _: float) -> list[bytes | None]:
     return [None] * len(identities)
 
@@ -207,6 +260,7 @@ class Rig:
         plaintexts: dict[bytes, bytes] | None = None,
         device: DeviceKey = DEVICE,
         volume: bytes = VOLUME,
+        sealer: Sealer = SEALER,
     ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="hybrisfs-rig-"))
         self.directory.mkdir(exist_ok=True)
@@ -222,8 +276,8 @@ class Rig:
             database.write_bytes(_new_database(volume))
         self.around = around or Surroundings(environment)
         self.environment = environment = self.around.environment
-        self.db = Database(database, environment)
-        self.journal = Journal(
+        self.db = _Database(database, environment)
+        self.journal = _Journal(
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
         self.namer = _Namer(self.plaintexts)
@@ -244,11 +298,11 @@ class Rig:
             lambda identities, seconds: self.ask_devices(identities, seconds),
         )
         self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
-        self.chunker = Chunker(self.fs, self.fetcher)
+        self.chunker = _Chunker(self.fs, self.fetcher)
         sharing = self.sharing
         self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)
         with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
-            self.packs = PackMaker(SEALER, TABLES, Redundancy(1, 2), self.clouds)
+            self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
             self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher)
 
     # -- programs --------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Final
-from unittest import mock
+from typing import Final
 
 import hypothesis.strategies as st
 import pytest
@@ -25,7 +24,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
-from hybrisfs.write.cut import CutLimits
+from hybrisfs.write.cut import CutLimits, FileSnapshot
 from tests.tree.invariants import check_accounts
 from tests.tree.replay import Reader, read_content
 from tests.tree.rig import Rig, small_chunks
@@ -143,9 +142,8 @@ class Programs(RuleBasedStateMachine):
     @rule(data=st.data())
     def publish_meanwhile(self, data: st.DataObject) -> None:
         """Programs go on while the files of a cut are settled."""
-        settle = self.rig.chunker.settle
 
-        def patched(snapshot: Any) -> bytes:
+        def go_on(snapshot: FileSnapshot) -> None:
             for _ in range(data.draw(st.integers(0, 2))):
                 folder, name, to = data.draw(folders), data.draw(names), data.draw(names)
                 match data.draw(st.integers(0, 4)):
@@ -159,10 +157,10 @@ class Programs(RuleBasedStateMachine):
                         self.write(data.draw(picks), data.draw(st.integers(0, 50)), 20)
                     case 4 if self.open:
                         self.truncate(data.draw(picks), data.draw(st.integers(0, 50)))
-            return settle(snapshot)
 
-        with mock.patch.object(self.rig.chunker, "settle", patched):
-            self._publish(False)
+        self.rig.chunker.before = go_on
+        self._publish(False)
+        self.rig.chunker.before = lambda _: None
 
     @rule()
     def commit(self) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from unittest import mock
 
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
+from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.registers.tree import PackRecord, pack_key
 from hybrisfs.signals import Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.write.pack import PackLimits
+from sync import OneKey
+from sync.codec import Buffer
 from tests.state.test_chunks import CONTENT, spoil
 from tests.tree.invariants import check_accounts, check_chunks
 from tests.tree.replay import Reader
@@ -78,16 +81,11 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
     names = publish(rig, 5)
     rig.commit()
     crashed: list[Rig] = []
-    disperse = rig.clouds.put_pack
-
-    def upload_and_die(pack: EncodedPack) -> tuple[int, ...]:
-        placement = disperse(pack)
-        crashed.append(rig.crashed(leave=False))
-        return placement
-
-    with mock.patch.object(rig.clouds, "put_pack", upload_and_die):
-        rig.pack()
+    rig.clouds.before_put = lambda _: crashed.append(rig.crashed(leave=False))
+    rig.pack()
+    rig.clouds.before_put = lambda _: None
     survivor = crashed[0]
+    assert len(rig.clouds.packs) == 1
     assert survivor.unpacked() == 5
     survivor.pack()
     assert survivor.unpacked() == 0
@@ -100,18 +98,16 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
 def test_a_pack_waits_for_the_clouds(rig: Rig) -> None:
     publish(rig, 3)
     packs: list[EncodedPack] = []
-    disperse = rig.clouds.put_pack
 
-    def at_last(pack: EncodedPack) -> tuple[int, ...]:
+    def refuse_thrice(pack: EncodedPack) -> None:
         packs.append(pack)
         if len(packs) < 4:
             raise CloudsUnavailable("pack", {})
-        return disperse(pack)
 
     rig.packer.limits = PackLimits(first_retry=0.0)
-    with mock.patch.object(rig.clouds, "put_pack", at_last):
-        rig.pack()
-    assert rig.unpacked() == 0
+    rig.clouds.before_put = refuse_thrice
+    rig.pack()
+    assert (rig.unpacked(), len(packs)) == (0, 4)
     assert all(pack is packs[0] for pack in packs)
 
 
@@ -119,14 +115,10 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
     publish(rig, 3)
     rig.clouds.down = True
     tried = threading.Event()
-
-    def refuse(pack: EncodedPack) -> tuple[int, ...]:
-        tried.set()
-        raise CloudsUnavailable("pack", {})
-
+    rig.clouds.before_put = lambda _: tried.set()
     rig.signals.begin_flush()
     rig.packer.limits = PackLimits(first_retry=1e6)
-    with mock.patch.object(rig.clouds, "put_pack", refuse), ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         stage = Stage("pack", rig.packer.step, rig.signals.waiting(Wake.CHUNKS), finish=rig.packer.finish)
         body = pool.submit(stage.run, rig.signals, lambda error: False)
         assert tried.wait(PATIENCE)
@@ -138,19 +130,20 @@ def test_stopping_waits_for_no_cloud(rig: Rig) -> None:
 @pytest.mark.parametrize("damage", ["altered", "gone", "unreadable"])
 def test_a_rotten_chunk_stops_no_other(rig: Rig, damage: str) -> None:
     rig.make(b"bad", CONTENT)
+    [segment] = rig.journal.numbers()
+    rig.journal.seal_active()
     names = publish(rig, 3)
     number = spoil(rig)
-    read = rig.journal.read
+    if damage == "gone":
+        os.truncate(rig.journal.directory / f"{segment:08d}.segment", 0)
 
-    def unreadable(segment: int, position: int, length: int) -> bytes | None:
-        if length != len(CONTENT):
-            return read(segment, position, length)
-        if damage == "unreadable":
+    def unreadable(length: int) -> None:
+        if damage == "unreadable" and length == len(CONTENT):
             raise OSError(5, "unreadable")
-        return None if damage == "gone" else read(segment, position, length)
 
-    with mock.patch.object(rig.journal, "read", unreadable):
-        rig.pack()
+    rig.journal.before_read = unreadable
+    rig.pack()
+    rig.journal.before_read = lambda _: None
     assert rig.unpacked() == 1
     assert rig.fs.chunks.lost == {number}
     rig.room.drop_all()
@@ -178,17 +171,16 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
     """Nobody wants it any more; what takes its place must not pass for uploaded."""
     rig.make(b"file", CONTENT)
     rig.publish()
-    disperse = rig.clouds.put_pack
 
-    def drop_meanwhile(pack: EncodedPack) -> tuple[int, ...]:
+    def drop(_: EncodedPack) -> None:
         rig.fs.unlink(ROOT_INO, b"file")
         rig.fs.chunks.drop_unwanted()
         rig.make(b"new", b"new content")
         rig.publish()
-        return disperse(pack)
 
-    with mock.patch.object(rig.clouds, "put_pack", drop_meanwhile):
-        rig.pack()
+    rig.clouds.before_put = drop
+    rig.pack()
+    rig.clouds.before_put = lambda _: None
     assert rig.unpacked() == 1
     check_accounts(rig, [])
     rig.pack()
@@ -231,31 +223,37 @@ def test_a_chunk_that_is_dropped_and_written_again_while_it_waits(rig: Rig) -> N
     assert rig.read(rig.find(b"again")) == CONTENT
 
 
-def test_a_round_that_fails_leaves_nothing_behind(rig: Rig) -> None:
+class _FailsOnce(Sealer):
+    """Does not seal the second chunk at first."""
+
+    seals = 0
+
+    def seal(self, chunk_id: bytes, plaintext: Buffer) -> bytes:
+        self.seals += 1
+        if self.seals == 2:
+            raise OSError("once")
+        return super().seal(chunk_id, plaintext)
+
+
+def test_a_round_that_fails_leaves_nothing_behind() -> None:
+    rig = Rig(sealer=_FailsOnce(OneKey(b"d" * 32), b"i" * 32))
     publish(rig, 5)
-    seals = iter((None, OSError("once")))
-    seal = rig.packs.sealer.seal
-
-    def fail_once(identity: bytes, data: bytes) -> bytes:
-        error = next(seals, None)
-        if error is not None:
-            raise error
-        return seal(identity, data)
-
-    with mock.patch.object(rig.packs, "sealer", mock.Mock(wraps=rig.packs.sealer, seal=fail_once)):
-        with pytest.raises(OSError, match="once"):
-            rig.packer.step()
+    with pytest.raises(OSError, match="once"):
         rig.packer.step()
+    rig.packer.step()
     rig.pack()
     assert rig.unpacked() == 0
+    rig.discard()
 
 
 def test_a_pack_that_cannot_be_recorded_is_packed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     publish(rig, 3)
     rig.packer.limits = PackLimits(last_retry=0.0)
-    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=[OSError("disk full")]):
-        rig.pack()
+    rig.clouds.before_put = lambda _: rig.db.execute("PRAGMA query_only = 1")
+    rig.pack()
     assert (rig.unpacked(), len(caplog.records)) == (3, 1)
+    rig.db.execute("PRAGMA query_only = 0")
+    rig.clouds.before_put = lambda _: None
     rig.pack()
     assert rig.unpacked() == 0
 
@@ -266,16 +264,15 @@ def test_a_chunk_that_is_dropped_before_it_is_read_is_not_called_lost(
     rig.make(b"file", CONTENT)
     rig.publish()
     rig.commit()
-    read = rig.journal.read
 
-    def drop_first(segment: int, position: int, length: int) -> bytes | None:
+    def drop(_: int) -> None:
         rig.fs.unlink(ROOT_INO, b"file")
         for _ in range(2):  # the chunk, then its segment
             rig.room.evict(1 << 40)
-        return read(segment, position, length)
 
-    with mock.patch.object(rig.journal, "read", drop_first):
-        rig.pack()
+    rig.journal.before_read = drop
+    rig.pack()
+    assert rig.fs.lookup(ROOT_INO, b"file") is None
     assert not rig.fs.chunks.lost
     assert not caplog.records
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 
@@ -52,6 +51,8 @@ class Post:
         self.objects: dict[str, bytes] = {}
         self.order: list[str] = []
         self.down = False
+        self.refused = ""
+        """The object that the cloud does not take."""
         self.members = Members(device.key.public for device in self.fleet.devices)
         self.relayers = {device.name: self._relayer(device) for device in self.fleet.devices}
         self.shippers = {device.name: self._shipper(device) for device in self.fleet.devices}
@@ -84,7 +85,7 @@ class Post:
     # -- the cloud -------------------------------------------------------------------------------
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
-        if self.down:
+        if self.down or name == self.refused:
             raise CloudsUnavailable(name, {})
         self.objects[name] = data
         self.order.append(name)
@@ -548,9 +549,9 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
 def test_a_head_that_the_clouds_do_not_take_is_put_later(post: Post) -> None:
     post.author.mkdir("folder")
     post.tell(post.author, post.near)
-    clouds = post.shippers["bob"]._clouds
-    with mock.patch.object(clouds, "put_everywhere", side_effect=CloudsUnavailable("head", {})):
-        post.relay_patiently(post.near)
+    post.refused = head_name(post.near.key.device_id)
+    post.relay_patiently(post.near)
+    post.refused = ""
     assert post.head(post.near) is None and len(post.order) == 1
     post.relay(post.near)
     assert post.head(post.near) is not None and len(post.order) == 2
