@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Final, NamedTuple
-from unittest import mock
 
 import pytest
 
@@ -108,16 +107,16 @@ def _play(begun: _Begun, batches: Sequence[tuple[int, str]], cut: tuple[str, int
 
 def _publish_around(device: Device, step: Callable[[], None]) -> None:
     """A round with a step of the editor in it, if there is a file to settle; it is done in any case."""
-    settle, done = device.rig.chunker.settle, list[int]()
+    done: list[int] = []
 
-    def settling(snapshot: FileSnapshot) -> bytes:
+    def act(_: FileSnapshot) -> None:
         if not done:
             done.append(1)
             step()
-        return settle(snapshot)
 
-    with mock.patch.object(device.rig.chunker, "settle", settling):
-        device.rig.publish(everything=True)
+    device.rig.chunker.before = act
+    device.rig.publish(everything=True)
+    device.rig.chunker.before = lambda _: None
     if not done:
         step()
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
@@ -249,16 +248,16 @@ class World:
         if signed != _WITHIN:
             rename()
             return
-        settle, renamed = rig.chunker.settle, list[int]()
+        renamed: list[int] = []
 
-        def settling(snapshot: FileSnapshot) -> bytes:
+        def act(_: FileSnapshot) -> None:
             if not renamed:
                 renamed.append(1)
                 rename()
-            return settle(snapshot)
 
-        with mock.patch.object(rig.chunker, "settle", settling):
-            self._sign(number)
+        rig.chunker.before = act
+        self._sign(number)
+        rig.chunker.before = lambda _: None
 
     def link(self, number: int, pick: int, folder: int, name: int) -> None:
         with self._program(number) as device:

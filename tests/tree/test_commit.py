@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,6 @@ from unittest import mock
 import pytest
 
 from hybrisfs.stage import Stage
-from hybrisfs.state.journal import JournalFullError
 from hybrisfs.tree.commit import CommitLimits
 from tests.tree.rig import Rig
 
@@ -45,11 +44,12 @@ def ask(rig: Rig) -> Future[OSError | None]:
 
 def test_those_who_wait_are_answered_together(rig: Rig) -> None:
     rig.make(b"file", b"content")
-    with mock.patch.object(rig.db, "commit", wraps=rig.db.commit) as commit:
-        answers = [ask(rig) for _ in range(10)]
-        with running(rig):
-            assert [answer.result(PATIENCE) for answer in answers] == [None] * 10
-        assert commit.call_count == 1
+    commits: list[int] = []
+    rig.db.after_commit = lambda: commits.append(1)
+    answers = [ask(rig) for _ in range(10)]
+    with running(rig):
+        assert [answer.result(PATIENCE) for answer in answers] == [None] * 10
+    assert len(commits) == 1
     assert not rig.fs.uncommitted
 
 
@@ -57,59 +57,70 @@ def test_the_answer_comes_last(rig: Rig) -> None:
     """Bytes before the commit that names them, the commit before the answer."""
     rig.make(b"file", b"content")
     events: list[str] = []
-    commit = rig.db.commit
 
     def note_sync(descriptor: int) -> None:
         events.append(Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
 
-    def note_commit() -> None:
-        events.append("commit")
-        commit()
-
     rig.around.fdatasync = rig.around.fsync = note_sync
-    with mock.patch.object(rig.db, "commit", note_commit):
-        rig.committer.request(lambda error: events.append("answer"))
-        rig.committer._round()
+    rig.db.before_commit = lambda: events.append("commit")
+    rig.committer.request(lambda error: events.append("answer"))
+    rig.committer._round()
     assert events == [".segment", "", "commit", ".db-wal", "answer"]
 
 
-@contextmanager
-def _fail_sync(rig: Rig) -> Iterator[None]:
+def _broken(*_: object) -> None:
+    raise OSError(errno.EIO, "broken disk")
+
+
+def _fail_sync(rig: Rig) -> None:
+    rig.around.fdatasync = _broken
+
+
+def _fail_second_sync(rig: Rig) -> None:
+    """Of the journal: what comes while the first one runs has to be synced, too."""
     fdatasync = rig.around.fdatasync
-    rig.around.fdatasync = mock.Mock(side_effect=OSError(errno.EIO, "broken disk"))
-    yield
-    rig.around.fdatasync = fdatasync
+
+    def once(descriptor: int) -> None:
+        fdatasync(descriptor)
+        rig.around.fdatasync = _broken
+        rig.make(b"another", b"content")
+
+    rig.around.fdatasync = once
 
 
-def _fail_second_sync(rig: Rig) -> object:
-    return mock.patch.object(rig.journal, "sync", side_effect=[None, OSError(errno.EIO, "broken disk")])
+def _fail_full(rig: Rig) -> None:
+    rig.journal.free = -1
 
 
-def _fail_full(rig: Rig) -> object:
-    return mock.patch.object(rig.db, "commit", side_effect=JournalFullError("full", budget=False))
+def _fail_commit(rig: Rig) -> None:
+    rig.db.before_commit = _broken
 
 
-def _fail_commit(rig: Rig) -> object:
-    return mock.patch.object(rig.db, "commit", side_effect=OSError(errno.EIO, "broken disk"))
+def _fail_flush(rig: Rig) -> None:
+    rig.db.execute("PRAGMA query_only = 1")
 
 
-def _fail_flush(rig: Rig) -> object:
-    return mock.patch.object(rig.fs, "flush", side_effect=sqlite3.OperationalError("disk I/O error"))
+def _fail_durable(rig: Rig) -> None:
+    """The log of the database cannot be synced."""
+    fdatasync = rig.around.fdatasync
 
+    def fail(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".db-wal":
+            _broken()
+        fdatasync(descriptor)
 
-def _fail_durable(rig: Rig) -> object:
-    return mock.patch.object(rig.db, "make_durable", side_effect=OSError(errno.EIO, "broken disk"))
+    rig.around.fdatasync = fail
 
 
 @pytest.mark.parametrize(
     "failure", [_fail_sync, _fail_second_sync, _fail_full, _fail_commit, _fail_flush, _fail_durable]
 )
-def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
+def test_everybody_hears_of_a_failure(rig: Rig, failure: Callable[[Rig], None]) -> None:
     rig.committer.limits = CommitLimits(full=0.0)
     rig.make(b"file", b"content")
     answers = [ask(rig) for _ in range(3)]
-    with failure(rig):  # type: ignore[operator]
-        rig.committer._round()
+    failure(rig)
+    rig.committer._round()
     expected = errno.ENOSPC if failure is _fail_full else errno.EIO
     for answer in answers:
         error = answer.result(0)
@@ -119,12 +130,13 @@ def test_everybody_hears_of_a_failure(rig: Rig, failure: object) -> None:
 def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
     rig.committer.limits = CommitLimits(full=0.0)
     rig.make(b"file", b"content")
-    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
-        refused = ask(rig)
-        rig.committer._round()
-        error = refused.result(0)
-        assert error is not None and error.errno == errno.ENOSPC
-        assert rig.fs.uncommitted
+    rig.journal.free = -1
+    refused = ask(rig)
+    rig.committer._round()
+    error = refused.result(0)
+    assert error is not None and error.errno == errno.ENOSPC
+    assert rig.fs.uncommitted
+    rig.journal.free = None
     answer = ask(rig)
     rig.committer._round()
     assert answer.result(0) is None
@@ -146,11 +158,11 @@ def test_a_failed_sync_is_not_forgotten(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("failure", [_fail_sync, _fail_commit, _fail_flush, _fail_durable])
-def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: object) -> None:
+def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: Callable[[Rig], None]) -> None:
     """A program that never syncs would write for hours what the next restart forgets."""
     inode = rig.make(b"file", b"content")
-    with failure(rig):  # type: ignore[operator]
-        rig.committer._round()
+    failure(rig)
+    rig.committer._round()
     for offset in (0, 100):  # in place, and appended
         with pytest.raises(OSError) as caught:
             rig.fs.write(inode, offset, b"more")
@@ -161,8 +173,11 @@ def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: object)
 def test_a_failed_sync_of_the_database_is_not_forgotten(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.journal.sync()
-    with _fail_sync(rig), pytest.raises(OSError):
+    fdatasync = rig.around.fdatasync
+    _fail_sync(rig)
+    with pytest.raises(OSError):
         rig.commit()
+    rig.around.fdatasync = fdatasync
     answer = ask(rig)
     rig.committer._round()
     assert answer.result(0) is not None
@@ -208,9 +223,10 @@ def test_fsync_waits_for_room_that_is_being_made(rig: Rig) -> None:
     rig.committer.limits = CommitLimits(full_pause=0.0)
     rig.make(b"file", b"content")
     answer = ask(rig)
-    with mock.patch.object(rig.journal, "free_bytes", return_value=-1):
-        rig.committer._round()
-        assert not answer.done()
+    rig.journal.free = -1
+    rig.committer._round()
+    assert not answer.done()
+    rig.journal.free = None
     rig.committer._round()
     assert answer.result(0) is None
     assert not rig.fs.uncommitted

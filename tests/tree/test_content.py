@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from unittest import mock
 
 import pytest
 
@@ -51,11 +50,11 @@ def test_fallocate_modes_that_do_not_exist_here(rig: Rig, mode: int) -> None:
 
 def test_fallocate_promises_no_more_than_the_disk_has(rig: Rig) -> None:
     inode, _ = opened(rig, b"file", b"content")
-    with mock.patch.object(rig.journal, "free_bytes", return_value=1 << 20):
-        with fails_with(errno.ENOSPC):
-            rig.fs.allocate(inode, 0, 0, (1 << 20) + 1)
-        rig.fs.allocate(inode, 0, 0, 1 << 20)
-        rig.fs.allocate(inode, PUNCH_HOLE | KEEP_SIZE, 0, 1 << 30)
+    rig.journal.free = 1 << 20
+    with fails_with(errno.ENOSPC):
+        rig.fs.allocate(inode, 0, 0, (1 << 20) + 1)
+    rig.fs.allocate(inode, 0, 0, 1 << 20)
+    rig.fs.allocate(inode, PUNCH_HOLE | KEEP_SIZE, 0, 1 << 30)
     assert rig.read(inode) == bytes(1 << 20)
 
 
@@ -94,7 +93,8 @@ def test_a_write_that_does_not_fit_changes_nothing(rig: Rig) -> None:
     inode, _ = opened(rig, b"file", b"content")
     rig.commit()
     before = inode.row()
-    with mock.patch.object(rig.journal, "budget", rig.journal.bytes + 10), pytest.raises(JournalFullError):
+    rig.journal.budget = rig.journal.bytes + 10
+    with pytest.raises(JournalFullError):
         rig.fs.write(inode, 100, bytes(11))
     assert inode.row() == before
     assert rig.read(inode) == b"content"
@@ -204,15 +204,14 @@ def test_overwriting_never_alters_a_chunk_that_was_cut_from_the_same_bytes(rig: 
     inode, handle = opened(rig, b"file", b"content of a chunk")
     rig.make(b"twin", b"content of a chunk")
     rig.fs.release(handle)
-    replace = rig.chunker._replace
 
-    def too_late(snapshot: object, *rest: object) -> None:
+    def cut_short() -> None:
+        rig.namer.before = lambda: None
         rig.fs.truncate(inode, 10)
         rig.fs.truncate(inode, 18)
-        replace(snapshot, *rest)  # type: ignore[arg-type]
 
-    with mock.patch.object(rig.chunker, "_replace", too_late):
-        rig.publish()
+    rig.namer.before = cut_short
+    rig.publish()
     rig = rig.reopen()
     handle = rig.fs.open(rig.find(b"file").ino, os.O_RDWR)
     rig.fs.write(rig.fs.handle(handle), 0, b"C")

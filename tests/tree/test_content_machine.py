@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from unittest import mock
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -128,7 +126,6 @@ class ContentMachine(RuleBasedStateMachine):
         super().__init__()
         self.stack = ExitStack()
         self.stack.enter_context(small_chunks(CHUNK))
-        self.watch = self.stack.enter_context(ExitStack())
         self.names: dict[bytes, ModelFile] = {}
         self.handles: dict[int, ModelFile] = {}
         self.step = 0
@@ -148,20 +145,16 @@ class ContentMachine(RuleBasedStateMachine):
         self.reader = Reader()
         self.reader.catch_up(rig.db)
         self.disk.watch(rig.directory)
-        self.watch.close()
-        commit, make_durable = rig.db.commit, rig.db.make_durable
 
         def note_commit() -> None:
-            commit()
             files = {*self.names.values(), *self.handles.values()}
             self.committed = Saved(dict(self.names), {file: bytes(file.data) for file in files})
 
         def note_durable() -> None:
-            make_durable()
             self.durable = self.committed
 
-        self.watch.enter_context(mock.patch.object(rig.db, "commit", note_commit))
-        self.watch.enter_context(mock.patch.object(rig.db, "make_durable", note_durable))
+        rig.db.after_commit = note_commit
+        rig.db.after_durable = note_durable
 
     def teardown(self) -> None:
         try:
@@ -433,15 +426,14 @@ class ContentMachine(RuleBasedStateMachine):
         """Upload all, while programs and the room maker go on."""
         if self.clouds.down:
             return
-        disperse = self.clouds.put_pack
 
-        def slowly(pack: EncodedPack) -> Sequence[int]:
+        def go_on(_: EncodedPack) -> None:
             if meanwhile is not None:
                 (self.unlink_any, self.drop_cache, self.evict_all, self.write_any)[meanwhile](pick)
-            return disperse(pack)
 
-        with mock.patch.object(self.clouds, "put_pack", slowly):
-            self.rig.pack()
+        self.clouds.before_put = go_on
+        self.rig.pack()
+        self.clouds.before_put = lambda _: None
 
     def unlink_any(self, pick: int) -> None:
         if self.names:

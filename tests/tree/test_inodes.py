@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
 
@@ -12,6 +11,7 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.registers.tree import Place, place_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import InodeLimits
+from hybrisfs.write.cut import FileSnapshot
 from tests.tree.replay import Reader
 from tests.tree.rig import Rig
 
@@ -72,18 +72,16 @@ def test_a_file_that_is_being_settled_stays(rig: Rig) -> None:
     for number in range(20):
         rig.make(b"%d" % number)
     rig.commit()
-    settle = rig.chunker.settle
 
-    def settle_slowly(snapshot: object) -> bytes:
+    def go_on(_: FileSnapshot) -> None:
         for number in range(20):
             rig.find(b"%d" % number)
         handle = rig.fs.open(rig.find(b"file").ino, os.O_RDWR)
         rig.fs.write(rig.fs.handle(handle), 3, b" and new")
         rig.fs.release(handle)
-        return settle(snapshot)  # type: ignore[arg-type]
 
-    with mock.patch.object(rig.chunker, "settle", settle_slowly):
-        rig.publish()
+    rig.chunker.before = go_on
+    rig.publish()
     rig.commit()
     rig = rig.reopen()
     assert rig.read(rig.find(b"file")).startswith(b"old and new")

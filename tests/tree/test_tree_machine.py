@@ -15,8 +15,7 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-from unittest import mock
+from typing import Final
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -273,21 +272,15 @@ class TreeMachine(RuleBasedStateMachine):
         cut: dict[Path_, tuple[bytes, tuple[object, ...]]] = {}
         held: set[bytes] = set()
         self.removed.clear()
-        settle = self.rig.publisher._settle
         remaining = list(between or [])
-
-        def settle_among_programs(*arguments: Any) -> None:
-            self.meddle(remaining)
-            settle(*arguments)
-            self.meddle(remaining)
-
         for path, node in walk(self.root).items():
             cut[path] = node.identity, node.facts()
         if not everything:
             held = {node.identity for node in self.open.values()} - self.renamed
         self.renamed.clear()
-        with mock.patch.object(self.rig.publisher, "_settle", settle_among_programs):
-            self.rig.publish(everything=everything)
+        self.rig.chunker.before = self.rig.chunker.after = lambda _: self.meddle(remaining)
+        self.rig.publish(everything=everything)
+        self.rig.chunker.before = self.rig.chunker.after = lambda _: None
         self.reader.catch_up(self.rig.db)
         self.compare(cut, held)
         check_published(self.rig, self.reader)
