@@ -16,34 +16,47 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import dataclass
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.pairing.code import Address
 from hybrisfs.pairing.handshake import MAX_MESSAGE
 from hybrisfs.pairing.link import Deliver
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE, MAX_NUMBER
 from hybrisfs.peers.listener import host_of, plain_address
 
-__all__ = ["Connection", "Dialer", "Listener", "local_addresses"]
+__all__ = ["Connection", "Dialer", "LanLimits", "Listener", "local_addresses"]
 
 log = logging.getLogger(__name__)
 
 _LENGTH: Final = struct.Struct(">I")
 _TIMEVAL: Final = struct.Struct("@ll")  # struct timeval
-_FIRST_FRAME: Final = 10.0  # seconds
-_SEND: Final = 10  # seconds
 _CONNECT: Final = 3.0  # seconds
-_REDIAL: Final = 2.0  # seconds
 _MAX_REDIALS: Final = 5  # connections to one address that end without a word
 _MAX_CONNECTIONS: Final = 8
 _MAX_OF_HOST: Final = 2  # connections; one host cannot keep the others out
 _MAX_DIALED: Final = 32  # addresses, from the code and from mDNS
 
 
+@dataclass(frozen=True, slots=True)
+class LanLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    first_frame: float = 10.0
+    """Seconds within which the first message of a connection must have come."""
+    send: int = 10
+    """Seconds for which a message may wait to be sent."""
+    redial: float = 2.0
+    """Seconds between two attempts to reach an address."""
+
+
 class Connection:
     """A `Link` over one connected socket. `run` reads it until it ends."""
 
-    def __init__(self, sock: socket.socket, name: str, deliver: Deliver, limit: int) -> None:
+    def __init__(
+        self, sock: socket.socket, name: str, deliver: Deliver, limit: int, limits: LanLimits
+    ) -> None:
         self.name = name
         self.heard = 0
         """How many messages came."""
@@ -52,7 +65,8 @@ class Connection:
         self._socket = sock
         self._deliver = deliver
         self._limit = limit
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_SEND, 0))
+        self._first_frame = limits.first_frame
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(limits.send, 0))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def send(self, message: bytes) -> None:
@@ -82,7 +96,7 @@ class Connection:
         """Read frames and deliver them; returns when the connection has ended."""
         try:
             with self._socket:
-                deadline: float | None = time.monotonic() + _FIRST_FRAME
+                deadline: float | None = time.monotonic() + self._first_frame
                 # What has arrived can still be read after a shutdown, hence the flag.
                 while self.heard < MAX_NUMBER and not self._closed:
                     (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
@@ -117,12 +131,13 @@ class Connection:
 class Listener:
     """The inviter's port, on all addresses of this machine; open from construction to `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Environment = SYSTEM) -> None:
         """Raises OSError when no port can be opened."""
         try:
             self._socket = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
         except (OSError, ValueError):  # this machine has no IPv6, or not on one port with IPv4
             self._socket = socket.create_server(("", 0))
+        self._limits = environment.limits.of(LanLimits)
         self.port: int = self._socket.getsockname()[1]
         self._lock = threading.Lock()
         self._closing = False
@@ -167,7 +182,8 @@ class Listener:
                 continue
             peer = plain_address(*where)
             host = host_of(peer)
-            connection = Connection(sock, f"the local network ({peer[0]})", deliver, MAX_JOINER_MESSAGE)
+            name = f"the local network ({peer[0]})"
+            connection = Connection(sock, name, deliver, MAX_JOINER_MESSAGE, self._limits)
             thread = threading.Thread(
                 target=self._converse, args=(connection,), name="pairing joiner", daemon=True
             )
@@ -190,8 +206,9 @@ class Listener:
 class Dialer:
     """The joiner's side: a thread per address tries again and again to reach the inviter and says *hello*."""
 
-    def __init__(self, hello: bytes, deliver: Deliver) -> None:
+    def __init__(self, hello: bytes, deliver: Deliver, environment: Environment = SYSTEM) -> None:
         self._hello = hello
+        self._limits = environment.limits.of(LanLimits)
         self._deliver = deliver
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -232,11 +249,12 @@ class Dialer:
                 log.debug("cannot reach %s: %s", address, error)
             else:
                 sock.settimeout(None)
-                connection = Connection(sock, f"the local network ({address[0]})", self._deliver, MAX_MESSAGE)
+                name = f"the local network ({address[0]})"
+                connection = Connection(sock, name, self._deliver, MAX_MESSAGE, self._limits)
                 if not self._converse(connection):
                     return
                 redials += 1
-            self._stop.wait(_REDIAL)
+            self._stop.wait(self._limits.redial)
 
     def _converse(self, connection: Connection) -> bool:
         """Talk until the connection ends; returns whether it is worth another try."""

@@ -155,7 +155,7 @@ def run_joiner(
     hello = joiner.hello(environment.time())
     exchange = Exchange(dialogue, stop, environment, timeout, _nobody_answered())
     clouds = CloudsLink(stores, code, Side.JOINER, exchange, pause)
-    dialer = Dialer(hello, exchange.deliver)
+    dialer = Dialer(hello, exchange.deliver, environment)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(clouds.close)
         cleanup.callback(dialer.close)

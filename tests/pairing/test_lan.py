@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.pairing.lan import Connection, Dialer, Listener, local_addresses
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.pairing.lan import Connection, Dialer, LanLimits, Listener, local_addresses
 from hybrisfs.pairing.link import Link
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE
 
@@ -23,15 +24,16 @@ Events = queue.Queue[tuple[Link, int, bytes | None]]
 class Rig:
     """A listener, and what it and the dialers deliver."""
 
-    def __init__(self) -> None:
-        self.listener = Listener()
+    def __init__(self, limits: LanLimits) -> None:
+        self.environment = Environment(limits=Limits(limits))
+        self.listener = Listener(self.environment)
         self.heard: Events = queue.Queue()
         self.answered: Events = queue.Queue()
         self.dialers: list[Dialer] = []
         self.listener.start(lambda *event: self.heard.put(event))
 
     def dial(self, *hosts: str, hello: bytes = b"hello") -> Dialer:
-        dialer = Dialer(hello, lambda *event: self.answered.put(event))
+        dialer = Dialer(hello, lambda *event: self.answered.put(event), self.environment)
         self.dialers.append(dialer)
         for host in hosts:
             dialer.dial((host, self.listener.port))
@@ -47,9 +49,14 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
+def limits() -> LanLimits:
+    return LanLimits()
+
+
+@pytest.fixture
+def rig(limits: LanLimits) -> Iterator[Rig]:
     before = threading.active_count()
-    rig = Rig()
+    rig = Rig(limits)
     yield rig
     rig.close()
     rig.close()
@@ -141,8 +148,8 @@ def test_nothing_more_is_read_from_whom_nobody_has_judged(rig: Rig) -> None:
     assert rig.heard.get(timeout=WAIT)[1:] == (2, None)
 
 
-def test_a_frame_that_comes_too_late_is_not_delivered(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.pairing.lan._FIRST_FRAME", -1.0)
+@pytest.mark.parametrize("limits", [LanLimits(first_frame=-1.0)])
+def test_a_frame_that_comes_too_late_is_not_delivered(rig: Rig) -> None:
     with rig.connect() as sock:
         sock.sendall(frame(b"hello"))
         assert ends(sock)
@@ -155,8 +162,8 @@ def test_a_frame_that_ends_early_is_not_delivered(rig: Rig) -> None:
     assert rig.heard.get(timeout=WAIT)[2] is None
 
 
-def test_a_silent_peer_is_dropped(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.pairing.lan._FIRST_FRAME", 0.05)
+@pytest.mark.parametrize("limits", [LanLimits(first_frame=0.05)])
+def test_a_silent_peer_is_dropped(rig: Rig) -> None:
     with rig.connect() as sock:
         sock.sendall(frame(b"hello")[:2])
         assert ends(sock)
@@ -207,8 +214,8 @@ def test_the_joiner_keeps_the_connection_it_chose(rig: Rig) -> None:
     assert event[0] is first
 
 
-def test_the_dialer_tries_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.pairing.lan._REDIAL", 0.01)
+@pytest.mark.parametrize("limits", [LanLimits(redial=0.01)])
+def test_the_dialer_tries_again(rig: Rig) -> None:
     rig.dial("127.0.0.1")
     for _ in range(2):
         link, _, message = rig.heard.get(timeout=WAIT)
@@ -232,11 +239,10 @@ def test_the_addresses_for_the_code_are_no_loopback_ones() -> None:
     assert not [host for host in local_addresses() if host.startswith(("127.", "::1", "fe80:", "169.254."))]
 
 
-def test_a_peer_that_does_not_read_does_not_hold_up_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.pairing.lan._SEND", 1)
+def test_a_peer_that_does_not_read_does_not_hold_up_the_sender() -> None:
     left, right = socket.socketpair()
     with left, right:
-        connection = Connection(left, "test", lambda *event: None, 100)
+        connection = Connection(left, "test", lambda *event: None, 100, LanLimits(send=1))
         connection.send(bytes(1 << 24))
         right.settimeout(WAIT)
         assert ends(right)
