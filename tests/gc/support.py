@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final
-from unittest import mock
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.finding import Finding
@@ -166,8 +165,14 @@ class Discarding:
 
 def cut_short(device: Device) -> None:
     """Sign what has changed; a crash comes between the upload of its packs and their record."""
-    with mock.patch("hybrisfs.write.pack.record_pack", side_effect=OSError("killed")):
-        device.sign()
+    clouds = device.rig.clouds
+
+    def killed(_: object) -> None:
+        raise OSError("killed")
+
+    clouds.after_put = killed
+    device.sign()
+    clouds.after_put = lambda _: None
 
 
 def check_shown(device: Device) -> None:

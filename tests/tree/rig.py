@@ -135,7 +135,9 @@ class FakeClouds:
         self.before_get: Callable[[Sequence[ChunkLocation]], object] = _nothing_else
         """Called before they look for chunks: it may wait, fail, or take them `down`."""
         self.before_put: Callable[[EncodedPack], object] = _nothing_else
-        """Called before they take a pack, likewise."""
+        """Called before they take a pack, likewise, ..."""
+        self.after_put: Callable[[EncodedPack], object] = _nothing_else
+        """... and when they have it."""
         self._clouds = clouds
 
     def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
@@ -144,6 +146,7 @@ class FakeClouds:
             raise CloudsUnavailable("pack", {})
         self.puts += 1
         self.packs[pack.pack_id] = pack
+        self.after_put(pack)
         return tuple(range(pack.n))
 
     def get_chunks(self, locations: Sequence[ChunkLocation]) -> list[bytes]:

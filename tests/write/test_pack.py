@@ -81,9 +81,9 @@ def test_a_crash_between_upload_and_record_costs_an_upload(rig: Rig) -> None:
     names = publish(rig, 5)
     rig.commit()
     crashed: list[Rig] = []
-    rig.clouds.before_put = lambda _: crashed.append(rig.crashed(leave=False))
+    rig.clouds.after_put = lambda _: crashed.append(rig.crashed(leave=False))
     rig.pack()
-    rig.clouds.before_put = lambda _: None
+    rig.clouds.after_put = lambda _: None
     survivor = crashed[0]
     assert len(rig.clouds.packs) == 1
     assert survivor.unpacked() == 5
