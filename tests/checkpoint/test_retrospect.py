@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -58,10 +57,28 @@ def seen_again(
         return hasher.digest()
 
 
+class _Onward(World):
+    """No device goes back."""
+
+    def back_up(self, number: int) -> None:
+        """None is kept."""
+
+    def restore(self, number: int) -> None:
+        """There is none."""
+
+
+class _FirstOnward(World):
+    """The first device never goes back."""
+
+    def restore(self, number: int) -> None:
+        if number:
+            super().restore(number)
+
+
 @contextmanager
-def world_of(count: int) -> Iterator[World]:
+def world_of(count: int, kind: type[World] = World) -> Iterator[World]:
     with small_chunks(256):
-        world = World(count, environment=lambda _: Environment(limits=Limits(SMALL_CHECKPOINTS)))
+        world = kind(count, environment=lambda _: Environment(limits=Limits(SMALL_CHECKPOINTS)))
         try:
             yield world
         finally:
@@ -74,7 +91,7 @@ def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, s
     choices = random.Random(seed)
     shelf = Shelf(tmp_path / "shelf", SEALER)
     count = choices.randint(2, 4)
-    with world_of(count) as world, mock.patch.object(World, "back_up"), mock.patch.object(World, "restore"):
+    with world_of(count, _Onward) as world:
         moments = []
         for _ in range(choices.randint(2, 6)):
             live(world, count, choices.randint(5, 30), choices)
@@ -99,13 +116,7 @@ def test_forks_that_come_to_light_do_not_make_another_state_of_it(tmp_path: Path
     choices = random.Random(seed)
     shelf = Shelf(tmp_path / "shelf", SEALER)
     count = choices.randint(2, 4)
-    restore = World.restore
-
-    def restore_others(world: World, device: int) -> None:
-        if device:
-            restore(world, device)
-
-    with world_of(count) as world, mock.patch.object(World, "restore", restore_others):
+    with world_of(count, _FirstOnward) as world:
         moments = []
         for _ in range(choices.randint(2, 8)):
             live(world, count, choices.randint(5, 30), choices)

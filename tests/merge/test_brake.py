@@ -347,8 +347,10 @@ def test_one_folder_hides_all_that_is_in_it() -> None:
 def test_content_that_others_write_since_is_shown(fleet: Fleet) -> None:
     sign(fleet[MALLORY], _lies(fleet[VICTIM], "emptied"))
     fleet[VICTIM].receive(fleet[MALLORY].log())
-    with mock.patch.object(fleet[THIRD].rig.sharing.brake, "share", 1.0):
-        fleet[THIRD].receive(fleet[MALLORY].log())
+    brake = fleet[THIRD].rig.sharing.brake
+    share, brake.share = brake.share, 1.0
+    fleet[THIRD].receive(fleet[MALLORY].log())
+    brake.share = share
     fleet[THIRD].write("file 7", b"written anew")
     fleet.send(THIRD, VICTIM)
     assert fleet[VICTIM].read("file 7") == b"written anew"
