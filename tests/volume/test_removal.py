@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.keys import EpochKeys
 from hybrisfs.members.epochs import encode_grant, epoch_key, given_to, open_grant
@@ -15,7 +14,6 @@ from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Role
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.write.place import PackMaker
 from sync import Members, decode_signed_header
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import VOLUME
@@ -280,15 +278,9 @@ def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_
     bob.rig.sharing.membership.remove("ada")
     ada.write("file", b"content")
     ada.rig.publish(everything=True)
-    disperse = PackMaker.disperse
-
-    def slowly(maker: PackMaker, pack: EncodedPack) -> bytes:
-        placement = disperse(maker, pack)
-        ada.rig.sharing.receive(bob.log())
-        return placement
-
-    with mock.patch.object(PackMaker, "disperse", slowly):
-        ada.rig.pack()
+    ada.rig.clouds.after_put = lambda _: ada.rig.sharing.receive(bob.log())
+    ada.rig.pack()
+    ada.rig.clouds.after_put = lambda _: None
     assert not ada.rig.sharing.signer.may_sign and ada.rig.unpacked()
     exchange(bob, cyd)
     cyd.rig.sharing.membership.keep("ada")
