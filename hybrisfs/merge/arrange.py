@@ -202,7 +202,7 @@ class Arranger:
             for slot in slots[ino]:
                 self._resolver.look_at(inode.id, slot)
             found.add(inode.id)
-            if not inode.derived:
+            if not inode.is_conflict_copy:
                 found.update(self._conflicts.joined_with(ino))
             elif (original := self._conflicts.original(ino)) is not None:
                 found.add(original)
@@ -279,7 +279,7 @@ class Arranger:
                 self._rows.remove_all(own)
             self._conflicts.join(node, inode.ino)
             self._queue_children(node)
-        self._nodes.entangle(inode)
+        self._nodes.note_conflict(inode)
 
     def _part(self, node: bytes) -> None:
         """The node is not seen as one with another any more: neither is what is in it."""
@@ -322,11 +322,11 @@ class Arranger:
             attr = self._resolver.attr(node)
             assert attr is not None
             inode = self._nodes.make(identity, attr)
-            inode.derived = True
+            inode.is_conflict_copy = True
             self._nodes.set_content(inode, loser.copy.value, 1)
             self._conflicts.copy(inode.ino, node)
-            self._nodes.entangle(inode)
-            self._nodes.entangle(original)
+            self._nodes.note_conflict(inode)
+            self._nodes.note_conflict(original)
         return inode.ino, 0
 
 

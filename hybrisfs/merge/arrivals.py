@@ -111,7 +111,7 @@ class Arrivals:
         # has changed but places.
         self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._conflicts.moved_for_nobody())
         # Names of which copies are called after a device that has another name now.
-        self._called_anew: set[tuple[int, bytes]] = set()
+        self._renamed: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._assigning = False  # whether assignments to areas are among that
@@ -289,7 +289,7 @@ class Arrivals:
                 before = self._members.name_of(key[ID])
                 self._members.learn(key, self._registers.values(key), self.origins.signer)
                 if self._members.name_of(key[ID]) != before:
-                    self._called_anew.update(self._places.contested())
+                    self._renamed.update(self._places.contested())
             if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
@@ -348,10 +348,10 @@ class Arrivals:
         self._edited = None
         self._losses.look(self._resolver, self._only)
         waiting, self._waiting = self._waiting, {}
-        called_anew, self._called_anew = self._called_anew, set()
+        renamed, self._renamed = self._renamed, set()
         before = newest_name(self._fs.db)
         slots = {node: slots for node, slots in waiting.items() if slots is not None}
-        changes = self._refresh(set(waiting), called_anew, slots)
+        changes = self._refresh(set(waiting), renamed, slots)
         self._losses.came_above(before)
         return changes
 

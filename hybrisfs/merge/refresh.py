@@ -85,7 +85,7 @@ class Refresh:
     def _has_many(self, node: bytes, slots: set[int]) -> bool:
         """Whether the node is a file with so many more names than these that the others are left alone."""
         inode = self._nodes.find(node)
-        if inode is None or not inode.is_file or inode.ino in self._fs.inodes.entangled:
+        if inode is None or not inode.is_file or inode.ino in self._fs.inodes.in_conflict:
             return False
         return inode.nlink - len(slots) >= self._limits.many_names and not self._conflicts.is_moved(node)
 
@@ -192,7 +192,7 @@ class Refresh:
             self._fs.inodes.touch(inode)
         if inode.is_file and content_key(node) not in unsigned:
             inode = self._show_content(inode)
-        self._nodes.entangle(inode)
+        self._nodes.note_conflict(inode)
 
     def _show_attr(self, inode: Inode, attr: Attr) -> None:
         before = self._nodes.set_attr(inode, attr, 1)
@@ -210,7 +210,7 @@ class Refresh:
             return inode  # it has just lost its last name
         if inode.handles:
             gone = inode.ino, inode.mode
-            inode = self._nodes.displace(inode)
+            inode = self._nodes.move_names(inode)
             rows = self._places.of(inode.ino).values()
             self._rows.changes += [Change(row.parent, row.name, gone) for row in rows]
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)

@@ -97,7 +97,7 @@ class Sparing:
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
         """Who gave the name to the file, or wrote the version of a file that it is."""
-        if inode.derived:
+        if inode.is_conflict_copy:
             version = self._content_of(inode)
             stamp = version.stamp if version is not None else None
         else:
@@ -109,13 +109,13 @@ class Sparing:
         """What has been signed of a file, or as the version of one, and is shown."""
         node = self._node_of(inode)
         values = self._registers.values(content_key(node))
-        if not inode.derived:
+        if not inode.is_conflict_copy:
             return winner(values)
         return winner([one for one in values if copy_id(node, one.value) == inode.id])
 
     def _node_of(self, inode: Inode) -> bytes:
         """The node that it is, or is a version of."""
-        if not inode.derived:
+        if not inode.is_conflict_copy:
             return inode.id
         original = self._conflicts.original(inode.ino)
         assert original is not None

@@ -149,7 +149,7 @@ class Mirror:
                 found.add(parent_of(directory))  # it is gone on a side: that is decided where its name is
             waiting += found - known
             known |= found
-        moved = {one for side in Side for one in _moved_meanwhile(trees.on(side), listed[side])}
+        moved = {one for side in Side for one in _moved_since(trees.on(side), listed[side])}
         return trees, again, moved
 
     def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
@@ -296,7 +296,7 @@ class Mirror:
         log.info("two versions of %r: the local one is %r now", step.path, aside)
 
 
-def _moved_meanwhile(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
+def _moved_since(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
     """Directories of which it cannot be told what was in them: somebody moved or removed them, or put them
     there, between the look at where their names are and the look into them. *there*: all that were looked
     into, and whether they could be."""

@@ -21,7 +21,7 @@ from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.settlement import Settlement
+from hybrisfs.merge.resolution import ConflictResolution
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
 from hybrisfs.read.freshness import Freshness
@@ -149,7 +149,7 @@ class Sharing:
             self.signer,
             signals,
         )
-        fs.inodes.settle = Settlement(fs, self.registers, self.arrivals)
+        fs.inodes.resolve = ConflictResolution(fs, self.registers, self.arrivals)
         self.sparing = Sparing(fs, self.registers, self.arrivals)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None

@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Bytes that no cloud is known to have are never evicted. So a chunk in a *dirty* state pins its journal
-   segment (`Journal.pins`), from the statement that brings it into the state to the one that ends it.
+1. Bytes that no cloud is known to have are never evicted. So a chunk in a *dirty* state keeps its
+   journal segment dirty (`Journal.dirty_pieces`), from the statement that brings it into the state to the one
+   that ends it.
 2. Only what is `CACHED` may be evicted: a cloud is known to have it.
 3. A chunk is here, or has a pack. A row that says neither is damage, which `hybrisfs fsck` finds.
 4. A member's word about a place is believed where nothing is lost by it (`chunk_places`). Else the place is a

@@ -29,7 +29,7 @@ class ConflictTable:
         ).fetchone()
         return bool(found)
 
-    def entangled(self) -> set[int]:
+    def inodes(self) -> set[int]:
         """The inodes with which nodes are joined, those that have copies, and these."""
         rows = self._db.execute(
             "SELECT ino FROM joined UNION SELECT ino FROM copy "
@@ -37,7 +37,7 @@ class ConflictTable:
         )
         return {ino for (ino,) in rows}
 
-    def entangles(self, ino: int, node: bytes) -> bool:
+    def is_conflict(self, ino: int, node: bytes) -> bool:
         """Whether others are joined with an inode, which shows this node, or are copies of that."""
         (found,) = self._db.execute(
             "SELECT EXISTS (SELECT 1 FROM joined WHERE ino = ?) OR EXISTS (SELECT 1 FROM copy WHERE id = ?)",

@@ -4,9 +4,9 @@ It is staging area and cache in one. What programs write is appended here and is
 until it has been cut into chunks; a chunk's bytes then simply stay where they were written, first
 because no cloud has them yet, later as cache. Nothing is copied when its role changes.
 
-A segment is *pinned* while something in it is on no cloud as far as is known here: an extent of a file, or
-a chunk without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not
-evictable. Where room is short, the rest of a pinned segment is given back to the disk as a hole.
+A segment is *dirty* while something in it is on no cloud as far as is known here: an extent of a file, or
+a chunk without a pack. Only clean segments are ever removed, so what is not on the clouds is not
+evictable. Where room is short, the rest of a dirty segment is given back to the disk as a hole.
 
 Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
 left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
@@ -116,7 +116,8 @@ class Journal:
         self.directory = directory
         self._environment = environment
         self.budget = budget
-        self.pins: Counter[int] = Counter()
+        self.dirty_pieces: Counter[int] = Counter()
+        """How many extents and chunks keep each segment dirty."""
         self.segment_size = segment_size or environment.limits.of(JournalLimits).segment_size
         """Bytes after which the next segment begins."""
         self._segments: dict[int, Segment] = {}
@@ -220,7 +221,7 @@ class Journal:
     def _open_next(self) -> Segment:
         self.seal_active()
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
-        number = max(self._next, max(self.pins, default=0) + 1)
+        number = max(self._next, max(self.dirty_pieces, default=0) + 1)
         with _full_disk():  # it may be out of inodes, too
             segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
         self._next = number + 1
@@ -271,11 +272,11 @@ class Journal:
     # -- eviction --------------------------------------------------------------------------------
 
     def evictable(self) -> list[int]:
-        """Unpinned segments that are not being written, least recently used first."""
+        """Clean segments that are not being written, least recently used first."""
         return [
             segment.number
             for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
-            if segment is not self._active and not self.pins[segment.number]
+            if segment is not self._active and not self.dirty_pieces[segment.number]
         ]
 
     def seal_active(self) -> None:
@@ -297,9 +298,9 @@ class Journal:
         return segment in self._segments
 
     def remove(self, segment: int) -> int:
-        """Delete an unpinned segment; its size. The database must no longer name it, durably."""
-        if self.pins[segment]:
-            raise ValueError(f"segment {segment} is pinned")
+        """Delete a clean segment; its size. The database must no longer name it, durably."""
+        if self.dirty_pieces[segment]:
+            raise ValueError(f"segment {segment} is dirty")
         gone = self._segments.pop(segment)
         if self._active is gone:
             self._active = None
@@ -311,12 +312,12 @@ class Journal:
         gone.path.unlink(missing_ok=True)
         return gone.stored
 
-    def pinned(self) -> list[int]:
+    def dirty(self) -> list[int]:
         """Segments that cannot be removed, least recently used first; none of them is being written."""
         return [
             segment.number
             for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
-            if segment is not self._active and self.pins[segment.number]
+            if segment is not self._active and self.dirty_pieces[segment.number]
         ]
 
     def dead_ranges(self, segment: int, live: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -166,7 +166,7 @@ class UpdateLog:
                 self._store(outcome, None)
             return outcome
         except BaseException:
-            self._begin_anew()
+            self._reload()
             raise
 
     @contextmanager
@@ -196,10 +196,10 @@ class UpdateLog:
         try:
             yield
         except BaseException:
-            self._begin_anew()
+            self._reload()
             raise
 
-    def _begin_anew(self) -> None:
+    def _reload(self) -> None:
         self._store_rows()
         self.state = self._load()
 

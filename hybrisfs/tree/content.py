@@ -82,7 +82,7 @@ class Content:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_staged(self, piece: Piece) -> bytes:
-        """The bytes of a staged piece. Safe without the lock while its segment is pinned."""
+        """The bytes of a staged piece. Safe without the lock while its segment is dirty."""
         length = piece.end - piece.start
         if piece.segment == ZEROS or piece.segment is None:
             return bytes(length)

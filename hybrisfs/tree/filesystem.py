@@ -43,7 +43,7 @@ from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.labels import Labels
 from hybrisfs.tree.names import Names
-from hybrisfs.tree.pins import Hoard
+from hybrisfs.tree.pins import Pins
 from hybrisfs.tree.received import ReceivedContent
 from hybrisfs.tree.unseen import Unseen
 from hybrisfs.tree.view import Change
@@ -117,7 +117,7 @@ class FileSystem:
         self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)
         self.borders = Borders(database, self.inodes)
         self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
-        self.hoard = Hoard(PinTable(database, self.places), self.conflicts, self.inodes)
+        self.pins = Pins(PinTable(database, self.places), self.conflicts, self.inodes)
         self.unseen = Unseen(database.environment, self.places)
         self.shown = Topic[[Sequence[Change]]]()
         """The view has changed otherwise than through the mount. Called with locks held, so that listeners

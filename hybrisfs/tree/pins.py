@@ -1,4 +1,4 @@
-"""The hoard: what this device keeps in full, whether it is used or not (Depot 5.2).
+"""Pins: what this device keeps in full, whether it is used or not (the hoard of Depot 5.2).
 
 A node that is pinned is kept with all that is below it, also what comes there later. Pins are facts of
 this device alone: no other device hears of them.
@@ -12,7 +12,7 @@ from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.pins import KeptChunk, PinTable
 from hybrisfs.tree.inodes import Inode, InodeTable
 
-__all__ = ["Hoard", "Pinned"]
+__all__ = ["Pins", "Pinned"]
 
 
 class Pinned(Enum):
@@ -23,7 +23,7 @@ class Pinned(Enum):
     NO = "no"
 
 
-class Hoard:
+class Pins:
     """The pins of one volume, under its lock."""
 
     def __init__(self, pins: PinTable, conflicts: ConflictTable, inodes: InodeTable) -> None:
