@@ -21,7 +21,7 @@ from hybrisfs.fuse.records import Buffer
 from hybrisfs.fuse.request import Channel
 from hybrisfs.fuse.transfer import held
 
-__all__ = ["DEFAULT_CAPABILITIES", "Session"]
+__all__ = ["DEFAULT_CAPABILITIES", "MountedSession"]
 
 DEFAULT_CAPABILITIES = (
     c.FUSE_CAP_ASYNC_READ
@@ -41,7 +41,7 @@ somebody has read while an asynchronous direct write was under way, and goes on 
 _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
 
 
-class Session:
+class MountedSession:
     """One mount: `mount`, then `run` in a thread of its own until somebody unmounts, then `close`.
 
     The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler

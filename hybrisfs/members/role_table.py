@@ -132,12 +132,12 @@ class Roles:
         every = (one for branches in self._said.values() for said in branches.values() for one in said)
         return {area.id for one in every for area in one.record.areas}
 
-    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
-        """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
+    def pending(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
+        """The words that limit the device and have no effect yet: author and rights of each, in order."""
         words = self._words(device, None)
-        proposals = self._backing.proposals(device, words, self._backing.lineage(None, vector_of), vector_of)
+        pending = self._backing.pending(device, words, self._backing.lineage(None, vector_of), vector_of)
         now = self.rights(device, None, vector_of)
-        found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
+        found = {(one.author, one.record.rights) for one in pending if one.record.rights != now}
         return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
 
     def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:

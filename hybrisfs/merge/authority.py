@@ -203,7 +203,7 @@ def _content(key: bytes, value: bytes) -> None:
 def _kit(_: bytes, value: bytes) -> None:
     from hybrisfs.recovery.record import (
         KitRecord,
-    )  # with it comes much that who examines updates need not load
+    )  # with it comes much that checking updates need not load
 
     KitRecord.decode(value)
 

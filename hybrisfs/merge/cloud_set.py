@@ -33,7 +33,7 @@ from hybrisfs.registers.values import Stamp, Value
 from sync import DecodeError, Write
 from sync.codec import Reader, Writer
 
-if TYPE_CHECKING:  # whoever examines updates need not load what registers are stored with
+if TYPE_CHECKING:  # checking updates need not load what registers are stored with
     from hybrisfs.merge.registers import Registers
 
 __all__ = [

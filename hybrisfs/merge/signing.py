@@ -144,9 +144,9 @@ class Signer:
             return Rights(Role.READER)
         return roles.rights(device, updates.state.vector, updates.vector_of)
 
-    def proposals(self, device: bytes) -> list[tuple[bytes, Rights]]:
-        """See `Roles.proposals`."""
-        return self._registers.roles.proposals(device, self._updates.vector_of)
+    def pending_roles(self, device: bytes) -> list[tuple[bytes, Rights]]:
+        """See `RoleTable.pending`."""
+        return self._registers.roles.pending(device, self._updates.vector_of)
 
     @property
     def may_change(self) -> bool:

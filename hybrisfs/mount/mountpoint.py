@@ -16,9 +16,9 @@ from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
 from hybrisfs.fuse import FuseError
 from hybrisfs.mount.adapter import Served
-from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.holders import Holder, describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
+from hybrisfs.mount.versions import VersionsAdapter
 from hybrisfs.tree.view import Change
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
@@ -44,7 +44,7 @@ class MountPoint:
     ) -> None:
         self.directory = directory
         self._fs = fs = served.fs
-        self._adapter = HistoryAdapter(served)
+        self._adapter = VersionsAdapter(served)
         options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -52,7 +52,7 @@ class MountPoint:
             options.append("again")
         try:
             fuse.clear_stale(directory)
-            self._session = fuse.Session(self._adapter, directory, options, capabilities=_CAPABILITIES)
+            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=_CAPABILITIES)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error

@@ -81,7 +81,7 @@ class _Named:
 class Notifier:
     """One thread per mount, from construction to `stop`."""
 
-    def __init__(self, session: fuse.Session, adapter: Adapter, fs: FileSystem) -> None:
+    def __init__(self, session: fuse.MountedSession, adapter: Adapter, fs: FileSystem) -> None:
         self._session = session
         self._adapter = adapter
         self._fs = fs

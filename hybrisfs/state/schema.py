@@ -424,9 +424,9 @@ CREATE TABLE IF NOT EXISTS charge (
 """
 
 HISTORY = f"""
--- Values that registers of the tree had once (hybrisfs.merge.history): written by the update that `clock` and
--- `writer` name, true from the moment `since` until the moment `until`, when an update superseded them. What
--- is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
+-- Values that registers of the tree had once (hybrisfs.merge.versions): written by the update that `clock`
+-- and `writer` name, true from the moment `since` until the moment `until`, when an update superseded them.
+-- What is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
 CREATE TABLE past (
     number INTEGER PRIMARY KEY,
     key    BLOB NOT NULL,

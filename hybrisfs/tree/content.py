@@ -24,7 +24,7 @@ from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 from sync.codec import Buffer
 
-__all__ = ["BLOCK", "Content", "Missing"]
+__all__ = ["BLOCK", "FileBytes", "Missing"]
 
 BLOCK: Final = 4096
 """What programs are told that disk space is given in."""
@@ -41,7 +41,7 @@ class Missing:
     chunks: list[ChunkRef]
 
 
-class Content:
+class FileBytes:
     """Reads and changes the content of inodes, under the volume's lock."""
 
     def __init__(

@@ -23,7 +23,7 @@ from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.database import Database
 from hybrisfs.state.direct import Direct
-from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
+from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
 from hybrisfs.state.extents import Extent, ExtentTable
 from hybrisfs.state.held import HeldDeletions
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
@@ -38,7 +38,7 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
-from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.content import FileBytes, Missing
 from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.labels import Labels
@@ -100,10 +100,10 @@ class FileSystem:
         self.chunks = ChunkStore(database, journal, namer)
         self.packs = PackTable(database)
         self.segments = SegmentTable(database)
-        self.idle_packs = IdlePackTable(database)
-        self.unnamed_shares = UnnamedShareTable(database)
+        self.deletion_candidates = DeletionCandidateTable(database)
+        self.orphans = OrphanTable(database)
         self.disposals = DisposalTable(database)
-        self.content = Content(
+        self.content = FileBytes(
             self.contents,
             self.chunks,
             journal,
@@ -364,7 +364,7 @@ class FileSystem:
 
     def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
         """A regular file without a name, open for writing, as O_TMPFILE makes one. Nobody else hears of it,
-        and when it is closed or the daemon dies, it is gone: what it holds is for `Content.take_over`."""
+        and when it is closed or the daemon dies, it is gone: what it holds is for `FileBytes.take_over`."""
         self.inodes.trim()
         self._require_space()
         inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)

@@ -10,12 +10,11 @@ import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from hybrisfs.registers.tree import Content as Listed
-from hybrisfs.registers.tree import Run, decode_runs
+from hybrisfs.registers.tree import Content, Run, decode_runs
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.contents import ContentTable, Part
-from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.content import FileBytes, Missing
 from hybrisfs.tree.inodes import Inode, InodeTable
 from sync.codec import DecodeError
 
@@ -32,7 +31,9 @@ class NoListError(OSError):
 class ReceivedContent:
     """Shows contents by their register values, under the volume's lock."""
 
-    def __init__(self, table: ContentTable, inodes: InodeTable, content: Content, chunks: ChunkStore) -> None:
+    def __init__(
+        self, table: ContentTable, inodes: InodeTable, content: FileBytes, chunks: ChunkStore
+    ) -> None:
         self._table = table
         self._inodes = inodes
         self._content = content
@@ -90,11 +91,11 @@ class ReceivedContent:
             self._unlisted.discard(inode.ino)
             self._table.end_unlisted(inode.ino)
 
-    def _show_later(self, inode: Inode, listed: Listed, value: bytes) -> None:
+    def _show_later(self, inode: Inode, listed: Content, value: bytes) -> None:
         self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
         inode.stored = listed.size
 
-    def _numbers(self, contents: Iterable[Listed]) -> dict[bytes, int]:
+    def _numbers(self, contents: Iterable[Content]) -> dict[bytes, int]:
         """The numbers of all chunks that the contents name; the length of a page is not known yet."""
         lengths: dict[bytes, int] = {}
         for one in contents:
@@ -141,7 +142,7 @@ class ReceivedContent:
             return None
 
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
-        parts = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
+        parts = _parts(inode.ino, runs, self._numbers([Content(inode.size, 0, runs)]))
         self._table.set_parts(inode.ino, parts)
         inode.stored = sum(length for _, _, length, _ in parts)
         self._inodes.touch(inode)
@@ -157,12 +158,12 @@ def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[
     return parts
 
 
-def _decode(value: bytes | None) -> Listed:
+def _decode(value: bytes | None) -> Content:
     """What no correct device can have written counts as an empty file, for everybody."""
     try:
-        return Listed(0, 0, ()) if value is None else Listed.decode(value)
+        return Content(0, 0, ()) if value is None else Content.decode(value)
     except DecodeError:
-        return Listed(0, 0, ())
+        return Content(0, 0, ())
 
 
 def _page(data: bytes | None, length: int) -> list[Run]:

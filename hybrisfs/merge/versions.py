@@ -29,7 +29,7 @@ from hybrisfs.state.versions import (
 )
 from sync import Rename
 
-__all__ = ["Ended", "History", "is_removal"]
+__all__ = ["Ended", "VersionStore", "is_removal"]
 
 _VERSIONED: Final = having(Trait.VERSIONED)
 
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
     value: bytes | None = None
 
 
-class History:
+class VersionStore:
     """The versions of one volume, under the volume's lock."""
 
     keeps = True

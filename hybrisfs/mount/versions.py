@@ -24,13 +24,13 @@ from hybrisfs.tree.content import BLOCK
 from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past
 from hybrisfs.versions.contents import size_of
 
-__all__ = ["HistoryAdapter"]
+__all__ = ["VersionsAdapter"]
 
 _DOTS: Final = 2
 _SECTOR: Final = 512
 
 
-class HistoryAdapter(Adapter):
+class VersionsAdapter(Adapter):
     """The handlers of a mounted volume that has a past."""
 
     def __init__(self, served: Served) -> None:
