@@ -61,7 +61,7 @@ from hybrisfs.state.shown_nodes import (
     name_of_slot,
     newest_name,
     number_of_name,
-    unjoined_ino,
+    unmerged_ino,
 )
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
@@ -222,8 +222,8 @@ class Losses:
         return Shown(count_names(self._db), self._fs.total_files)
 
     def _inode(self, node: bytes) -> Inode | None:
-        """The inode of a node that has a name and is not joined with another."""
-        ino = unjoined_ino(self._db, node)
+        """The inode of a node that has a name and is not merged with another."""
+        ino = unmerged_ino(self._db, node)
         inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode
 

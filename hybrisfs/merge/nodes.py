@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr, attr_key, place_key
-from hybrisfs.state.shown_nodes import unjoined_ino
+from hybrisfs.state.shown_nodes import unmerged_ino
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import STALE, Inode, LostName
 
@@ -20,8 +20,8 @@ class Nodes:
         self._conflicts = fs.conflicts
 
     def find(self, node: bytes) -> Inode | None:
-        """The inode of a node that has its own, and is not joined with another."""
-        ino = unjoined_ino(self._db, node)
+        """The inode of a node that has its own, and is not merged with another."""
+        ino = unmerged_ino(self._db, node)
         if ino is None:
             return None
         inode = self._fs.inodes.get(ino)
@@ -33,11 +33,11 @@ class Nodes:
         return None
 
     def showing(self, node: bytes) -> Inode | None:
-        """The inode that shows a node: its own, or the one that it is joined with."""
+        """The inode that shows a node: its own, or the one that it is merged with."""
         inode = self.find(node)
         if inode is not None:
             return inode
-        ino = self._conflicts.joins(node)
+        ino = self._conflicts.merged_into(node)
         return None if ino is None else self._fs.inodes.get(ino)
 
     def make(self, node: bytes, attr: Attr) -> Inode:
@@ -103,7 +103,7 @@ class Nodes:
         fresh.attr_stamp, fresh.nlink = stamp, nlink
         slots = self._places.slots(inode.ino)
         self._places.move_to(inode.ino, fresh.ino)
-        self._conflicts.join_instead(inode.ino, fresh.ino)
+        self._conflicts.merge_instead(inode.ino, fresh.ino)
         changes.reassign([attr_key(node), *(place_key(node, slot) for slot in slots)], fresh.ino)
         self.note_conflict(fresh)
         return fresh

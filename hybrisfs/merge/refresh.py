@@ -149,7 +149,7 @@ class Refresh:
         place = names[0].place
         return any(
             (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
-            and not self._conflicts.is_joined(row.parent)
+            and not self._conflicts.is_merged(row.parent)
             for row in self._places.of(inode.ino).values()
         )
 
@@ -241,7 +241,7 @@ class Refresh:
                 dropped.add(ino)
 
     def _drop(self, inode: Inode) -> None:
-        # What is still in a directory that was joined with another has been taken out of that one.
+        # What is still in a directory that was merged with another has been taken out of that one.
         for ino, slot in self._places.within(inode.ino):
             self._rows.remove(self._fs.inodes.get(ino), slot)
         self._nodes.unname(inode, self._rows.last.get(inode.ino))

@@ -45,7 +45,7 @@ class ConflictResolution:
             return
         if intent in (Intent.WRITE, Intent.REMOVE):
             self._release_copies(inode.id)
-        for node in self._conflicts.joined_with(inode.ino):
+        for node in self._conflicts.merged_with(inode.ino):
             if inode.is_directory and intent not in (Intent.MOVE, Intent.REMOVE):
                 continue
             if not inode.is_directory or intent is Intent.REMOVE:

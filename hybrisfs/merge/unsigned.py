@@ -70,7 +70,7 @@ class UnsignedView:
         return any(place_key(one.node, one.slot) in self._pending for one in children)
 
     def _inode(self, node: bytes) -> Inode | None:
-        """The inode that shows the node, its own or one that it is joined with."""
+        """The inode that shows the node, its own or one that it is merged with."""
         ino = ino_shown_for(self._fs.db, node)
         inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode

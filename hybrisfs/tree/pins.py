@@ -69,7 +69,7 @@ class Pins:
 
     def _pinned(self, inode: Inode) -> list[bytes]:
         """The nodes that are pinned, of that of an inode and those that are seen as one with it."""
-        return [node for node in (inode.id, *self._conflicts.joined_with(inode.ino)) if node in self._nodes]
+        return [node for node in (inode.id, *self._conflicts.merged_with(inode.ino)) if node in self._nodes]
 
     # -- what they keep --------------------------------------------------------------------------
 
