@@ -45,7 +45,7 @@ class Interrupts:
     def watch(self, handle: int, request: Abandonable) -> None:
         """Abandon an unanswered request as soon as its caller is killed."""
         # libfuse may call the function at once, but does not survive an answer from within that call: so the
-        # request is made known afterwards, and it is asked here whether there was an interrupt meanwhile.
+        # request is made known afterwards, and then checked for an interrupt that came before.
         self._library.brief.fuse_req_interrupt_func(handle, self._function, None)
         self._requests[handle] = request
         if self._library.brief.fuse_req_interrupted(handle):

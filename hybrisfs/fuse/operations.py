@@ -122,7 +122,7 @@ class Operations:
         _missing()
 
     def release(self, request: Request, ino: int, fh: int, flags: int) -> Later | None:
-        """The open file ends: exactly once per `open` and `create`. Nobody sees the errno."""
+        """The open file ends: exactly once per `open` and `create`. No program sees the errno."""
         _missing()
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
@@ -163,7 +163,7 @@ class Operations:
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> Buffer | int | Later:
         """Answer the value, or its size when `size` is 0; raise ERANGE when it is longer than that, ENODATA
-        when there is none. When nobody ever has attributes, leave this out: Linux asks before each write
+        when there is none. When no file ever has attributes, leave this out: Linux asks before each write
         otherwise.
         """
         _missing()

@@ -134,11 +134,11 @@ class Request:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether no caller waits for the answer any more."""
         return self._abandoned
 
     def answer_in_loop(self, answer: Any) -> None:
-        """`reply`, from the loop's own thread, where the session cannot go meanwhile."""
+        """`reply`, from the loop's own thread, during which the session cannot end."""
         channel, encode = self._channel, self._encode
         if encode is None:
             channel.fail(self._take(), 0)

@@ -1,7 +1,7 @@
 """Taking in updates of other devices: log, registers, view.
 
-Each update is applied whole or not at all, and nobody sees the view between the registers and the tree that
-follows from them: a rename never appears without the content it brings.
+Each update is applied whole or not at all, and no program sees the view between the registers and the tree
+that follows from them: a rename never appears without the content it brings.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ class Arrivals:
                     self._fs.inodes.touch(inode)
 
     def refresh(self) -> list[Change]:
-        """Let the view show what has been taken; what the kernel must hear of."""
+        """Let the view show the accepted updates. Returns the changes to report to the kernel."""
         self._write()
         self._edited = None
         self._losses.look(self._resolver, self._only)
@@ -356,7 +356,8 @@ class Arrivals:
         return changes
 
     def device_renamed(self) -> list[Change]:
-        """A device has another name, by which copies are called from now on; what the kernel must hear of."""
+        """A device has another name, by which copies are called from now on. Returns the changes to report to
+        the kernel."""
         return self._refresh(set(), self._places.contested())
 
     def _resolver(self) -> Resolver:

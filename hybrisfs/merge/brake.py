@@ -1,18 +1,18 @@
 """The brake on mass deletion: when another device takes away much of the volume, that waits for a person.
 
 What it comes of may be a slip, a sick program or a thief. `hybrisfs.merge.losses` finds what is lost to
-this device's view, by whatever register, and keeps it there until somebody here decides; this is the
+this device's view, by whatever register, and keeps it there until a person here decides; this is the
 arithmetic. One device has taken too much away, more than `FEW` in any case, when one of these holds:
 
 * What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.state.moments`), is more than the
   *share* of the names that were shown. So a week that arrives at once is a week.
 * What arrived of it here within `WINDOW`, whatever its dates, is more than `MOST` of them. A liar may date
   one deletion as many small ones: of a moment it is certain only that it is no sooner than those of the
-  causes. Who was away while somebody deleted nearly everything bit by bit is asked, once: that is worth a
+  causes. A device that was away while another deleted nearly everything bit by bit asks once: that is worth a
   question.
 * Files with other contents in place of old ones (`hybrisfs.merge.losses` says which count), done within
   `WINDOW_NS`, are more than the *share* of all files. Programs overwrite much for good reasons, but seldom
-  most of a volume that nobody had touched for days.
+  most of a volume that nothing had touched for days.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Window:
         return max(shown + self.count - self.held - self.present, self.count)
 
     def told(self) -> dict[bytes, bytes]:
-        """What was let go and is told of for the first time, with former values."""
+        """The registers that were let go since the last call, with their former values."""
         let_go, self.let_go = self.let_go, {}
         return {one.key: one.former for one in let_go.values() if one.former is not None}
 
@@ -189,5 +189,5 @@ class Brake:
         return None
 
     def forget(self, device: bytes) -> None:
-        """Begin to count anew what the device takes away: a person has decided."""
+        """Count what the device takes away from zero again: a person has decided."""
         self._recent.pop(device, None)

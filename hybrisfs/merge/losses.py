@@ -17,7 +17,7 @@ Nothing is lost to anybody that
 
 * its maker takes away within `YOUNG_NS`: `git gc`, trees of builds, temporary files;
 * this view has shown for less than `WINDOW` seconds, and that was gone, by the moment of the update, before
-  it came here. So whoever joins or comes back is not asked about files that were never seen here.
+  it came here. So a device that joins or comes back does not ask about files that it has never shown.
 
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
 and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
@@ -400,8 +400,8 @@ class Losses:
         return self._held.waiting()
 
     def release(self, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
-        """A person has decided: what was held is signed with the next cut if it is *wanted*, else let go of.
-        What is to be signed besides, and the nodes that the view has to show anew."""
+        """A person has decided: held registers are signed with the next cut if they are *wanted*, else let
+        go. Returns other writes to sign, and the nodes that the view has to show again."""
         rows = self._held.registers(deletion.number)
         changes = self._fs.changes
         held = [key for key, former in rows if former is None and key in changes.held]
@@ -440,6 +440,6 @@ def _chunks(content: Content | None) -> set[bytes]:
 
 
 def _is_readable(mode: int, owned: bool) -> bool:
-    """Whether somebody whose it is, or is not, can read a node of this mode."""
+    """Whether the owner (*owned*), or another user, can read a node of this mode."""
     wanted = 0o5 if stat.S_ISDIR(mode) else 0o4
     return any(mode >> shift & wanted == wanted for shift in ((6,) if owned else (3, 0)))

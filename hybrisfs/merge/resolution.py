@@ -1,11 +1,11 @@
 """What becomes of nodes in a conflict when this device changes one of them.
 
 Saving a file that has concurrent versions beside it makes files of their own of these: what is signed then
-supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it, too;
-deleting it settles the conflict. Equal files of one name become one for good, folders of one name move and go
-together. What a program writes to an open file that has lost its name to another device's update becomes a
-file beside the one that has the name now, in the folder in which it stood; was that removed, too, it lives
-again, as it would have done by an edit of the closed file.
+supersedes them, and no device may lose work by it. Changing such a version makes a file of its own of it,
+too; deleting it resolves the conflict. Equal files of one name become one for good, folders of one name move
+and go together. What a program writes to an open file that has lost its name to another device's update
+becomes a file beside the one that has the name now, in the folder in which it stood; was that removed, too,
+it lives again, as it would have done by an edit of the closed file.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ConflictResolution:
         self._fs.inodes.note_conflict(inode.ino, False)
 
     def _write_again(self, node: bytes) -> None:
-        """Sign the content that everybody sees once more, so that it supersedes the others."""
+        """Sign the content that all devices show once more, so that it supersedes the others."""
         self._fs.inodes.flush()
         original = self._nodes.find(node)
         if original is not None:

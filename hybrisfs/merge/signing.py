@@ -115,7 +115,7 @@ class Signer:
     def may_sign(self) -> bool:
         """False once this device was removed from the volume: what it signs is worth nothing to others. And
         while its own log is to come back: what it signed would make it fork. And while it knows that it is a
-        reader, and its log does not tell: nobody would accept it."""
+        reader, and its log does not say so: no device would accept it."""
         return self.may_plead and self._updates.device in self._updates.members
 
     @property
@@ -188,8 +188,8 @@ class Signer:
         return self._registers.number_of(stamp)
 
     def _completed(self, key: bytes, value: bytes | None, is_directory: bool) -> Write | None:
-        """The write with all that a place must tell of the place before; None for the removal of what
-        nobody has heard of."""
+        """The write, completed by what a place must say about the place before; None for the removal of a
+        place that no update has named."""
         if key[0] != PLACE or (value is not None and not is_directory):
             return key, value
         before = standing_place(self._registers.values(key))

@@ -1,4 +1,4 @@
-"""What the view says of registers that have changed since the last signed update (`resolver.Unsigned`)."""
+"""The view's word about registers that have changed since the last signed update (`resolver.Unsigned`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 
 def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
     """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
-    What stands under a conflict name now is not to take the name from who has it by being signed later."""
+    A node under a conflict name must not take the name from its holder because it is signed later."""
     shown = fs.places.at(ino, slot_of(key))
     if shown is None:
         return None

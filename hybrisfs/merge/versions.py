@@ -2,8 +2,8 @@
 
 A value is true from the moment of the update that wrote it until that of the first update which supersedes it
 (`hybrisfs.state.moments`). Both follow from the accepted updates alone: devices that have accepted the same
-ones note the same, in whatever order and batches these came. What is overwritten before it is signed is no
-version: nobody else ever hears of it.
+ones note the same, in whatever order and batches these came. A value that is overwritten before it is signed
+is no version: no other device ever sees it.
 
 A removal supersedes a place only. What the removed file held is still the latest value of its content, so
 it is noted as removed.
@@ -58,7 +58,7 @@ class VersionStore:
         self._db = database
         self._updates = updates
         self.renames: Sequence[Rename] = ()
-        """What the log has renamed already, and the stamps that come here have not."""
+        """Renames that the log has made already, and that the incoming stamps do not show yet."""
 
     def moment(self, stamp: Stamp) -> int:
         """When the update counts as signed."""

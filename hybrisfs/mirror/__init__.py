@@ -8,11 +8,11 @@ plans and does.
 
 Nothing is lost:
 
-* what is replaced or removed is the very thing that was compared, or the step is not taken and planned anew;
+* what is replaced or removed is the very thing that was compared, or the step is not taken and planned again;
 * a name that both sides changed keeps both versions, the local one under a conflict name;
-* whoever deleted what the other side has changed gets it back;
+* a side that deleted what the other side has changed gets it back;
 * a folder without its marker (an empty mount point, another disk) is never compared with anything;
-* what is agreed is on record only when it is durable on both sides. The volume keeps count of that record:
-  when it is older than the record, as after a restore from a backup, both sides are merged anew, which
+* an agreed state is recorded only when it is durable on both sides. The volume keeps count of that record:
+  when it is older than the record, as after a restore from a backup, both sides are merged again, which
   removes nothing.
 """

@@ -174,7 +174,7 @@ class AgreedTable:
             self._db.execute("DELETE FROM agreed WHERE path = ? OR (path > ? AND path < ?)", _below(path))
 
     def forget_all(self) -> None:
-        """Begin anew: both sides are merged."""
+        """Start over: both sides are merged."""
         self._db.execute("DELETE FROM agreed")
 
     def rename(self, old: bytes, new: bytes) -> None:

@@ -51,7 +51,7 @@ class Original(Protocol):
     def xattrs(self) -> Mapping[bytes, bytes]: ...
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Offset and bytes of what a file holds besides zeros. Raises ChangedError when it changes
-        meanwhile."""
+        during the read."""
 
 
 class Place(Protocol):
@@ -117,7 +117,8 @@ class Mirror:
         in all below them. With it the directories that are to be looked at again soon. *tick* is called now
         and then, and may raise to stop.
 
-        What somebody moved meanwhile is looked at again at once, and left alone when that goes on."""
+        Names that a program moved during the look are looked at again at once, and left alone when that goes
+        on."""
         wanted = set(directories)
         for _ in range(_LOOKS):
             trees, again, moved = self._look_once(wanted, deep, tick)
@@ -130,7 +131,7 @@ class Mirror:
     def _look_once(
         self, directories: Iterable[bytes], deep: bool, tick: Callable[[], None]
     ) -> tuple[Trees, set[bytes], set[bytes]]:
-        """See `look`; last what was moved meanwhile."""
+        """See `look`; last the names that were moved during the look."""
         trees, again = Trees(), set[bytes]()
         listed: dict[Side, dict[bytes, bool]] = {side: {} for side in Side}
         waiting = list(directories)
@@ -297,7 +298,7 @@ class Mirror:
 
 
 def _moved_since(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
-    """Directories of which it cannot be told what was in them: somebody moved or removed them, or put them
+    """Directories of which it cannot be told what was in them: a program moved or removed them, or put them
     there, between the look at where their names are and the look into them. *there*: all that were looked
     into, and whether they could be."""
     return [

@@ -201,7 +201,7 @@ class Importer:
         try:
             again = self._target.read_back(path, stored)
         except ChangedError:
-            return  # somebody has written to it
+            return  # a program has written to it
         if not again.facts.same_content(read.facts):
             self._problem(path, "what was stored is not what was read: check the disk, then import it again")
 

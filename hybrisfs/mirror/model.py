@@ -28,7 +28,7 @@ __all__ = [
 
 PERMISSIONS: Final = 0o777
 """The bits of a mode that are mirrored. Who runs a set-user-ID program has its owner's rights: on the disk
-those of whoever mirrors. So set-ID bits, and the sticky bit with them, are each side's own."""
+those of the user that mirrors. So set-ID bits, and the sticky bit with them, are each side's own."""
 
 
 class ChangedError(Exception):

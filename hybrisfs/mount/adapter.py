@@ -2,7 +2,7 @@
 
 One loop thread runs the handlers; each holds the volume's lock while it looks into memory and the
 database. What would have to wait (bytes from the clouds, fsync, room in the cache) is answered later by
-another thread, so that a slow cloud holds up nobody but those who want its bytes.
+another thread, so that a slow cloud holds up only the programs that want its bytes.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ class Adapter(fuse.Operations):
 
     @property
     def _lasting(self) -> float:
-        """For how many seconds the kernel may believe what it is told."""
+        """For how many seconds the kernel may keep an answer."""
         return 0.0 if self._changing else FOREVER
 
     def begin_change(self) -> None:
-        """Names and nodes are about to change: what the kernel is told until `end_change` it must not
-        keep."""
+        """Names and nodes are about to change: the kernel must not keep answers that it
+        gets until `end_change`."""
         with self._lock:
             self._changing += 1
 
@@ -157,7 +157,7 @@ class Adapter(fuse.Operations):
             self._changing -= 1
 
     def knows(self, directory: int) -> bool:
-        """Whether the kernel knows the directory, so that somebody may watch it."""
+        """Whether the kernel knows the directory, so that a program may watch it."""
         return directory in self._known
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
@@ -365,7 +365,7 @@ class Adapter(fuse.Operations):
     def _open_later(
         self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
     ) -> None:
-        """Open what was held up. When another file has come in its place, the kernel looks it up anew."""
+        """Open what was held up. When another file has come in its place, the kernel looks it up again."""
 
         def open_it() -> Opened:
             if error is not None:
@@ -479,7 +479,7 @@ class Adapter(fuse.Operations):
                     data = self._fs.read(self._fs.handle(fh), offset, size)
                 if not isinstance(data, Missing):
                     return data
-                lacking = data  # evicted again at once, or written meanwhile
+                lacking = data  # evicted again at once, or written since
 
         self._answer_later(request, read)
 

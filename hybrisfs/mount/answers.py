@@ -1,4 +1,4 @@
-"""What the kernel is told about nodes, and tells."""
+"""Attributes of nodes, as the kernel gets and sends them."""
 
 from __future__ import annotations
 

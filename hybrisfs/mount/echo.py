@@ -1,10 +1,10 @@
 """Letting programs that watch the mount (inotify) hear of what other devices changed.
 
-The kernel raises events for what is done through it, not for what it is told. So a process of the daemon's
-(`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it from a hidden
-directory to its name, for programs watch for either; it renames one that has another name now, removes the
-name of one that is gone, opens and closes a file that was written. The view shows it all already: the
-requests that come of it, the *echoes*, are recognised by the process that makes them, and change nothing.
+The kernel raises events for changes made through it, not for those that it is notified of. So a process of
+the daemon's (`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it
+from a hidden directory to its name, for programs watch for either; it renames one that has another name now,
+removes the name of one that is gone, opens and closes a file that was written. The view shows it all already:
+the requests that come of it, the *echoes*, are recognised by the process that makes them, and change nothing.
 """
 
 from __future__ import annotations

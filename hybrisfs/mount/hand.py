@@ -1,4 +1,4 @@
-"""The daemon's hand in its own mount: a small process that makes, renames and removes there what it is told.
+"""The daemon's hand in its own mount: a small process that makes, renames and removes nodes there on request.
 
 No thread of the daemon may do that itself: killed in the midst of it, the thread would wait for an answer
 that only its own process could give, keep that process and its end of the mount from going away, and with it
@@ -159,7 +159,7 @@ class _Mount:
             os.rmdir(_plain(name), dir_fd=source)
 
     def write(self, folder: str, name: str, size: int) -> None:
-        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC  # nobody's lease is waited for
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC  # no lease is waited for
         with self._node(folder, name) as node:
             descriptor = os.open(node, flags)
             try:
@@ -204,7 +204,7 @@ def _appear(source: int, number: str, target: int, name: str, mode: int) -> None
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
             os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
-        # Made last: whoever watches it from then on must not hear that it was moved.
+        # Made last: a program that watches it from then on must not get an event that it was moved.
         os.mkdir(name, dir_fd=target)
         return
     with contextlib.suppress(PermissionError):  # not everybody may make a device

@@ -68,7 +68,7 @@ def _used(process: Path) -> Iterator[str]:
     for descriptor in (process / "fd").iterdir():
         try:
             yield os.readlink(descriptor)  # noqa: PTH115
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # closed since
             continue
     with (process / "maps").open(errors="surrogateescape") as lines:
         for line in lines:

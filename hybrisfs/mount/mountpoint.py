@@ -32,7 +32,7 @@ SOURCE: Final = "hybrisfs:"
 _JOIN_SECONDS: Final = 10.0
 # Access control lists decide what umask does, so that the filesystem has to apply it.
 _CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
-_PASSES_WITHIN: Final = 2.0  # seconds; somebody looks at a name, or has just closed a file
+_PASSES_WITHIN: Final = 2.0  # seconds; a program looks at a name, or has just closed a file
 _AGAIN_AFTER: Final = 0.05  # seconds
 
 
@@ -78,7 +78,7 @@ class MountPoint:
 
     @property
     def alive(self) -> bool:
-        """False when somebody else has unmounted it."""
+        """False when it was unmounted from outside."""
         return self._thread.is_alive()
 
     def unmount(self, *, lazy: bool) -> None:
@@ -103,7 +103,8 @@ def unmount(
     find: Callable[[Path], Sequence[Holder]] = find_holders,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Call *attempt*, which unmounts *directory*, again while it is busy although nobody can be found.
+    """Call *attempt*, which unmounts *directory*, again while it is busy although no process is found that
+    uses it.
 
     Raises HybrisError, which names who uses it.
     """
@@ -117,7 +118,9 @@ def unmount(
         if holders:
             raise _busy(directory, describe_holders(holders))
         sleep(_AGAIN_AFTER)
-    raise _busy(directory, "by nobody that can be seen" + ("" if os.geteuid() == 0 else ": by another user"))
+    raise _busy(
+        directory, "by no process that can be seen" + ("" if os.geteuid() == 0 else ": by another user")
+    )
 
 
 def _busy(directory: Path, users: str) -> HybrisError:

@@ -1,4 +1,5 @@
-"""Checking updates before the volume's lock is taken: are they well formed, and signed by whom they name?
+"""Checking updates before the volume's lock is taken: are they well formed, and signed by the members that
+they name?
 
 When there are many, a process of its own does it, beside the one that takes updates in: it takes about as
 long as all else that is done about an update. Threads of this process would have to ask for Python's lock
@@ -50,7 +51,7 @@ _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
 _MARSHAL: Final = 2  # later versions look for what is in there twice, which takes longer than it saves
-_DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
+_DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class CheckLimits:
 
 @dataclass(frozen=True, slots=True)
 class CheckedUpdate:
-    """An update that is well formed. *signed*: it is certain that the member whom it names signed it."""
+    """An update that is well formed. *signed*: it is certain that the member that it names signed it."""
 
     update: SignedUpdate
     signed: bool
@@ -77,11 +78,11 @@ Keys: TypeAlias = Mapping[bytes, bytes]
 """The public keys of members by their device ids."""
 
 WhichAreHere: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
-"""Tells which of the updates with these hashes are here already: their signatures need not be checked."""
+"""Says which of the updates with these hashes are here already: their signatures need not be checked."""
 
 
 class UpdateCheck:
-    """Updates that are being checked; what nobody else has done is done when the result is asked for."""
+    """Updates that are being checked; the caller of `result` checks what the process has not checked."""
 
     def __init__(
         self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere, asked: _Asked | None
@@ -92,7 +93,7 @@ class UpdateCheck:
         self._asked = asked
 
     def result(self) -> Sequence[CheckedUpdate | None]:
-        """What becomes of each update; None: it is malformed."""
+        """The checked updates, in order; None for a malformed one."""
         found = self._asked.answer() if self._asked is not None else None
         return self._check() if found is None else found
 
@@ -117,7 +118,7 @@ class UpdateChecker:
         self._beside = (environment.processors() or 1) > 1
 
     def check(self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere) -> UpdateCheck:
-        """Begin to check *updates*, of which *which* is asked by whoever asks for the result."""
+        """Begin to check *updates*. The caller of `result` calls *which* about them."""
         asked = None
         if self._beside and sum(map(len, updates)) >= self._limits.worth_it:
             with self._lock:
@@ -140,7 +141,7 @@ class UpdateChecker:
         """End the process; what has been asked for can still be had."""
         self._beside = False
         if (process := self._process) is not None:
-            process.stop()  # so that nobody who has the lock waits for it any more
+            process.stop()  # so that no holder of the lock waits for it any more
         with self._lock:
             self._end()
 
@@ -208,7 +209,7 @@ class _Process:
         self._process.kill()
 
     def end(self) -> None:
-        """Once it has stopped, nobody may ask it for anything any more."""
+        """No request may follow once it has stopped."""
         self.stop()
         self._reaper.join()
         with self._reading:

@@ -234,7 +234,7 @@ def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
         if key[0] == PLACE and value is not None:
             try:
                 place = Place.decode(value)
-            except DecodeError:  # whoever takes the update in refuses it
+            except DecodeError:  # refused when it is taken in
                 continue
             parent = ino_shown_for(fs.db, place.parent)
             if parent is not None:

@@ -290,9 +290,9 @@ class ChunkPlaces:
     def discard_pack(self, pack: bytes, clock: int, branch: bytes) -> None:
         """The pack with this id is gone from the clouds, or about to go, as the update at *clock* says.
 
-        All devices have agreed that nobody needs its chunks. Should a file here name one all the same (after
-        a restore from a backup), it goes to the clouds once more when its bytes are here, and else waits for
-        another device that has them.
+        All devices have agreed that none of them needs its chunks. Should a file here name one all the same
+        (after a restore from a backup), it goes to the clouds once more when its bytes are here, and else
+        waits for another device that has them.
         """
         (number,) = self._db.execute(
             "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, 0, 0, x'', ?, ?) "

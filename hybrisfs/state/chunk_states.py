@@ -30,7 +30,7 @@ spare       (table) further packs that are said to have it; each may be proven, 
 condemned   (`ChunkStore.condemned`) packs that may be discarded: nothing new relies on them
 doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on them either
 claimed     (`ChunkStore.claimed`) PENDING, and its turn to be packed may be over
-lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nobody waits for it
+lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
 settling    (`ChunkStore.settling`) a file is about to name it: it is not dropped
 """
 

@@ -55,7 +55,7 @@ class ChunkStore(ChunkPlaces):
         super().__init__(database, journal)
         self._journal = journal
         self.namer: Final = namer
-        self.lost: set[int] = set()  # on no cloud and damaged here: nobody need wait for them
+        self.lost: set[int] = set()  # on no cloud and damaged here: nothing need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0

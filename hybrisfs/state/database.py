@@ -105,7 +105,7 @@ class Database:
             raise HybrisError(
                 f"{self.path} was made by an earlier development version (format {version})",
                 f"this program reads formats from {OLDEST} on",
-                "Copy the files out with that version, and make the volume anew. Nothing was changed.",
+                "Copy the files out with that version, and create the volume again. Nothing was changed.",
             )
         if version > SCHEMA_VERSION:
             raise NewerFormatError(

@@ -63,7 +63,7 @@ class JournalFullError(OSError):
 
 
 class Segment:
-    """One segment file. The descriptor lives as long as somebody reads from it."""
+    """One segment file. The descriptor lives as long as a reader needs it."""
 
     __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
 
@@ -167,7 +167,7 @@ class Journal:
         return active.number, position
 
     def overwrite(self, segment: int, position: int, data: Buffer) -> None:
-        """Replace bytes that nobody else refers to."""
+        """Replace bytes to which nothing else refers."""
         self._require_sound()
         target = self._segments[segment]
         _write_all(target.descriptor, data, position)
@@ -236,7 +236,7 @@ class Journal:
 
         Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
         """
-        with self._sync_lock:  # whoever finds nothing left to sync must know that it has been synced
+        with self._sync_lock:  # a caller that finds nothing left to sync must know that it has been synced
             self._require_sound()
             with self._unsynced_lock:
                 batch, names = list(self._unsynced.values()), self._unsynced_names
@@ -307,7 +307,7 @@ class Journal:
         with self._unsynced_lock:
             self._unsynced.pop(segment, None)
         self.bytes -= gone.stored
-        # XFS gives the blocks of an unlinked file back later, and who makes room would see none.
+        # XFS gives the blocks of an unlinked file back later, and eviction would see no free space.
         os.ftruncate(gone.descriptor, 0)
         gone.path.unlink(missing_ok=True)
         return gone.stored

@@ -6,7 +6,7 @@ from the rows, from votes and from the bounds, `hybrisfs.members.member_table` f
 `epoch`: which devices have granted the keys of which epochs, and the clocks of the updates that did so first.
 
 `charge`: since when this device has known, by its own clock, what time makes it do something about: that a
-device is accused, by whom; the accuser `NOBODY` stands for a proof of a fork.
+device is accused, by whom; the accuser `NO_MEMBER` stands for a proof of a fork.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hybrisfs.state.database import Database, Reader
 from sync import DEVICE_ID_SIZE
 
 __all__ = [
-    "NOBODY",
+    "NO_MEMBER",
     "AdmissionValue",
     "Charge",
     "Granted",
@@ -45,7 +45,7 @@ __all__ = [
     "reserves_with_kits",
 ]
 
-NOBODY: Final = b""
+NO_MEMBER: Final = b""
 _LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
 
 
@@ -54,7 +54,9 @@ class Membership(IntEnum):
 
     MEMBER = 0
     TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
-    REMOVED = 2  # by votes that are accepted here; in the table only when nobody knows that it ever belonged
+    REMOVED = (
+        2  # by votes that are accepted here; in the table only when no register says that it ever belonged
+    )
     RESERVE = 3  # the key of a recovery kit; less than removed, more than an ordinary member
 
 
@@ -133,8 +135,8 @@ def put_members(db: Database, rows: Iterable[MemberRow]) -> None:
         "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
         "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
         "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
-        # One that is known was not let in by whoever removes it, and one that is here from the beginning
-        # not by whoever gives it another name.
+        # The device that removes a known one did not let it in, nor did a device that renames one that is
+        # here from the beginning.
         "inviter = CASE WHEN excluded.state IN (1, 2) OR inviter IS NULL AND clock = 0 THEN inviter "
         "ELSE ifnull(inviter, excluded.inviter) END, "
         "clock = CASE WHEN inviter IS NULL AND clock = 0 THEN 0 "

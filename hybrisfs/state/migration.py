@@ -8,7 +8,7 @@ leads back: a program refuses a database that is newer than itself (`Database`).
 ======  =======================================================================================
 format  what has changed
 ======  =======================================================================================
-1 to 4  development versions that nobody has kept; they are refused
+1 to 4  development versions of which no database is left; they are refused
 5       the first that is migrated
 6       compaction: index `log_whole`, column `checkpoint.former`, `meta` of what was dropped, and
         pages that can be given back to the disk
@@ -73,14 +73,14 @@ def migrate(connection: sqlite3.Connection, now_ns: int) -> None:
 
 
 def _let_shrink(connection: sqlite3.Connection) -> None:
-    """Have free pages given back from now on, which takes that the database is written anew."""
+    """Have free pages given back from now on. For that, the whole database is written once more."""
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
         return
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("VACUUM")
     except sqlite3.OperationalError as error:
-        log.warning("the database can grow but not shrink, there is no room to write it anew: %s", error)
+        log.warning("the database can grow but not shrink, there is no room to write it again: %s", error)
 
 
 def _add_compaction(connection: sqlite3.Connection, _: int) -> bool:

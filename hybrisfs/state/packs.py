@@ -2,7 +2,7 @@
 
 A row of `pack` is a `Pack`:
 
-n > 0             the pack is on record; its shares are where `placement` says
+n > 0             a register names the pack; its shares are where `placement` says
 n > 0, doubted    a member says that it was discarded, and it is not known here whether all had agreed
 n = 0             it was discarded, which is for good: its id is never used again
 n = 0, doubted    nothing is known of it but that a member says so; it may be told of still
@@ -107,7 +107,7 @@ class PackTable:
         return found is not None and found.is_discarded
 
     def placement(self, pack: bytes) -> bytes:
-        """The cloud of each share of a pack; nothing for one that is not on record."""
+        """The cloud of each share of a pack; nothing for one that no register names."""
         found = self.find(pack)
         return b"" if found is None else found.placement
 

@@ -171,8 +171,8 @@ class UpdateLog:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Meanwhile, rows of accepted updates are stored when something looks for them or at the end, many at
-        a time. The caller keeps the volume's lock, so that no transaction ends before."""
+        """Within this context, rows of accepted updates are stored many at a time: at its end, or when a
+        query needs them. The caller keeps the volume's lock, so that no transaction ends before."""
         self._deferring = True
         try:
             yield

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
-    "Merged",
+    "MergedNode",
     "NameRow",
     "NodeRow",
     "bodies_by_stamp",
@@ -48,7 +48,7 @@ _RIVALS: Final = (
 )
 
 
-class Merged(NamedTuple):
+class MergedNode(NamedTuple):
     """The *other* node with which one is seen as one; None when it does not exist."""
 
     other: bytes | None
@@ -116,11 +116,11 @@ def bodies_by_stamp(db: sqlite3.Connection, stamp: int) -> list[bytes | None]:
     return [data for (data,) in rows]
 
 
-def merged_with(db: sqlite3.Connection, node: bytes) -> Merged | None:
+def merged_with(db: sqlite3.Connection, node: bytes) -> MergedNode | None:
     """With which node one is seen as one; None when with none."""
     query = "SELECT n.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE j.id = ?"
     row = db.execute(query, (node,)).fetchone()
-    return None if row is None else Merged(*row)
+    return None if row is None else MergedNode(*row)
 
 
 def moved_to(db: sqlite3.Connection, node: bytes) -> bytes | None:

@@ -22,13 +22,14 @@ __all__ = ["Borders"]
 
 
 class Borders:
-    """Of one volume, under its lock. While nobody is limited to a folder, the database is not asked."""
+    """Of one volume, under its lock. While no device is limited to a folder, nothing is looked up in the
+    database."""
 
     def __init__(self, database: Database, inodes: InodeTable) -> None:
         self._db = database
         self._inodes = inodes
         self.folders: Mapping[bytes, bytes] = {}
-        """The areas that somebody is limited to, by the nodes of their folders."""
+        """The areas to which some device is limited, by the nodes of their folders."""
         self.limits: Collection[bytes] | None = None
         """The areas to which this device is limited; None: it is not."""
 

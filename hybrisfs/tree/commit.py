@@ -30,7 +30,7 @@ class CommitLimits:
     """See `hybrisfs.environment.Limits`. All are seconds."""
 
     interval: float = 1.0
-    """Between two commits that nobody waits for."""
+    """Between two commits for which nothing waits."""
     full: float = 10.0
     """That fsync waits for room before it fails."""
     full_pause: float = 0.1
@@ -39,7 +39,7 @@ class CommitLimits:
 
 
 class Committer:
-    """A stage that commits once a second, and at once when somebody waits for it."""
+    """A stage that commits once a second, and at once when a caller waits for it."""
 
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self.limits = fs.environment.limits.of(CommitLimits)
@@ -60,7 +60,7 @@ class Committer:
             self._condition.notify()
 
     def wait(self, pause: Pause) -> bool:
-        """Wait that long, or until somebody waits for a commit; False when the last one has been made."""
+        """Wait that long, or until a caller waits for a commit; False when the last one has been made."""
         with self._condition:
             if self._ended:
                 return False
@@ -69,7 +69,7 @@ class Committer:
         return True
 
     def step(self) -> Pause:
-        """Commit, if there is something to commit, or somebody to answer."""
+        """Commit, if there is something to commit, or a caller waits."""
         if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
             self._round()
         return Pause(self.limits.interval)

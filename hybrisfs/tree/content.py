@@ -27,7 +27,7 @@ from sync.codec import Buffer
 __all__ = ["BLOCK", "FileBytes", "Missing"]
 
 BLOCK: Final = 4096
-"""What programs are told that disk space is given in."""
+"""The unit of disk space that programs see."""
 
 _FALLOC_KEEP_SIZE: Final = 0x01
 _FALLOC_PUNCH_HOLE: Final = 0x02
@@ -157,7 +157,7 @@ class FileBytes:
             inode.stored -= self._table.cut_off(inode.ino, size)
 
     def take_over(self, inode: Inode, source: Inode) -> None:
-        """Let *inode* have the content of *source*, a file that nobody has heard of, which is empty then."""
+        """Move the content of *source*, a file that no update has named, to *inode*."""
         self._inodes.intend(inode, Intent.WRITE)
         if inode.size:
             self._cut_off(inode, 0)

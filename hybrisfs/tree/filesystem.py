@@ -1,8 +1,8 @@
 """The filesystem of one volume: what a mount, a mirror or a test calls.
 
-Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. What
-must wait (bytes that are elsewhere, durability, room in the cache) is told to the caller instead,
-who waits without the lock.
+Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. An
+operation that must wait (for bytes that are elsewhere, durability, room in the cache) says so to its
+caller, which waits without the lock.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FileSystem:
         owner: tuple[int, int],
     ) -> None:
         self.lock = threading.RLock()
-        self.cutting = threading.Lock()  # taken before `lock` by whoever cuts, or takes in others' updates
+        self.cutting = threading.Lock()  # taken before `lock` to cut, or to take in others' updates
         self.db = database
         self.environment: Final = database.environment
         self.journal = journal
@@ -241,7 +241,7 @@ class FileSystem:
         self._unlinked(inode)
 
     def _unlinked(self, inode: Inode) -> None:
-        """The node has lost its last name; it goes when nobody has it open nor is about to open it."""
+        """The node has lost its last name; it goes when no program has it open or is about to open it."""
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:
@@ -363,8 +363,8 @@ class FileSystem:
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
-        """A regular file without a name, open for writing, as O_TMPFILE makes one. Nobody else hears of it,
-        and when it is closed or the daemon dies, it is gone: what it holds is for `FileBytes.take_over`."""
+        """A regular file without a name, open for writing, as O_TMPFILE makes one. No update names it.
+        When it is closed or the daemon dies, it is gone: its content is for `FileBytes.take_over`."""
         self.inodes.trim()
         self._require_space()
         inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
@@ -439,8 +439,8 @@ class FileSystem:
     def commit(self) -> None:
         """End the transaction: what was done so far happens entirely or, after a crash, not at all.
 
-        What the rows name in the journal is synced first, whoever commits: a power cut must not leave rows
-        without their bytes. Who has much to be synced does it before, without the lock.
+        What the rows name in the journal is synced first, in every commit: a power cut must not leave rows
+        without their bytes. A caller with much to sync does it before, without the lock.
 
         Raises JournalFullError, having changed nothing, when the disk has no room for it; to be tried again.
         Raises OSError when the disk is broken.

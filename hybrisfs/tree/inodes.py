@@ -105,7 +105,7 @@ class Inode:
         self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
         self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
-        self.looked_up = False  # the kernel has been told of it and may open it without asking for a name
+        self.looked_up = False  # the kernel knows it and may open it without asking for a name
         self.kernel_cache = NOTHING  # cache generation in which the kernel may have pages of it
 
     def row(self) -> NodeRow:
@@ -281,7 +281,7 @@ class InodeTable:
     def trim(self) -> None:
         """When there are many, drop the quarter that has been in memory longest and that nothing needs.
 
-        Called when an operation begins: in its midst somebody may hold an inode that nothing pins yet, change
+        Called when an operation begins: in its midst a caller may hold an inode that nothing pins yet, change
         it, and a second one of the same node would be read from the database without that change.
         """
         if len(self._loaded) < self.most_loaded:

@@ -41,7 +41,7 @@ class ReceivedContent:
         self._unlisted = table.unlisted()
 
     def show(self, inode: Inode, value: bytes | None) -> None:
-        """Let the file have this content instead of what is there. Nobody has it open."""
+        """Replace the content of the file by this one. No program has the file open."""
         listed = _decode(value)
         self._content.discard(inode)
         self.forget(inode)

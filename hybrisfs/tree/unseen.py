@@ -60,7 +60,7 @@ class Unseen:
         self._knows: Callable[[int], bool] | None = None
         # The oldest first:
         self._arrivals = OrderedDict[int, _Arrival]()  # by inode
-        self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that nobody has had since then
+        self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that no node has had since then
         self._listed = OrderedDict[int, float]()  # when programs last began to list a directory
 
     def watch(self, knows: Callable[[int], bool] | None) -> None:
