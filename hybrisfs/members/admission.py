@@ -4,12 +4,12 @@
 register   key                                value
 =========  =================================  =====================================================
 admission  ``i`` device id (16), author (16)  version u8 = 1; where the author is the device itself,
-                                              the device that let it in (16), zeros when nobody did
+                                              the device that let it in (16), zeros when none did
 =========  =================================  =====================================================
 
-Each writes its own register, so that nobody's word can be taken away by another's. A device counts as let in
-by the one that it names itself, if that one says so, too: nobody else can claim it, and it cannot choose one
-that did not let it in. Where it names nobody who says so, the one counts that said it with the lowest clock.
+Each writes its own register, so that no device can overwrite the word of another. A device counts as let in
+by the one that it names itself, if that one says so, too: no other device can claim it, and it cannot choose
+one that did not let it in. Where no device that it names says so, the claim with the lowest clock counts.
 Members of earlier versions did not say it: there it is the author of the first member register that was heard
 of (`hybrisfs.members.members`).
 
@@ -92,9 +92,8 @@ def words(database: StateReader) -> dict[bytes, list[Word]]:
 
 
 def founders(database: StateReader) -> frozenset[bytes]:
-    """The devices that nobody let in, whoever says that it did: those that are here from the beginning, and
-    the one that the own words lead to of the device which let this one in, of that one's inviter, and so on.
-    """
+    """The devices that no other let in, whatever others claim: those that are here from the beginning, and
+    the last of this chain: the device that let this one in, the inviter that it names itself, and so on."""
     first = devices_from_the_beginning(database)
     found = {device for device in first if _own_word(database, device) in (b"", _NOBODY)}
     at = inviter_of_this_device(database) or first_signer(database) or b""

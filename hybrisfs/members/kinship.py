@@ -1,9 +1,9 @@
 """How devices came into a volume by one another: who is above whom, who is older, and who is independent.
 
 *Independent* of each other are two members of which neither let the other in, if there is no third one that
-may have let in both after a device came that they speak of: a thief's puppets second nobody. A member *is
-older* than another one that was let in by an update which had seen its own admission: that nobody can claim
-afterwards. The *first* recovery kit is the one that is older than all others.
+may have let in both after a device came that they speak of: a thief's puppets second no member. A member *is
+older* than another one that was let in by an update which had seen its own admission: that no device can
+claim afterwards. The *first* recovery kit is the one that is older than all others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Kinship:
         )
 
     def first_kits(self, accused: bytes, kits: Collection[bytes]) -> list[bytes]:
-        """The first of *kits*, and several when nobody can put them in order. Those that the accused let in
+        """The first of *kits*, and several when their order is not known. Those that the accused let in
         do not count for it, when there is another one."""
         first = [
             one for one in kits if one != accused and not any(self.older(k, one) for k in kits if k != one)

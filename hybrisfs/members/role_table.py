@@ -64,7 +64,7 @@ class Roles:
         self.changed(self.devices())
 
     def __bool__(self) -> bool:
-        """Whether anybody's role was ever told of."""
+        """Whether the log says anything about roles."""
         return bool(self._said)
 
     def devices(self) -> Collection[bytes]:
@@ -103,11 +103,11 @@ class Roles:
         return self._is_told and device not in self._said
 
     def was_written(self, key: bytes, seen: VersionVector) -> bool:
-        """Whether somebody who had seen so much knew a value of this register."""
+        """Whether an update with the vector *seen* had seen a value of this register."""
         return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
 
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
-        """What the device might do for somebody who had seen so much; None: all that is known here."""
+        """What the device might do, for an update that had seen so much; None: for all that is known here."""
         return self.rights(device, seen, vector_of).role
 
     def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
@@ -163,9 +163,9 @@ class Roles:
         return self.role(device, newest_by_branch(self._db), self.vector_of)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
-        """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
-        may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
-        else it could sign, as if it had heard of nothing, what it never might."""
+        """The updates on which those of the device must depend, for an update that has seen so much; none if
+        it may do all. The word of its inviter stays among them when other words limit the device: else it
+        could sign writes that it never might, as if it had seen nothing."""
         limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
         if not limits:
             return []
@@ -209,7 +209,7 @@ class Roles:
         return self._judged[basis]
 
     def _words(self, device: bytes, seen: VersionVector | None) -> list[Word]:
-        """The newest that were said of the device, up to what somebody had seen."""
+        """The newest words about the device, up to the vector *seen*."""
         branches = self._said.get(device, {}).items()
         return [
             Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
@@ -218,7 +218,7 @@ class Roles:
         ]
 
     def _counts(self, device: bytes, seen: VersionVector | None) -> list[int]:
-        """How many of each branch somebody had seen."""
+        """How many of each branch the vector *seen* covers."""
         branches = self._said.get(device, {}).items()
         return [len(said) if seen is None else _seen(said, seen[branch]) for branch, said in branches]
 

@@ -2,8 +2,8 @@
 
 No thread of the daemon may do that itself: killed in the midst of it, the thread would wait for an answer
 that only its own process could give, keep that process and its end of the mount from going away, and with it
-whoever uses the mount. This process holds nothing of the mount open; when the daemon dies, the kernel answers
-it with an error, and it ends with its standard input.
+all programs that use the mount. This process holds nothing of the mount open; when the daemon dies, the
+kernel answers it with an error, and it ends with its standard input.
 
 It does nothing outside the mount, whatever stands in the way there, for names come from other devices. Each
 is looked up in the directory that was opened before it, no symbolic link is followed, not even by the last

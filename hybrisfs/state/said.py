@@ -1,7 +1,8 @@
 """What members have said in registers whose every value matters: the table `said`.
 
-A row says that the update with this clock on this branch wrote the value to the register of this key. So what
-somebody had seen who decided something can be found again. Which values count, `hybrisfs.members` knows.
+A row says that the update with this clock on this branch wrote the value to the register of this key. So
+the values that the author of a decision had seen can be found again. `hybrisfs.members` knows which values
+count.
 *begins* in a row: what was said before on this branch is not known, or not any more.
 """
 
