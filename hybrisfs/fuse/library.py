@@ -66,7 +66,7 @@ class Arguments(Structure):
 
 
 class RequestContext(Structure):
-    """struct fuse_ctx: who asked."""
+    """struct fuse_ctx: the caller of a request."""
 
     _fields_ = (("uid", c_uint32), ("gid", c_uint32), ("pid", c_int), ("umask", c_uint32))
 

@@ -83,7 +83,7 @@ def connect(mountpoint: Path, options: Sequence[str]) -> int:
 
     `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime`, what the
     kernel takes, such as `default_permissions` and `allow_other`, and `again`, by which the directory may
-    hold something, and be closed to its owner, who finds it open afterwards. Raises FuseError.
+    hold something, and be closed to its owner, which finds it open afterwards. Raises FuseError.
     """
     again = _AGAIN in options
     _check(mountpoint, again=again)

@@ -175,7 +175,7 @@ class Request:
             self._channel.leave()
 
     def _take(self) -> int:
-        """The handle, for the one who may answer."""
+        """The handle, for the one thread that may answer."""
         try:
             # Deleting an attribute is atomic: of several threads one succeeds.
             del self._unanswered

@@ -161,8 +161,9 @@ class MountedSession:
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
 
     def notify_delete(self, parent: int, child: int, name: bytes) -> None:
-        """Like notify_inval_entry, and take the inode `child` for deleted: who watches the file itself
-        (inotify) sees DELETE_SELF; who watches the directory sees nothing (Linux 6.18).
+        """Like notify_inval_entry, and take the inode `child` for deleted: a program that
+        watches the file itself (inotify) sees DELETE_SELF; one that watches the directory sees nothing (Linux
+        6.18).
 
         Without effect when the name does not stand for `child`, or for a directory that is not empty.
         """

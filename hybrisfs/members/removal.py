@@ -24,13 +24,13 @@ from votes, and from nothing but the *set* of accepted updates:
  The "keep" of the first kit undoes all of that.
 
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as no member vetoes that. A
-"keep" is a veto if its voter is neither the accused, nor the accuser, nor let in by the accused. Devices
-that the accused let in may veto, too, when the accused let in the accuser as well: else no device could help the founder of a volume. One
-accusation of a member counts at a time, and one of a kit, the earliest without a veto; accusations with a
-proof always count. A veto also answers what the accuser says of the voter, unless that came first or comes
-later. Together with the accused, devices are suspended that it let in and that its accuser accuses as well,
-where an older member is left that could veto. So whatever one member signs, another one remains that can veto
-it.
+"keep" is a veto if its voter is neither the accused, nor the accuser, nor let in by the accused. Devices that
+the accused let in may veto, too, when the accused let in the accuser as well: else no device could help the
+founder of a volume. One accusation of a member counts at a time, and one of a kit, the earliest without a
+veto; accusations with a proof always count. A veto also answers what the accuser says of the voter, unless
+that came first or comes later. Together with the accused, devices are suspended that it let in and that its
+accuser accuses as well, where an older member is left that could veto. So whatever one member signs, another
+one remains that can veto it.
 
 `hybrisfs.members.kinship` says which members are *independent* of each other, or *older* than others.
 

@@ -304,7 +304,7 @@ class Arranger:
                         self._agenda.add(where, standing.place.name, (child,))
 
     def _queue_unsigned_children(self, directory: Inode) -> None:
-        """Nodes in the directory that no register tells of yet move along when it is merged with another."""
+        """Nodes in the directory that no register names yet move along when it is merged with another."""
         for name, slot, child in list(self._places.children(directory.ino)):
             if place_key(child, slot) in self._fs.changes.unsigned:
                 self._agenda.add(directory.id, name, (child,))

@@ -120,7 +120,7 @@ class Arrivals:
         self._edited: set[bytes] | None = (
             None  # nodes with unsigned places or contents, while the lock is held
         )
-        self._changes: list[Change] = []  # what the kernel must hear of since then
+        self._changes: list[Change] = []  # to report to the kernel
 
     def _disturb_again(self) -> None:
         """Find the names that may have come or gone without a signed update when we stopped."""
@@ -206,7 +206,7 @@ class Arrivals:
         self._take_up([key for key, _ in others])
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
-        """What the update tells of packs is put into them with the next `_write`."""
+        """Store what the update says of packs with the next `_write`."""
         ended = [key[ID] for key, value in writes if value is None]
         ends: Mapping[bytes, End] = {}
         if ended:
@@ -329,7 +329,7 @@ class Arrivals:
             self._registers.roles.load()
 
     def _rename(self, rename: Rename) -> None:
-        """Values of a forked device go by other names, which may change who wins."""
+        """Values of a forked device get other names, which may change the winner."""
         self._only.clear()
         self._fs.packs.rename(rename)
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
@@ -364,13 +364,14 @@ class Arrivals:
         return Resolver(self._registers, UnsignedView(self._fs), self.origins)
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
-        """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
+        """Show *nodes* as the registers say that an own update has written. Returns the changes to report to
+        the kernel."""
         self._only.clear()
         return self._refresh(set(nodes), ())
 
     def folder(self, node: bytes) -> Inode | None:
         """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
-        it one if something unsigned stands in it by then. None when no register tells of the directory."""
+        it one if something unsigned stands in it by then. None when no register names the directory."""
         inode = self._nodes.showing(node)
         if inode is not None:
             return inode

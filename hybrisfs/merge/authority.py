@@ -1,4 +1,4 @@
-"""Who may write which register, with what values (Depot 5.4).
+"""Which devices may write which register, with what values (Depot 5.4).
 
 One rule for each kind of register (`hybrisfs.kinds`). A write that breaks its rule supersedes nothing, for it
 never reaches the registers; the update that holds it stays in the log, since the histories of others name it,
@@ -31,7 +31,7 @@ that attributes of another kind break the rule whatever else the log holds. The 
 that earlier versions made do not tell, and break the rule in a volume in which no earlier version made a
 node, as its own id says. In others, attributes of such a node count when they are of the kind of those before
 them (`hybrisfs.merge.arrivals`): there a device that forks can make one node with such an id twice, as two
-kinds. Each other device keeps the kind that it heard of first.
+kinds. Each other device keeps the kind that reached it first.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
 
 
 def permitted(update: SignedUpdate, seen: VersionVector, roles: Roles, vector_of: VectorOf) -> SignedUpdate:
-    """A lawful update with those of its writes that its writer might sign, who had *seen* so much. While
+    """A lawful update with those of its writes that its writer might sign, when it had *seen* so much. While
     no device has a role, this matters to assignments alone."""
     writer = update.header.writer
     rights = roles.rights(writer, seen, vector_of)

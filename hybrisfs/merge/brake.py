@@ -29,7 +29,7 @@ __all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verd
 WINDOW: Final = 600.0
 WINDOW_NS: Final = int(WINDOW) * 1_000_000_000
 FEW: Final = 50
-"""Names; who takes away no more than that is never held up."""
+"""Names; a device that takes away no more than that is never held up."""
 MOST: Final = 0.75
 
 
@@ -78,7 +78,7 @@ class _Window:
     """What was lost within some time; *when* is in the unit of its caller."""
 
     entries: dict[bytes, _Entry] = field(default_factory=dict)  # by name, in the order of time
-    let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not told of
+    let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not returned yet
     count: int = 0
     held: int = 0
     present: int = 0  # names of the present look: they are shown yet, as are those that are held

@@ -22,8 +22,9 @@ Nothing is lost to anybody that
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
 and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
 are not signed yet, with which the rules go on to show it (`Changes.hold`). All else that the device does is
-shown. A person lets go of it, or has it signed, so that all devices have it again. Who changes something of
-it here wants it, and has it signed by that; who brings it back elsewhere ends the hold.
+shown. A person lets go of it, or has it signed, so that all devices have it again. A change
+of such a node here shows that it is wanted, and has it signed; when another device brings it back, the hold
+ends.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Losses:
         ]
 
     def _authors(self, new: Container[bytes]) -> dict[bytes, _Author]:
-        """The registers that may have lost something, each with who wrote it last, in that order. Those
+        """The registers that may have lost something, each with its last writer, in that order. Those
         in *new* had no value before."""
         last: dict[bytes, _Noted] = {}
         noted, self._noted = self._noted, []
@@ -265,7 +266,7 @@ class Losses:
 
     def _is_young(self, node: bytes, author: _Author) -> bool:
         """Whether the device has made the node itself, not long before, and nothing else had a name that it
-        has had: who puts a copy in the place of a file, and removes the copy, removes the file."""
+        has had: a program that puts a copy in the place of a file, and removes the copy, removes the file."""
         since = author.moment - self._limits.young_ns
         if not self._is_made_by(node, author.device, since):
             return False

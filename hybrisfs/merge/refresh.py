@@ -59,7 +59,8 @@ class Refresh:
         disturbed: Iterable[tuple[int, bytes]] = (),
         slots: Mapping[bytes, set[int]] = MappingProxyType({}),
     ) -> list[Change]:
-        """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
+        """Show *nodes*, and what depends on them, as the registers say. Returns the changes to report to the
+        kernel.
 
         *disturbed*: names that have come and gone otherwise, by directory. *slots*: of nodes of which nothing
         has changed but places, those of these.
@@ -188,7 +189,7 @@ class Refresh:
         if attr_key(node) not in unsigned:
             self._show_attr(inode, attr)
         elif not inode.attr_stamp and node != ROOT_ID and self._registers.values(attr_key(node)):
-            inode.attr_stamp = 1  # made here before a backup, signed after it, and heard of again
+            inode.attr_stamp = 1  # made here before a backup, signed after it, and received again
             self._fs.inodes.touch(inode)
         if inode.is_file and content_key(node) not in unsigned:
             inode = self._show_content(inode)

@@ -94,7 +94,7 @@ class Resolver:
     # -- single registers ------------------------------------------------------------------------
 
     def attr(self, node: bytes) -> Attr | None:
-        """The attributes that everybody sees; None when the node is unknown."""
+        """The attributes that all devices show; None when the node is unknown."""
         if node not in self._attrs:
             self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
         return self._attrs[node]
@@ -124,7 +124,7 @@ class Resolver:
         return self.copies(one.id) if is_first else []
 
     def copies(self, node: bytes) -> list[Value]:
-        """The contents that are shown beside the one that everybody sees. When that is not signed yet, it
+        """The contents that are shown beside the one that all devices show. When that is not signed yet, it
         will supersede them all, and they have become files of their own already."""
         return [] if self._unsigned.content(node) else self.contents(node)[1:]
 
@@ -133,7 +133,7 @@ class Resolver:
         return standing[1] if standing is not None else None
 
     def contents(self, node: bytes) -> list[Value]:
-        """The signed contents of a node, the one that everybody sees first, each value once."""
+        """The signed contents of a node, the one that all devices show first, each value once."""
         return distinct(self._all_contents(node))
 
     def _all_contents(self, node: bytes) -> list[Value]:

@@ -65,7 +65,7 @@ class Rows:
         self.changes.append(Change(parent, name))
 
     def _told(self, inode: Inode, slot: int) -> int:
-        """The stamp of a name: one that no update has told of can be taken back without a word."""
+        """The stamp of a name: one that no update has named can be taken back without an update."""
         return 1 if self._registers.values(place_key(inode.id, slot)) else 0
 
     def _counted(self, parent: int, inode: Inode, by: int) -> None:

@@ -3,7 +3,7 @@
 It is done to what the program could know, as it would have been had the program come first: the two changes
 are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
 conflict name; a file whose name is removed stays; of one that is overwritten a copy is made, which names the
-same chunks. All devices hear of that as of any other conflict.
+same chunks. All devices see that like any other conflict.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Sparing:
         return shown
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
-        """Who gave the name to the file, or wrote the version of a file that it is."""
+        """The device that gave the file its name, or that wrote the version."""
         if inode.is_conflict_copy:
             version = self._content_of(inode)
             stamp = version.stamp if version is not None else None

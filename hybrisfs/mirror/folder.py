@@ -327,7 +327,7 @@ class Folder:
         changed = before._replace(
             mode=mode, mtime=mtime, content=target.facts.content, xattrs=digest_of(xattrs)
         )
-        # Who saved the content right before the time was set has left no trace outside of it.
+        # A program that saved the content right before the time was set has left no trace outside of it.
         return _unless_changed(replace(now, facts=changed), now, look_again=dated)
 
     def _set_permissions(self, descriptor: int, mode: int) -> None:

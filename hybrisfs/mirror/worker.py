@@ -53,7 +53,7 @@ class MirrorLimits:
     problems: float = 60.0
     """Until what could not be done is tried again."""
     unwatched: float = 30.0
-    """Between two looks at everything while not all changes are heard of."""
+    """Between two looks at everything while not all changes are noticed."""
     everything: float = 1800.0
     """Between two looks at everything otherwise."""
 
@@ -324,7 +324,7 @@ class Worker:
         """The steps, but for removals when there are so many that a person should say yes first."""
         names, now = self._table.count(), time.monotonic()
         wanted = removals(steps)
-        if wanted[Side.VOLUME]:  # who removes the whole folder has not removed what the volume holds
+        if wanted[Side.VOLUME]:  # removing the whole folder does not remove what the volume holds
             os.close(open_marked(self.settings.directory, self.settings.id))
         for side, paths in wanted.items():
             waiting = self._held_back.get(side, set()) | set(paths)

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
-_REFUSALS: Final = 100  # by others who are quicker, or by the disk
+_REFUSALS: Final = 100  # by other programs that are quicker, or by the disk
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Letting programs that watch the mount (inotify) hear of what other devices changed.
+"""Raising events (inotify) in the mount for changes of other devices.
 
 The kernel raises events for changes made through it, not for those that it is notified of. So a process of
 the daemon's (`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it
@@ -34,8 +34,8 @@ Found: TypeAlias = Entry | int
 
 
 class Echoes:
-    """Which requests are echoes, and what these find. `making` is for who has them made, the rest for the
-    mount's loop."""
+    """Which requests are echoes, and what these find. `making` is for the thread that has them made, the rest
+    for the mount's loop."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -47,7 +47,7 @@ class Echoes:
     @contextlib.contextmanager
     def making(self, maker: int, found: Mapping[tuple[int, bytes], Found]) -> Iterator[None]:
         """The process *maker* makes an echo; *found* is what it is to find by directory and name, where that
-        is not what everybody finds."""
+        differs from what other requests find."""
         self._found = found
         self._touched = frozenset(directory for directory, _ in found)
         self._maker = maker
@@ -67,7 +67,7 @@ class Echoes:
         return self._maker != 0 and request.pid == self._maker
 
     def lookup(self, parent: int, name: bytes) -> Found | None:
-        """What an echo finds; None: what everybody finds."""
+        """What an echo finds; None: what other requests find."""
         if parent == self._root and name == HIDDEN_NAME:
             return Entry(self._hidden())
         found = self._found.get((parent, name))

@@ -207,7 +207,7 @@ def _appear(source: int, number: str, target: int, name: str, mode: int) -> None
         # Made last: a program that watches it from then on must not get an event that it was moved.
         os.mkdir(name, dir_fd=target)
         return
-    with contextlib.suppress(PermissionError):  # not everybody may make a device
+    with contextlib.suppress(PermissionError):  # not every user may make a device
         if stat.S_ISREG(mode):
             os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target))
         elif stat.S_ISLNK(mode):

@@ -1,4 +1,5 @@
-"""Who keeps a mount busy: processes with an open file, a working directory or a mapping in it (proc(5)).
+"""The processes that keep a mount busy: those with an open file, a working directory or a mapping in it
+(proc(5)).
 
 Only links are read and nothing in the mount is touched: the kernel would have to ask this very daemon. Of
 processes of other users only root learns anything.

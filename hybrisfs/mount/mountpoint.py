@@ -63,7 +63,7 @@ class MountPoint:
         self._notifier = Notifier(self._session, self._adapter, fs)
 
     def notify(self, changes: Iterable[Change]) -> None:
-        """Let the kernel hear of changes that did not come through this mount; from any thread."""
+        """Notify the kernel of changes that did not come through this mount; from any thread."""
         self._notifier.notify(changes)
 
     def upcoming(self, changes: Iterable[Change]) -> contextlib.AbstractContextManager[None]:
@@ -106,7 +106,7 @@ def unmount(
     """Call *attempt*, which unmounts *directory*, again while it is busy although no process is found that
     uses it.
 
-    Raises HybrisError, which names who uses it.
+    Raises HybrisError, which names the processes that use it.
     """
     for _ in range(round(_PASSES_WITHIN / _AGAIN_AFTER)):
         try:

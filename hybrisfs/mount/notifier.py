@@ -178,7 +178,8 @@ class Notifier:
             self._session.notify_inval_inode(ino)
 
     def dropped_late(self, ino: int) -> None:
-        """Programs that watch the file hear of it now: any look at it would have waited for the read, too."""
+        """Programs that watch the file get an event now: any look at it would have waited for the read,
+        too."""
         self._queue.put(_Notice([], told=(Change(ino, aspect=Aspect.CONTENT),)))
 
     # -- events ----------------------------------------------------------------------------------

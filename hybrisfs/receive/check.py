@@ -278,7 +278,7 @@ def _read_exactly(pipe: IO[bytes], count: int) -> bytes | None:
 
 
 def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
-    """The update as `marshal` can tell of it, which knows no classes."""
+    """The update as `marshal` can write it, which knows no classes."""
     data, *fields = update.header
     fields[_DEPS] = tuple(map(tuple, update.header.deps))
     return signed, len(data), fields, update.writes, void(update)

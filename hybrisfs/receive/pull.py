@@ -116,7 +116,7 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSighting:
-    """What the clouds tell of another device.
+    """What the clouds hold of another device.
 
     `last_seen_ns` is when it was alive for certain, None when never. `vector` is what it had accepted then;
     `lag` by how many steps of logical time that is behind what is known here. `suspect` says that it has

@@ -100,7 +100,9 @@ class Receiver:
         with without_collections():
             for number, batch in enumerate(self._checked(updates)):
                 if number:
-                    self._sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
+                    self._sleep(
+                        _GIVE_WAY_SECONDS
+                    )  # the lock is not fair: a thread that waits for it gets it now
                 complete &= self._take_in(*batch)
         self._signals.progressed()
         return complete
@@ -125,7 +127,7 @@ class Receiver:
         self._checker.close()
 
     def named(self, device: bytes) -> int:
-        """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
+        """The highest clock of an update of *device* that a waiting update depends on; 0 when none
         did."""
         return self._named.get(device, 0)
 

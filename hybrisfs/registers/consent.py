@@ -1,4 +1,4 @@
-"""Who has agreed to what: the rules of unanimous consent, as functions of what the registers hold."""
+"""The rules of unanimous consent, as functions of what the registers hold."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Book:
         ballots: Mapping[bytes, Iterable[bytes | None]],
         readers: Collection[bytes] = (),
     ) -> None:
-        """*proposals* and *ballots*: values by device. Who is no member any more, or one of the *readers*,
-        may have begun to delete what it had proposed, but no member answers that."""
+        """*proposals* and *ballots*: values by device. A device that is no member any more, or one of the
+        *readers*, may have begun to delete what it had proposed, but no member answers that."""
         self.members = members
         self.proposed: list[Listed] = []
         for device in sorted(proposals):

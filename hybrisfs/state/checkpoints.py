@@ -135,7 +135,7 @@ class HintedRow(NamedTuple):
 
 
 def packs_to_hint(db: Reader) -> Iterator[HintedRow]:
-    """The packs that an update has told of, by their ids, but for those that may have ended or not."""
+    """The packs that an update has named, by their ids, but for those that may have ended or not."""
     rows = db.execute(
         "SELECT number, id, k, n, placement, branch, clock FROM pack "
         "WHERE clock > 0 AND (n > 0 OR NOT doubted) ORDER BY id"

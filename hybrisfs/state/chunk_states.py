@@ -14,7 +14,7 @@ Rules:
 What a row says (`pack` 0 is `ELSEWHERE`; *aside*: a row of `spare` for the chunk has `lost` set):
 
 state       segment  pack  aside  what it means                                       its bytes here
-UNKNOWN     no row                never heard of, or dropped                          none
+UNKNOWN     no row                unknown to this device, or dropped                  none
 PENDING     set      NULL         this device brings it to the clouds                 dirty
 UNPLACED    set      0     no     its maker brings it, and has yet to say where       dirty
 SET_ASIDE   set      0     yes    the clouds have lost its pack, and get it again     dirty

@@ -90,7 +90,7 @@ class ChunkStore(ChunkPlaces):
         return None if row is None else ChunkRef(*row)
 
     def find(self, identity: bytes) -> ChunkRef | None:
-        """The chunk with this id; None when this device has never heard of it, or has dropped it."""
+        """The chunk with this id; None when this device does not know it, or has dropped it."""
         return chunk_named(self._db, identity)
 
     def newest(self) -> int:
@@ -307,7 +307,7 @@ class ChunkStore(ChunkPlaces):
         return size, segments
 
     def drop_unwanted(self) -> None:
-        """Forget chunks that no cloud has yet and no file names any more. `dropped` tells of it. Of what
+        """Forget chunks that no cloud has yet and no file names any more. `dropped` says so. Of what
         another device made only the bytes go: it may yet tell where that is."""
         rows = self._db.execute(
             f"SELECT number, segment, pack FROM chunk c WHERE {ONLY_HERE} AND NOT {IS_SHOWN}"

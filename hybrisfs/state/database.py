@@ -2,7 +2,7 @@
 
 All writes of a second or so share one transaction, which `commit` ends. SQLite runs with
 synchronous=NORMAL, so that a commit only writes; `make_durable` then syncs the write-ahead log
-without holding anybody's lock. A commit that has been made durable survives a power cut.
+without holding any lock. A commit that has been made durable survives a power cut.
 
 The caller serialises all calls but `make_durable` and `checkpoint` (the volume's lock).
 """

@@ -180,7 +180,7 @@ class Journal:
         return self._failure
 
     def fail(self, error: OSError) -> None:
-        """Take nothing more: it could not be committed, and programs that never sync would not hear of it."""
+        """Take nothing more: it could not be committed, and programs that never sync would not notice."""
         self._failure = error
 
     def _require_sound(self) -> None:

@@ -148,7 +148,8 @@ def put_members(db: Database, rows: Iterable[MemberRow]) -> None:
 
 
 class AdmissionValue(NamedTuple):
-    """A value of a register that says who let *device* in, and the clock of the update that wrote it."""
+    """A value of a register that says which device let *device* in, and the clock of the update that wrote
+    it."""
 
     device: bytes
     key: bytes

@@ -18,7 +18,7 @@ format  what has changed
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
 12      whether this device knows by itself where chunks are; table `said`
-13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
+13      which device let a member in (columns of `member`), and which granted an epoch (table `epoch`)
 14      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
         order, of what stands elsewhere, and of past values by when they ended
 15      tables `deletion` and `held`: what others have deleted and is shown here all the same
@@ -168,7 +168,7 @@ def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
 
 
 def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
-    """As far as the registers tell; what they tell of epochs is noted when the volume is opened."""
+    """As far as the registers say; epochs are noted when the volume is opened."""
     connection.execute(
         "CREATE TABLE epoch (id BLOB NOT NULL, device BLOB NOT NULL, clock INTEGER NOT NULL, "
         "PRIMARY KEY (id, device)) WITHOUT ROWID"

@@ -247,7 +247,7 @@ class PlaceTable:
         self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh, ino))
 
     def told(self, ino: int, slot: int, stamp: int) -> None:
-        """An update with this stamp tells of the name of an inode, should none have told of it."""
+        """Note that an update with this stamp names the place of an inode, if none has before."""
         query = "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0"
         self._db.execute(query, (stamp, ino, slot))
 
@@ -259,5 +259,5 @@ class PlaceTable:
         )
 
     def keep_name(self, ino: int) -> None:
-        """From now on an inode wants the name under which it is shown; no update has told of that yet."""
+        """From now on an inode wants the name under which it is shown; no update says so yet."""
         self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (ino,))

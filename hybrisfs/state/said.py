@@ -107,7 +107,7 @@ def said_of_kind(db: Reader, kind: Kind) -> list[Said]:
 
 
 def said_of_kin(db: Reader) -> list[Said]:
-    """All that was said of who is a member, and of who let whom in, by clock."""
+    """All that was said of members and of their inviters, by clock."""
     rows = db.execute(
         f"SELECT key, branch, clock, value FROM said WHERE {ADMISSION.sql_rows()} OR {MEMBER.sql_rows()} "
         "ORDER BY clock"

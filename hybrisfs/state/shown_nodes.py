@@ -1,4 +1,4 @@
-"""What the view shows of nodes and names, for those who know a node by its id or have to say where it is.
+"""What the view shows of nodes and names, for callers that know a node by its id or must say where it is.
 
 Filesystem calls of programs go another way: `hybrisfs.tree` keeps inodes in memory, and writes their rows in
 batches. So code that asks here in the open transaction has these written before (`FileSystem.flush`).

@@ -359,7 +359,7 @@ class UpdateLog:
         return found
 
     def go_on_through(self, clock: int) -> None:
-        """Keep to what the own chain is up to that clock: others are about to be told of it. What a device
+        """Keep to what the own chain is up to that clock: others are about to get it. What a device
         that was restored from a backup wrote before may come back on several branches."""
         branch = next(branch for branch, end in self._own_chain() if clock <= end)
         self.state.go_on_through(branch, clock)

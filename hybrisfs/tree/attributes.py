@@ -165,8 +165,8 @@ class Attributes:
     def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
         """Set the access control list, with which the mode changes, or a directory's default one.
 
-        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, who is not in
-        its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
+        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, a user that
+        is not in its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
         """
         try:
             wanted = Acl.decode(value)

@@ -2,7 +2,7 @@
 
 `hybrisfs.members.areas` says what an *area* is, and which writes count. Here programs are kept to that: what
 is made below the folder of an area belongs to it, nothing crosses its border, and where this device may not
-change anything, programs hear of it at once. They see EXDEV at a border, as between two disks, and EACCES
+change anything, programs get an error at once. They see EXDEV at a border, as between two disks, and EACCES
 where this device may not change anything: EROFS would say that of the whole mount.
 """
 

@@ -157,7 +157,7 @@ class Changes:
         return found, reach
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
-        """The values of *keys* have been taken and are about to be signed; `begun` tells of the next.
+        """The values of *keys* have been taken and are about to be signed; `begun` says so of the next.
 
         No change numbered *reach* or lower that was dropped matters any more.
         """
@@ -176,7 +176,7 @@ class Changes:
                 del self.unsigned[key]
                 self._first.pop(key, None)
             elif current is not None:
-                self._first[key] = seq + 1  # marked again since, who knows when first
+                self._first[key] = seq + 1  # marked again since, first at an unknown time
         self.flush()
         self._pending.sign(clock, keys.items())
 

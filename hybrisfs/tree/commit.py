@@ -35,7 +35,7 @@ class CommitLimits:
     """That fsync waits for room before it fails."""
     full_pause: float = 0.1
     checkpoint_interval: float = 5.0
-    """Each checkpoint of the database costs syncs that those who wait for fsync would feel."""
+    """Each checkpoint of the database costs syncs that programs that wait for fsync would feel."""
 
 
 class Committer:
@@ -75,7 +75,7 @@ class Committer:
         return Pause(self.limits.interval)
 
     def stop(self) -> None:
-        """End the stage, once it has answered those who wait now."""
+        """End the stage, once it has answered the callers that wait now."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -111,7 +111,7 @@ class Committer:
             self._checkpointed = self._monotonic()
 
     def _may_wait(self, answers: list[Answer]) -> bool:
-        """The disk is full. For a while those who wait go on waiting: room is being made."""
+        """The disk is full. For a while the callers go on waiting: room is being made."""
         now = self._monotonic()
         if self._full_since is None:
             self._full_since = now

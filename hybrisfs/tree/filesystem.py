@@ -237,7 +237,7 @@ class FileSystem:
 
     def unnamed(self, inode: Inode) -> None:
         """Another device took the last name of the node; it goes now, or when the last handle is closed."""
-        inode.looked_up = False  # who is about to open it does better to look again
+        inode.looked_up = False  # a program that is about to open it does better to look again
         self._unlinked(inode)
 
     def _unlinked(self, inode: Inode) -> None:

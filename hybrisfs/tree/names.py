@@ -1,4 +1,4 @@
-"""The namespace: who is called what, where. Every change marks the registers it changes."""
+"""The namespace: the names of nodes in folders. Every change marks the registers it changes."""
 
 from __future__ import annotations
 

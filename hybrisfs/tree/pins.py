@@ -1,7 +1,7 @@
 """Pins: what this device keeps in full, whether it is used or not (the hoard of Depot 5.2).
 
 A node that is pinned is kept with all that is below it, also what comes there later. Pins are facts of
-this device alone: no other device hears of them.
+this device alone: no other device knows them.
 """
 
 from __future__ import annotations

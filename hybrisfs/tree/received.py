@@ -135,7 +135,7 @@ class ReceivedContent:
 
     def lacking_to_know(self, inode: Inode) -> Missing | None:
         """The chunks needed before it is known what the file needs; None when that is. What should be a list
-        of chunks and is none names nothing, for everybody. Raises OSError."""
+        of chunks and is none names nothing, on all devices. Raises OSError."""
         try:
             return self.lacking(inode)
         except NoListError:
@@ -159,7 +159,7 @@ def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[
 
 
 def _decode(value: bytes | None) -> Content:
-    """What no correct device can have written counts as an empty file, for everybody."""
+    """What no correct device can have written counts as an empty file, on all devices."""
     try:
         return Content(0, 0, ()) if value is None else Content.decode(value)
     except DecodeError:
