@@ -1,4 +1,4 @@
-"""Who let whom in, as both of them say.
+"""Which device let in which, as both of them say.
 
 =========  =================================  =====================================================
 register   key                                value
@@ -61,12 +61,13 @@ def let_in(device: bytes, author: bytes) -> Write:
 
 
 def came_by(device: bytes, inviter: bytes | None) -> Write:
-    """The register by which *device* says who let it in."""
+    """The register by which *device* names the one that let it in."""
     return ADMISSION.key(device, device), Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
 
 
 def check_admission(key: bytes, value: bytes) -> bytes | None:
-    """Who let the author in, by its own word; None in its word of another device. Raises DecodeError."""
+    """The device that let the author in, by its own word; None in its word of another device. Raises
+    DecodeError."""
     reader = Reader(value)
     if reader.u8() != _VERSION:
         raise DecodeError("an admission of another version")
@@ -118,7 +119,7 @@ def _own_word(database: StateReader, device: bytes) -> bytes:
 
 
 def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
-    """Who let a device in; *heard* is what member registers tell."""
+    """The device that let another in; *heard* is what member registers say."""
     by = {} if heard.by is None else {heard.by: heard.clock or 0}
     own: list[tuple[int, bytes]] = []
     for author, clock, inviter in said:

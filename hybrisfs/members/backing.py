@@ -47,7 +47,7 @@ class Word(NamedTuple):
     author: bytes
     record: RoleRecord
     seconds: frozenset[bytes] = frozenset()
-    """Those by whom it counts that say the same, unless it counts without them."""
+    """The authors of equal words by which it counts; none if it counts without them."""
 
 
 class Backing:

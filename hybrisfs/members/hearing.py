@@ -1,8 +1,8 @@
 """What the log says about removals, for all that is known, or for a part that an update had seen.
 
-The table `said` (`hybrisfs.members.minutes`) holds all that `hybrisfs.members.removal` decides by: who let
-whom in, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past of
-an update is decided by what that update had seen.
+The table `said` (`hybrisfs.members.minutes`) holds all that `hybrisfs.members.removal` decides by:
+admissions, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past
+of an update is decided by what that update had seen.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Hearing:
         return _cast(said_of_kind(self._db, VOTE))
 
     def _others(self) -> tuple[list[Said], list[Said], list[Said]]:
-        """Beside votes: what is said of members, of who let them in, and what is proven against them."""
+        """Beside votes: what is said of members and of their inviters, and what is proven against them."""
         return (
             said_of_kind(self._db, MEMBER),
             said_of_kind(self._db, ADMISSION),

@@ -58,7 +58,7 @@ class MemberTable:
         self._roster = Roster({})
         self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
-        self._called: dict[str, set[bytes]] = {}  # who is called so, of those that belong to the volume
+        self._called: dict[str, set[bytes]] = {}  # the present members of that name
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
@@ -94,7 +94,7 @@ class MemberTable:
             one
             for device, one in self._load().items()
             if device in self._roster.counted
-            # Of a reserve that this device was told of the registers are still to come.
+            # The registers of a reserve that its inviter named to this device are still to come.
             and (one.state != Membership.RESERVE or device in self._kits or one.admission.clock is None)
         ]
 
@@ -163,7 +163,7 @@ class MemberTable:
         return self._members("devices", lambda: self._present(Membership.MEMBER))
 
     def keys(self) -> Members:
-        """The same, with those in reserve: who is to have the keys of the volume."""
+        """The same, with those in reserve: all that must have the keys of the volume."""
         return self._members("keys", lambda: self._present(Membership.MEMBER, Membership.RESERVE))
 
     def writers(self) -> Members:
@@ -237,11 +237,11 @@ class MemberTable:
         self._put(members, Membership.REMOVED, by, clock)
 
     def introduce(self, members: Iterable[Member]) -> None:
-        """Add the devices that a device was told of when it was let in."""
+        """Add the devices whose names this device got when it was let in."""
         self._put(members, Membership.TOLD_REMOVED, None, None)
 
     def learn_reserve(self, public: bytes, by: bytes | None, clock: int) -> None:
-        """Add the reserve of a signed kit, which *by* told of, unless it is known: a device that
+        """Add the reserve of a signed kit, which *by* named, unless it is known: a device that
         begins with a checkpoint has no other source, if the member register was overwritten since."""
         reserve = Member(public, "", reserve=True)
         if reserve.device not in self._load():

@@ -61,7 +61,7 @@ _KIN: Final = having(Trait.KIN)
 _ONCE: Final = having(Trait.SAID_ONCE)
 _KEPT: Final = 16
 """Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
-ones that it has seen; who has seen so little is doubted."""
+ones that it has seen; an end by a device that has seen so little is doubted."""
 
 
 class End(Enum):

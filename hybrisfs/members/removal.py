@@ -137,7 +137,7 @@ class Verdict(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A verdict, and whom it spares."""
+    """A verdict, and the devices that it spares."""
 
     verdict: Verdict
     left: frozenset[bytes] = frozenset()
@@ -175,7 +175,8 @@ class _Court:
         self._kin = Kinship(facts.roster, facts.saw)
 
     def verdict(self) -> Verdict:
-        # A round builds on those before: who was ended there has no vote. Kits come before all others.
+        # A round builds on those before: a device that was ended there has no vote. Kits come before all
+        # others.
         while self._end(self._is_ended_by_kit) or self._end(self._is_ended):
             pass
         ended = frozenset(self._ended)
@@ -235,7 +236,7 @@ class _Court:
     def _suspended(self) -> dict[bytes, tuple[bytes, ...]]:
         open_: dict[bytes, list[_Charge]] = {}  # by accuser
         first: dict[bytes, _Charge] = {}
-        answers: dict[tuple[bytes, bytes], int] = {}  # of whom to whose accusations, and when
+        answers: dict[tuple[bytes, bytes], int] = {}  # by vetoing member and accuser: the clock
         for accused in sorted(self._votes):
             if accused in self._ended or self._is_kept_by_kit(accused):
                 continue
@@ -253,7 +254,7 @@ class _Court:
                     open_.setdefault(voter, []).append(charge)
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         for accuser, charges in open_.items():
-            # Who vetoes an accusation has answered those against himself that he had seen then.
+            # A member that vetoes an accusation has answered those against itself that it had seen then.
             standing = [
                 one
                 for one in sorted(charges)

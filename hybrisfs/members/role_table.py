@@ -47,7 +47,7 @@ class Roles:
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.count = 0
-        """How often anything was heard of roles."""
+        """How often words about roles have arrived."""
         self.overstepped: set[bytes] = set()
         """The readers and contributors that have signed what they may not, as far as it was heard since the
         start."""
@@ -79,7 +79,7 @@ class Roles:
         self.changed((whose_role(key),))
 
     def kin_changed(self) -> None:
-        """Something else is known of who let whom in, which `forget` was told before."""
+        """Admissions have changed; `forget` was called before."""
         if self._said:
             self.changed(self.devices())
 
@@ -195,7 +195,7 @@ class Roles:
         return vector_of(self._db, branch, clock)
 
     def _judge(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> list[Word]:
-        """Of what is said of the device that which holds."""
+        """The word about the device that holds."""
         counts = self._counts(device, seen)
         if not any(counts) or is_reserve(self._db, device):
             return []

@@ -2,7 +2,7 @@
 
 A member can sign that thousands of others are let in. What is above the bounds counts for nothing: such a
 device has no keys, and what it signs is accepted only as far as a member depends on it, like that of a device
-which was removed. The bounds look at who let whom in and at the clocks of these updates, not at the order of
+which was removed. The bounds look at admissions and at the clocks of these updates, not at the order of
 arrival:
 
 * of all devices that one has let in, and those that these have let in, and so on, the first `MAX_ADMITTED`
@@ -57,11 +57,11 @@ class Roster:
         return self._clock[device], device
 
     def inviter(self, device: bytes) -> bytes | None:
-        """Who let the device in."""
+        """The device that let this one in."""
         return self._by.get(device)
 
     def admitted(self, device: bytes) -> list[bytes]:
-        """Whom the device let in, and whom these let in, and so on."""
+        """The devices that this one let in, those that these let in, and so on."""
         found: list[bytes] = []
         for level in self._levels(self._admitted.get(device, [])):
             found += level
@@ -74,7 +74,7 @@ class Roster:
 
     def _counted(self, most: int) -> frozenset[bytes]:
         roots = self._admitted.get(None, [])
-        above: dict[bytes, list[bytes]] = {}  # of a device that counts: who is bound by it
+        above: dict[bytes, list[bytes]] = {}  # of a device that counts: the devices whose bounds include it
         below: dict[bytes, int] = {}
         for level in self._levels(roots):
             for device in sorted(level, key=self._first):
