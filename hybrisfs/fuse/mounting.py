@@ -94,7 +94,7 @@ def connect(mountpoint: Path, options: Sequence[str]) -> int:
 
 
 def clear_stale(mountpoint: Path) -> bool:
-    """Unmount what a server that died has left behind; False when there is nothing of that kind.
+    """Unmount the mount that a dead server has left behind; False when there is nothing of that kind.
 
     Raises FuseError when it is there and cannot be removed.
     """

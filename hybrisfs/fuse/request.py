@@ -75,7 +75,7 @@ class Channel:
 
 
 class Request:
-    """What a handler is asked. It is answered once: by what the handler returns or raises, or through `reply`
+    """A request to a handler. It is answered once: by what the handler returns or raises, or through `reply`
     or `fail` when the handler returned LATER.
 
     A request that is dropped unanswered is logged and answered EIO.

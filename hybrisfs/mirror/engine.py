@@ -87,7 +87,7 @@ class LocalPlace(Place, Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of carrying out steps: directories to be looked at again, and what went wrong by path."""
+    """The outcome of some steps: directories to be looked at again, and failures by path."""
 
     again: set[bytes] = field(default_factory=set)
     problems: dict[bytes, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ _FATAL: Final = frozenset(
 
 
 class Mirror:
-    """Two sides, and what is agreed of them."""
+    """Two sides, and their agreed state."""
 
     def __init__(self, local: LocalPlace, volume: Place, agreed: AgreedTable) -> None:
         self._places: dict[Side, Place] = {Side.LOCAL: local, Side.VOLUME: volume}
@@ -220,7 +220,7 @@ class Mirror:
     # -- doing -----------------------------------------------------------------------------------
 
     def carry_out(self, steps: Iterable[Action | Rename], tick: Callable[[], None], outcome: Outcome) -> None:
-        """Do the steps one after the other, and note what comes of them; one that cannot be done is left out.
+        """Do the steps one after the other, and note their outcome; one that cannot be done is left out.
         Raises OSError when a side cannot be used at all just now (full, read-only, gone). *tick* is called
         after each, and may raise."""
         for step in steps:
@@ -274,7 +274,7 @@ class Mirror:
             self._agree(step.to, step.path, new, original.seen)
 
     def _sibling(self, step: Copy) -> tuple[bytes, Seen] | None:
-        """Another name of what is copied, under which the other side has it already."""
+        """Another name of the copied file, under which the other side has it already."""
         if step.source.links < 2 or step.source.facts.kind is Kind.DIRECTORY:
             return None
         for path in self.agreed.named(step.to.other, step.source.identity):
@@ -298,7 +298,7 @@ class Mirror:
 
 
 def _moved_since(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
-    """Directories of which it cannot be told what was in them: a program moved or removed them, or put them
+    """Directories whose entries are uncertain: a program moved or removed them, or put them
     there, between the look at where their names are and the look into them. *there*: all that were looked
     into, and whether they could be."""
     return [

@@ -1,11 +1,12 @@
 """The folder on the disk as one side of a mirror.
 
-Everything is done relative to open directories, and no symbolic link is ever followed. What is written stands
-under a name of its own until it is complete and durable. What it replaces, or what is removed, is checked
-once more after it has lost its name, and is put back when it is not what it should be.
+Everything is done relative to open directories, and no symbolic link is ever followed. A new file has a
+name of its own until it is complete and durable. A file that it replaces, or that is removed, is checked once
+more after it has lost its name, and is put back when it is not the expected one.
 
-A program may change at any moment what was written. So what is agreed is what was written, not what is found
-there afterwards: where the two differ, the stamp is `_NO_STAMP`, and the next look finds what has changed.
+A program may change a new file at any moment. So the agreed state is the one that was written, not the one
+found there afterwards: where the two differ, the stamp is `_NO_STAMP`, and the next look finds what has
+changed.
 """
 
 from __future__ import annotations

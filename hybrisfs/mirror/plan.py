@@ -1,4 +1,4 @@
-"""What is to be done so that both sides become equal: a pure function of what was seen.
+"""The steps that make both sides equal: a pure function of what both sides show.
 
 | since they were equal | what is done |
 |---|---|
@@ -52,7 +52,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Give what the folder on the disk has at *path* a conflict name."""
+    """Give the file or folder that the disk has at *path* a conflict name."""
 
     path: bytes
     target: Seen

@@ -28,7 +28,7 @@ class _Recent:
 
 
 class Rest:
-    """What has been seen of files that changed a moment ago. A file counts as finished after *quiet* seconds
+    """Looks at files that changed a moment ago. A file counts as finished after *quiet* seconds
     without a change."""
 
     def __init__(self, quiet: float) -> None:

@@ -112,7 +112,7 @@ class Adapter(fuse.Operations):
             return self._kept(parent, self._entry(inode))
 
     def _kept(self, directory: int, entry: Entry) -> Entry:
-        """What the kernel may keep of what is found in a directory."""
+        """The entry; the kernel may not keep it where an echo touches the directory."""
         return entry._replace(entry_timeout=0.0) if self.echoes.touches(directory) else entry
 
     def _entry(self, inode: Inode) -> Entry:
@@ -152,7 +152,7 @@ class Adapter(fuse.Operations):
             self._changing += 1
 
     def end_change(self) -> None:
-        """The kernel has been told what has changed."""
+        """The kernel has got notice of all changes."""
         with self._lock:
             self._changing -= 1
 
@@ -173,7 +173,7 @@ class Adapter(fuse.Operations):
         return self._make(request, parent, name, stat.S_IFDIR | mode)
 
     def _shown(self, parent: int, name: bytes) -> Entry:
-        """What an echo makes: it is there already."""
+        """The node that an echo makes: it is there already."""
         with self._lock:
             inode = self._fs.lookup(parent, name)
             if inode is None:

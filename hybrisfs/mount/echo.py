@@ -24,7 +24,7 @@ __all__ = ["ECHO_FH", "HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
 
 HIDDEN_NAME: Final = b".hybrisfs arrivals"
 HIDDEN_INO: Final = 1 << 62
-_GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers of what stands for other nodes
+_GHOST_INO: Final = HIDDEN_INO + 1  # the first number of stand-ins for other nodes
 
 ECHO_FH: Final = HIDDEN_INO
 """The handle of files that an echo opens; nothing is read or written through it."""
@@ -63,7 +63,7 @@ class Echoes:
         return directory in self._touched
 
     def is_one(self, request: Request) -> bool:
-        """Whether the request comes of what the process is doing."""
+        """Whether the request comes from an echo that the process makes."""
         return self._maker != 0 and request.pid == self._maker
 
     def lookup(self, parent: int, name: bytes) -> Found | None:

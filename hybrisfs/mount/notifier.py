@@ -1,4 +1,4 @@
-"""Tells the kernel, and programs that watch, what other devices have changed.
+"""Notifies the kernel, and programs that watch, of changes by other devices.
 
 A thread of its own does it: the kernel may hold a notice back until a handler has returned, so no handler,
 and no thread that holds a lock which a handler takes, may give it. First the kernel drops what is stale, so
@@ -127,7 +127,7 @@ class Notifier:
             yield
 
     def stop(self) -> None:
-        """End the thread; what has not been told yet is of no use any more."""
+        """End the thread; pending notices are of no use any more."""
         self._queue.put(None)
         self._pages.stop()
         self._thread.join(_JOIN_SECONDS)

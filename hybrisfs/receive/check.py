@@ -138,7 +138,7 @@ class UpdateChecker:
         return None
 
     def close(self) -> None:
-        """End the process; what has been asked for can still be had."""
+        """End the process; the answers to earlier requests can still be had."""
         self._beside = False
         if (process := self._process) is not None:
             process.stop()  # so that no holder of the lock waits for it any more
@@ -226,7 +226,7 @@ class _Asked:
         self.message: bytes | None = None
 
     def answer(self) -> list[CheckedUpdate | None] | None:
-        """What it has found; None when it fails to tell."""
+        """Its answer; None when it fails to give one."""
         try:
             self._process.read_until(self)
             assert self.message is not None

@@ -108,12 +108,13 @@ class Receiver:
         return complete
 
     def take_refused(self) -> list[bytes]:
-        """Others are members now: what was refused of them, as far as it is here, to be received again."""
+        """Other devices are members now: the updates of theirs that were refused and are here, to receive
+        again."""
         with self._fs.lock:
             return self._inbox.release_unvouched()
 
     def _checked(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
-        """What is taken in at once, when those that come next are being checked."""
+        """Batches to take in; the next ones are being checked by then."""
         ahead: deque[_Batch] = deque()
         for some in _batches(updates, self._batch_updates):
             keys = self._updates.members.public_keys
@@ -123,7 +124,7 @@ class Receiver:
         yield from ahead
 
     def close(self) -> None:
-        """End what checks updates."""
+        """End the checks of updates."""
         self._checker.close()
 
     def named(self, device: bytes) -> int:
