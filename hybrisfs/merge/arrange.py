@@ -167,7 +167,7 @@ class Arranger:
                     self._rows.remove(inode, slot)
 
     def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
-        """Settle single nodes among more than can be looked at: these, that which has the name, and the
+        """Settle single nodes among more than can be looked at: these, the one that has the name, and the
         next."""
         candidates = set[tuple[bytes, int, int]]()
         by_node = {one.id: one for one in found.values()}
@@ -282,7 +282,7 @@ class Arranger:
         self._nodes.note_conflict(inode)
 
     def _part(self, node: bytes) -> None:
-        """The node is not seen as one with another any more: neither is what is in it."""
+        """The node is not merged with another any more; neither are the nodes in it."""
         ino = self._conflicts.part(node)
         if ino is not None:
             self._resolver.touch(node)

@@ -92,7 +92,7 @@ class Arrivals:
         members: MemberTable,
         losses: Losses,
     ) -> None:
-        """*losses* holds on to what is lost in mass."""
+        """*losses* holds registers that are lost in mass."""
         self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
@@ -304,7 +304,7 @@ class Arrivals:
                 self._members.learn_reserve(public, self.origins.signer(value.stamp), value.stamp.clock)
 
     def _write(self, renames: Sequence[Rename] = ()) -> None:
-        """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
+        """Write the accepted updates to registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
         self._assigning = False
         self._kinds.clear()

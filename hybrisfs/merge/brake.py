@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     total: int
     """How many names there were."""
     before: dict[bytes, bytes]
-    """What was let go within the same time: keys of registers with their former values."""
+    """Losses let go within the same time: keys of registers with their former values."""
 
 
 class Shown(NamedTuple):
@@ -75,7 +75,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Window:
-    """What was lost within some time; *when* is in the unit of its caller."""
+    """Losses within some time; *when* is in the unit of its caller."""
 
     entries: dict[bytes, _Entry] = field(default_factory=dict)  # by name, in the order of time
     let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not returned yet
@@ -85,7 +85,7 @@ class _Window:
     look: int = 0
 
     def turn_to(self, look: int, since: float) -> None:
-        """Forget what was lost before *since*. What was let go at earlier looks is shown no more."""
+        """Forget losses before *since*. Those let go at earlier looks are shown no more."""
         if look != self.look:
             self.look, self.present = look, 0
         while self.entries and self.entries[first := next(iter(self.entries))].when < since:
@@ -142,7 +142,7 @@ class _Recent:
 
 
 class Brake:
-    """*share*: from which part of all names on what is lost waits; with 1 and more nothing ever waits. *few*
+    """*share*: the part of all names from which on losses wait; with 1 and more nothing ever waits. *few*
     names, and fewer, are never held up."""
 
     def __init__(self, share: float, few: int = FEW) -> None:
@@ -152,7 +152,7 @@ class Brake:
         self._look = 0
 
     def begin(self) -> None:
-        """What was lost, and not held, so far is shown no more."""
+        """Losses so far that were not held are shown no more."""
         self._look += 1
 
     def judge(

@@ -60,7 +60,7 @@ _VERSION: Final = 1
 
 
 class CloudState(enum.IntEnum):
-    """What is to become of a cloud."""
+    """The plan for a cloud."""
 
     ACTIVE = 0
     DRAINING = 1

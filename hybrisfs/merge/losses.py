@@ -1,4 +1,4 @@
-"""What updates of other devices take away from the view of this one, and what of it is held.
+"""Losses: nodes that updates of other devices take away from the view of this one, and which are held.
 
 Before the view follows the registers, this looks at what it would lose. Lost is
 
@@ -259,7 +259,7 @@ class Losses:
         return self._lost_content(key, inode, author) is not None
 
     def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
-        """Whether the view has shown what is lost."""
+        """Whether the view has shown the lost node."""
         slot = slot_of(loss.key) if loss.key[0] == PLACE else None
         number = number_of_name(self._db, inode.ino, slot)
         return number is not None and self._was_seen(number, author.moment)
@@ -350,7 +350,7 @@ class Losses:
         author: _Author,
         size: int = 0,
     ) -> Loss | None:
-        """What is lost when the content *now* stands in the place of the one *before*, of *size* bytes."""
+        """The loss when the content *now* stands in the place of the one *before*, of *size* bytes."""
         old, new = _content(before), _content(now)
         if old is not None:
             size = old.size

@@ -93,8 +93,8 @@ class Nodes:
         return fresh
 
     def replace(self, inode: Inode) -> Inode:
-        """Another inode for the node of a file, without its content: names, attributes and what is unsigned
-        of these go there. The old one is left with what it holds, under another id."""
+        """Another inode for the node of a file, without its content: names, attributes and their unsigned
+        changes go there. The old one keeps its content, under another id."""
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr, nlink, stamp = fs.attributes.record(inode), inode.nlink, inode.attr_stamp

@@ -173,7 +173,7 @@ class Resolver:
         return node not in self._few and len(self.names(node)) < 2
 
     def removed(self, node: bytes) -> bool:
-        """Whether the node was removed, so that it lives only by what is in it, if at all."""
+        """Whether the node was removed, so that it lives only by the nodes in it, if at all."""
         if node in self._few:
             return False
         registered = self.registered(node)
@@ -324,7 +324,7 @@ class Resolver:
         return found
 
     def yields(self, directory: bytes) -> bytes | None:
-        """Of the directories that contain each other and this one, that which goes elsewhere; usually there
+        """Of the directories that contain each other and this one, the one that goes elsewhere; usually there
         are none."""
         circle = self._circle(directory)
         return None if circle is None else circle.yields

@@ -16,7 +16,7 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Changes names, and notes what the kernel must hear (`changes`)."""
+    """Changes names, and notes the changes to report to the kernel (`changes`)."""
 
     def __init__(self, fs: FileSystem, registers: Registers) -> None:
         self._fs = fs

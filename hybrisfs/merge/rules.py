@@ -337,8 +337,8 @@ class Located(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that each
-    node has, shown or not: nodes that are seen as one with another have names, too."""
+    """All that is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that
+    each node has, shown or not: nodes that are seen as one with another have names, too."""
 
     folders: Mapping[bytes, Mapping[bytes, Seen]]
     names: Mapping[bytes, Sequence[Located]]

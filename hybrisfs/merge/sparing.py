@@ -106,7 +106,7 @@ class Sparing:
         return self._origins.myself() if stamp is None else self._origins.author(stamp)
 
     def _content_of(self, inode: Inode) -> Value | None:
-        """What has been signed of a file, or as the version of one, and is shown."""
+        """The signed content that a file shows, or that the version of one shows."""
         node = self._node_of(inode)
         values = self._registers.values(content_key(node))
         if not inode.is_conflict_copy:
@@ -122,7 +122,7 @@ class Sparing:
         return original
 
     def _copy_beside(self, inode: Inode) -> None:
-        """Make a file of what has been signed of this one, which has a name."""
+        """Make a file of the signed content of this one, which has a name."""
         content = self._content_of(inode)
         if content is None:
             return

@@ -1,4 +1,4 @@
-"""What registers of the tree held once: noted when an update supersedes it, in the same transaction.
+"""Versions: former values of registers of the tree, noted when an update supersedes them, in its transaction.
 
 A value is true from the moment of the update that wrote it until that of the first update which supersedes it
 (`hybrisfs.state.moments`). Both follow from the accepted updates alone: devices that have accepted the same

@@ -1,4 +1,4 @@
-"""What a volume holds: the one home of SQL on its tables, and of the states of what is in them.
+"""The tables of a volume: the one home of SQL on them, and of the states of their rows.
 
 updates          `UpdateLog`: the log of signed updates; it alone writes it
 registers        `RegisterTable`: the latest values of registers

@@ -217,7 +217,7 @@ class ChunkStore(ChunkPlaces):
         return self.read(ref, 0, ref.length)
 
     def _rotten(self, ref: ChunkRef) -> None:
-        """The bytes of a chunk are not what they were. Raises OSError (EIO) when it is PENDING."""
+        """The bytes of a chunk are damaged. Raises OSError (EIO) when it is PENDING."""
         if ref.pack is None:
             log.error("chunk %s is damaged on this disk and on no cloud yet", ref.id.hex())
             raise failure(errno.EIO)

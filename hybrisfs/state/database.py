@@ -121,7 +121,7 @@ class Database:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
 
     def find_meta(self, key: str) -> Any:
-        """What is noted under a key that a new database does not have; None when nothing is."""
+        """The value of a key that a new database does not have; None when there is none."""
         row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
@@ -217,7 +217,8 @@ class Database:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without a commit: what is open comes to nothing, as if the process had been killed."""
+        """Close without a commit: the open transaction comes to nothing, as if the process had been
+        killed."""
         self._checkpointer.close()
         self._connection.close()
         os.close(self._wal)

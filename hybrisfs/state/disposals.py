@@ -29,8 +29,8 @@ class Disposal(NamedTuple):
 
 
 class DisposalTable:
-    """What this device has yet to delete, under the volume's lock. Each disposal waits until the clouds hold
-    the own update at its clock, which says that the pack has ended."""
+    """The shares that this device has yet to delete, under the volume's lock. Each disposal waits until the
+    clouds hold the own update at its clock, which says that the pack has ended."""
 
     def __init__(self, db: Database) -> None:
         self._db = db

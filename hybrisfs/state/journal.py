@@ -88,7 +88,7 @@ class Segment:
             self.requested = ahead
 
     def trim(self) -> None:
-        """Give back what the disk keeps for bytes that will not come. What is there has been synced."""
+        """Give back disk space for bytes that will not come. The bytes that are there have been synced."""
         if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size):
             os.ftruncate(self.descriptor, self.size)
 
@@ -209,7 +209,7 @@ class Journal:
             raise JournalFullError(f"the disk that holds {self.directory} is full", budget=False)
 
     def free_bytes(self, reserve: int = RESERVE) -> int:
-        """What the disk can take beyond *reserve*; below 0 when the reserve is touched.
+        """The bytes that the disk can take beyond *reserve*; below 0 when the reserve is touched.
 
         A disk of less than 1 GiB keeps only a part of the reserve: that of its size which the reserve
         is of 1 GiB.

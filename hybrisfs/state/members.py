@@ -1,4 +1,4 @@
-"""What this device knows of the devices of the volume: the tables `member`, `epoch` and `charge`.
+"""The devices of the volume, as this one knows them: the tables `member`, `epoch` and `charge`.
 
 `member`: the devices that may write to the volume, and those that might; a row is a `MemberRow`. What follows
 from the rows, from votes and from the bounds, `hybrisfs.members.member_table` finds.
@@ -208,7 +208,7 @@ def grants(db: Reader) -> list[Granted]:
 
 
 class Charge(NamedTuple):
-    """What this device has known *since* then, ns since the epoch by its own clock."""
+    """An accusation that this device has known *since* then, ns since the epoch by its own clock."""
 
     accused: bytes
     accuser: bytes
@@ -222,7 +222,7 @@ def charges(db: Reader) -> list[Charge]:
 
 
 def note_charges(db: Database, new: Iterable[Charge]) -> None:
-    """Remember what was not known before."""
+    """Remember new charges."""
     db.executemany("INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", new)
 
 

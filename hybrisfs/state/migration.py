@@ -149,7 +149,7 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
 
 
 def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
-    """What stands is known, and not what was said before. Nothing is proven: what has to be is read."""
+    """Present values are known, earlier ones are not. Nothing is proven: devices read chunks for that."""
     lay_out(connection, MINUTES)
     connection.execute(
         "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "

@@ -1,4 +1,4 @@
-"""What this device knows of packs: where their shares are, and which device says so. What they hold:
+"""Packs, as this device knows them: where their shares are, and which device says so. Their chunks are in
 `pack_chunks`.
 
 A row of `pack` is a `Pack`:

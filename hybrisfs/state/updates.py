@@ -192,7 +192,7 @@ class UpdateLog:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """What is in memory must not be ahead of what is stored."""
+        """The state in memory must not be ahead of the stored one."""
         try:
             yield
         except BaseException:

@@ -1,4 +1,4 @@
-"""What registers of the tree held once: the tables `past` and `removal`.
+"""Versions, former values of registers of the tree: the tables `past` and `removal`.
 
 A row of `past` is a value that an update has superseded: written by the update that its clock and the number
 of its branch name, true from one moment until another one (ns since the epoch). What stands there is kept:

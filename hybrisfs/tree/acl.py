@@ -47,7 +47,7 @@ class Acl(NamedTuple):
 
     @staticmethod
     def decode(value: bytes) -> Acl:
-        """Raises ValueError for what is no valid list."""
+        """Raises ValueError for an invalid list."""
         if not value.startswith(_VERSION) or len(value) > MAX_ACL or (len(value) - 4) % _ENTRY.size:
             raise ValueError("not the format of an access control list")
         entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(value[4:]))

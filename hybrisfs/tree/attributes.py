@@ -55,7 +55,7 @@ class Attributes:
         atime: int | None = None,
         mtime: int | None = None,
     ) -> None:
-        """Set what is not None; times are nanoseconds since the epoch.
+        """Set all that are not None; times are nanoseconds since the epoch.
 
         A time that cannot be kept becomes the nearest that can, as Linux has its own filesystems do.
         """
@@ -189,7 +189,7 @@ class Attributes:
         self._changed(inode)
 
     def default_acl(self, directory: Inode) -> Acl | None:
-        """What is made in *directory* inherits this."""
+        """Nodes made in *directory* inherit this."""
         return self._acl(directory, acl.DEFAULT)
 
     def inherit(self, inode: Inode, default: Acl) -> None:

@@ -34,7 +34,7 @@ class Borders:
         """The areas to which this device is limited; None: it is not."""
 
     def inside(self, directory: Inode) -> bytes | None:
-        """The area to which belongs what is made in a directory."""
+        """The area of new nodes in a directory."""
         if not self.folders:
             return None
         return self.folders.get(directory.id) or self._area(directory.id)
@@ -50,11 +50,11 @@ class Borders:
             raise failure(errno.EACCES)
 
     def may_enter(self, directory: Inode) -> bool:
-        """Whether this device may change what is in a directory."""
+        """Whether this device may change the nodes in a directory."""
         return self.limits is None or self.inside(directory) in self.limits
 
     def require_entry(self, directory: Inode) -> None:
-        """Raises OSError (EACCES) when this device may not change what is in a directory."""
+        """Raises OSError (EACCES) when this device may not change the nodes in a directory."""
         if not self.may_enter(directory):
             raise failure(errno.EACCES)
 

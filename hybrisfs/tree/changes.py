@@ -181,7 +181,7 @@ class Changes:
         self._pending.sign(clock, keys.items())
 
     def flush(self) -> None:
-        """Write what has been marked into the open transaction."""
+        """Write the marked keys into the open transaction."""
         if self._dropped:
             self._pending.drop(self._dropped)
             self._dropped.clear()

@@ -261,7 +261,8 @@ class FileSystem:
             self._destroy(inode)
 
     def _end_lingering(self) -> None:
-        """Destroy what has lingered for two commits: the kernel has forgotten it, or never asks for it."""
+        """Destroy nodes that have lingered for two commits: the kernel has forgotten it, or never asks for
+        it."""
         for ino in self._lingering_long:
             inode = self._lingering.pop(ino, None)
             if inode is not None:
@@ -282,7 +283,7 @@ class FileSystem:
         self.inodes.destroy(inode)
 
     def _drop_orphans(self) -> None:
-        """Delete what was open without a name when the daemon stopped."""
+        """Delete files that were open without a name when the daemon stopped."""
         for ino in self.nodes.nameless():
             inode = self.names.inode(ino)
             inode.orphan = True
@@ -456,6 +457,6 @@ class FileSystem:
         self._saved = self.db.total_changes()
 
     def flush(self) -> None:
-        """Write what is only in memory into the open transaction."""
+        """Write changes that are only in memory into the open transaction."""
         self.inodes.flush()
         self.changes.flush()

@@ -142,7 +142,7 @@ class LostName(NamedTuple):
 
 
 class Intent(Enum):
-    """What is about to be done to a node that is part of a conflict."""
+    """The coming change of a node that is part of a conflict."""
 
     WRITE = "write"
     CHANGE = "change"

@@ -1,4 +1,4 @@
-"""Pins: what this device keeps in full, whether it is used or not (the hoard of Depot 5.2).
+"""Pins: nodes that this device keeps in full, whether they are used or not (the hoard of Depot 5.2).
 
 A node that is pinned is kept with all that is below it, also what comes there later. Pins are facts of
 this device alone: no other device knows them.
@@ -46,7 +46,7 @@ class Pins:
         self.generation += 1
 
     def remove(self, inode: Inode) -> None:
-        """Unpin a node, and what is seen as one with it."""
+        """Unpin a node, and the nodes that are merged with it."""
         for node in self._pinned(inode):
             self._forget(node)
 
@@ -61,7 +61,8 @@ class Pins:
         return self._pins.inodes()
 
     def follow(self) -> None:
-        """Note where pinned nodes are now; what has taken the place of one that is gone is pinned instead."""
+        """Note where pinned nodes are now; the node that has taken the place of one that is gone is pinned
+        instead."""
         self._inodes.flush()
         for node, heir in self._pins.follow().items():
             self._forget(node)

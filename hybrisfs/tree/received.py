@@ -1,4 +1,4 @@
-"""Contents that other devices made: what the view shows of a file whose content register they wrote.
+"""Contents that other devices made: the bytes of a file whose content register they wrote.
 
 The list of a long file's chunks stands in chunks itself; those may have to be fetched before the file can be
 read or changed: until then the file is *unlisted*.
