@@ -68,7 +68,7 @@ class Keeper:
         return self._statement_of(self._table.stated())
 
     def _statement_of(self, stated: Recorded | None) -> Statement | None:
-        if stated is None or (stated.root is None and not self._table.is_published(stated.through)):
+        if stated is None or (stated.root is None and not self._table.is_shipped(stated.through)):
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
 
@@ -111,7 +111,7 @@ class Keeper:
             stated = self._table.stated()
             return View(
                 self._updates.state.vector,
-                self._table.is_published(self._table.through()),
+                self._table.is_shipped(self._table.through()),
                 self._members.devices(),
                 [one.device for one in self._members.asked()],
                 stated,

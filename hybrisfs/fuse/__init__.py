@@ -1,6 +1,6 @@
 """libfuse 3's low-level interface through ctypes: no compiler, no headers, one loop thread, late answers.
 
-A filesystem derives from `Operations`; `Session` mounts and serves it. Knows nothing of HybrisFS.
+A filesystem derives from `Operations`; `MountedSession` mounts and serves it. Knows nothing of HybrisFS.
 """
 
 from hybrisfs.fuse.constants import (
@@ -44,7 +44,7 @@ from hybrisfs.fuse.mounting import abort, clear_stale
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import Attributes, Buffer, Entry, Opened, StatVfs
 from hybrisfs.fuse.request import LATER, Later, Request
-from hybrisfs.fuse.session import DEFAULT_CAPABILITIES, Session
+from hybrisfs.fuse.session import DEFAULT_CAPABILITIES, MountedSession
 
 __all__ = [
     "DEFAULT_CAPABILITIES",
@@ -92,7 +92,7 @@ __all__ = [
     "Opened",
     "Operations",
     "Request",
-    "Session",
+    "MountedSession",
     "StatVfs",
     "abort",
     "clear_stale",

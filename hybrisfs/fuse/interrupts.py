@@ -1,9 +1,10 @@
 """Callers that are killed while they wait for a late answer.
 
-Who waits for an answer of FUSE is not let go by Linux, not even with SIGKILL; the filesystem is only told, by
-FUSE_INTERRUPT, of the first signal that comes. Answering EINTR to any signal would break programs that do not
-expect that of a file (Go's runtime signals itself all the time), so only the dying are let go: a fatal signal
-leaves SIGKILL pending in every thread of the process. One that survives its first signal is not let go later.
+Linux does not let go of a process that waits for an answer of FUSE, not even with SIGKILL; the filesystem is
+only told, by FUSE_INTERRUPT, of the first signal that comes. Answering EINTR to any signal would break
+programs that do not expect that of a file (Go's runtime signals itself all the time), so only the dying are
+let go: a fatal signal leaves SIGKILL pending in every thread of the process. One that survives its first
+signal is not let go later.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Interrupts:
     def watch(self, handle: int, request: Abandonable) -> None:
         """Abandon an unanswered request as soon as its caller is killed."""
         # libfuse may call the function at once, but does not survive an answer from within that call: so the
-        # request is made known afterwards, and it is asked here whether there was an interrupt meanwhile.
+        # request is made known afterwards, and then checked for an interrupt that came before.
         self._library.brief.fuse_req_interrupt_func(handle, self._function, None)
         self._requests[handle] = request
         if self._library.brief.fuse_req_interrupted(handle):

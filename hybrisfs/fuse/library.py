@@ -3,7 +3,7 @@
 Only three of libfuse's structures are touched, and the parts used have the same layout in every libfuse from
 3.10 on (.so.3) and from 3.17 on (.so.4), on every 64-bit machine:
 
-* struct fuse_lowlevel_ops: only ever grows at its end; libfuse is told how much of it is given.
+* struct fuse_lowlevel_ops: only ever grows at its end; its size is passed to libfuse.
 * struct fuse_file_info: `flags` at 0 and `fh` at 16 are read, nothing is written. (Its bit fields moved in
   3.14.1 and moved back in 3.17.)
 * struct fuse_conn_info: ten 32-bit numbers. 3.17 put 64-bit capabilities into its reserved tail; it copies
@@ -66,7 +66,7 @@ class Arguments(Structure):
 
 
 class RequestContext(Structure):
-    """struct fuse_ctx: who asked."""
+    """struct fuse_ctx: the caller of a request."""
 
     _fields_ = (("uid", c_uint32), ("gid", c_uint32), ("pid", c_int), ("umask", c_uint32))
 

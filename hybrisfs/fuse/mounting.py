@@ -65,7 +65,7 @@ def _mount_at(mountpoint: Path) -> _Mount | None:
 
 
 def mounts_of(subtype: str, table: Path = _TABLE) -> Iterator[tuple[Path, str]]:
-    """Where filesystems of this subtype are mounted, whoever mounted them, and what each calls its source."""
+    """Where filesystems of this subtype are mounted, by any user, and the name of the source of each."""
     kind = f"fuse.{subtype}"
     for one in _mounts(table):
         if one.kind == kind:
@@ -83,7 +83,7 @@ def connect(mountpoint: Path, options: Sequence[str]) -> int:
 
     `options` are those of mount.fuse3(8): `fsname=`, `subtype=`, `ro`, `noexec`, `noatime`, what the
     kernel takes, such as `default_permissions` and `allow_other`, and `again`, by which the directory may
-    hold something, and be closed to its owner, who finds it open afterwards. Raises FuseError.
+    hold something, and be closed to its owner, which finds it open afterwards. Raises FuseError.
     """
     again = _AGAIN in options
     _check(mountpoint, again=again)
@@ -94,7 +94,7 @@ def connect(mountpoint: Path, options: Sequence[str]) -> int:
 
 
 def clear_stale(mountpoint: Path) -> bool:
-    """Unmount what a server that died has left behind; False when there is nothing of that kind.
+    """Unmount the mount that a dead server has left behind; False when there is nothing of that kind.
 
     Raises FuseError when it is there and cannot be removed.
     """
@@ -106,7 +106,8 @@ def clear_stale(mountpoint: Path) -> bool:
 
 
 def unmount(mountpoint: Path, *, lazy: bool) -> None:
-    """Take the mount away, or, when `lazy`, out of sight until nobody uses it any more. Raises FuseError."""
+    """Take the mount away, or, when `lazy`, out of sight until no program uses it any more. Raises
+    FuseError."""
     if os.geteuid() == 0:
         flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
         if _libc.umount2(os.fsencode(mountpoint), flags):

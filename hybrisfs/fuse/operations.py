@@ -25,10 +25,10 @@ class Operations:
     answered EIO. It may instead return LATER, and answer through `request.reply` or `request.fail` from any
     thread.
 
-    All handlers run in the one thread that called `Session.run`: one that waits holds up the whole mount.
-    None of them may touch the mount itself or call `Session.notify_*`: the kernel would wait for the answer.
-    Names, links and paths are bytes. `ino` is what an Entry answered (the root is 1), `fh` what `open`,
-    `create` or `opendir` answered, None where the kernel names none.
+    All handlers run in the one thread that called `MountedSession.run`: one that waits holds up the whole
+    mount. None of them may touch the mount itself or call `MountedSession.notify_*`: the kernel would wait
+    for the answer. Names, links and paths are bytes. `ino` is what an Entry answered (the root is 1), `fh`
+    what `open`, `create` or `opendir` answered, None where the kernel names none.
 
     Operations that are not here (POSIX locks, flock, ioctl, poll, bmap) are done by the kernel or not at all.
     """
@@ -37,7 +37,7 @@ class Operations:
         """The mount starts: the first call of all."""
 
     def destroy(self) -> None:
-        """The mount has ended: the last call of all, made by `Session.close`."""
+        """The mount has ended: the last call of all, made by `MountedSession.close`."""
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         """The kernel drops (ino, count) lookups each. An inode is forgotten when all its lookups are dropped:
@@ -122,7 +122,7 @@ class Operations:
         _missing()
 
     def release(self, request: Request, ino: int, fh: int, flags: int) -> Later | None:
-        """The open file ends: exactly once per `open` and `create`. Nobody sees the errno."""
+        """The open file ends: exactly once per `open` and `create`. No program sees the errno."""
         _missing()
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
@@ -163,7 +163,7 @@ class Operations:
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> Buffer | int | Later:
         """Answer the value, or its size when `size` is 0; raise ERANGE when it is longer than that, ENODATA
-        when there is none. When nobody ever has attributes, leave this out: Linux asks before each write
+        when there is none. When no file ever has attributes, leave this out: Linux asks before each write
         otherwise.
         """
         _missing()

@@ -75,7 +75,7 @@ class Channel:
 
 
 class Request:
-    """What a handler is asked. It is answered once: by what the handler returns or raises, or through `reply`
+    """A request to a handler. It is answered once: by what the handler returns or raises, or through `reply`
     or `fail` when the handler returned LATER.
 
     A request that is dropped unanswered is logged and answered EIO.
@@ -134,11 +134,11 @@ class Request:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether no caller waits for the answer any more."""
         return self._abandoned
 
     def answer_in_loop(self, answer: Any) -> None:
-        """`reply`, from the loop's own thread, where the session cannot go meanwhile."""
+        """`reply`, from the loop's own thread, during which the session cannot end."""
         channel, encode = self._channel, self._encode
         if encode is None:
             channel.fail(self._take(), 0)
@@ -175,7 +175,7 @@ class Request:
             self._channel.leave()
 
     def _take(self) -> int:
-        """The handle, for the one who may answer."""
+        """The handle, for the one thread that may answer."""
         try:
             # Deleting an attribute is atomic: of several threads one succeeds.
             del self._unanswered

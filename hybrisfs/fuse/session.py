@@ -21,7 +21,7 @@ from hybrisfs.fuse.records import Buffer
 from hybrisfs.fuse.request import Channel
 from hybrisfs.fuse.transfer import held
 
-__all__ = ["DEFAULT_CAPABILITIES", "Session"]
+__all__ = ["DEFAULT_CAPABILITIES", "MountedSession"]
 
 DEFAULT_CAPABILITIES = (
     c.FUSE_CAP_ASYNC_READ
@@ -35,14 +35,14 @@ DEFAULT_CAPABILITIES = (
 
 Not FUSE_CAP_ATOMIC_O_TRUNC: with it a file is truncated before the kernel finds that it may not be, because
 it is a program that runs (ETXTBSY). Not FUSE_CAP_ASYNC_DIO: with it Linux does not drop the pages that
-somebody has read while an asynchronous direct write was under way, and goes on showing them.
+a program has read while an asynchronous direct write was under way, and goes on showing them.
 """
 
 _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
 
 
-class Session:
-    """One mount: `mount`, then `run` in a thread of its own until somebody unmounts, then `close`.
+class MountedSession:
+    """One mount: `mount`, then `run` in a thread of its own until it is unmounted, then `close`.
 
     The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler
     is installed. The main thread is no place for `run`: there Ctrl-C would only fail a request.
@@ -77,7 +77,7 @@ class Session:
         self._running = threading.Lock()
 
     def mount(self) -> None:
-        """Mount, and call `Operations.init`. Whoever looks into the mount now waits for `run`.
+        """Mount, and call `Operations.init`. A program that looks into the mount now waits for `run`.
 
         Raises FuseError, whose message says what to do.
         """
@@ -161,8 +161,9 @@ class Session:
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
 
     def notify_delete(self, parent: int, child: int, name: bytes) -> None:
-        """Like notify_inval_entry, and take the inode `child` for deleted: who watches the file itself
-        (inotify) sees DELETE_SELF; who watches the directory sees nothing (Linux 6.18).
+        """Like notify_inval_entry, and take the inode `child` for deleted: a program that
+        watches the file itself (inotify) sees DELETE_SELF; one that watches the directory sees nothing (Linux
+        6.18).
 
         Without effect when the name does not stand for `child`, or for a directory that is not empty.
         """

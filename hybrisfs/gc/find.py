@@ -15,7 +15,7 @@ from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.references import Needed, References
 from hybrisfs.members.role_table import Roles
-from hybrisfs.state.disposals import IdlePack, IdlePackTable
+from hybrisfs.state.disposals import DeletionCandidate, DeletionCandidateTable
 from hybrisfs.state.packs import PackTable
 from hybrisfs.state.unplaced_chunks import unproven
 from hybrisfs.tree.filesystem import FileSystem
@@ -61,7 +61,7 @@ def find_idle(
     """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
     whether to go on. Raises what `Pages.read` raises."""
     references = References(db, lists)
-    before, doubted = IdlePackTable(db).all(), PackTable(db).doubted()
+    before, doubted = DeletionCandidateTable(db).all(), PackTable(db).doubted()
     found = Found(claimed=unproven(db))
     for pack in _packs(db, device, pause):
         needed = references.of(pack)
@@ -85,7 +85,7 @@ def find_idle(
 def remember(fs: FileSystem, found: Found) -> None:
     """Note what was found, for the next look; called with the volume's lock held."""
     idle = [*found.empty, *found.sparse, *found.young]
-    fs.idle_packs.replace(IdlePack(one.pack, one.needed.live, one.since) for one in idle)
+    fs.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
 
 
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:

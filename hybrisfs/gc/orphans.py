@@ -23,7 +23,7 @@ from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.registers.ballots import Stray
-from hybrisfs.state.disposals import ShareOnCloud, UnnamedShareTable
+from hybrisfs.state.disposals import OrphanTable, ShareOnCloud
 from hybrisfs.state.packs import PackTable
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -79,7 +79,7 @@ class Orphans:
         commit()  # whatever was recorded before it could be listed is in the snapshot
         unnamed, sightings = Unnamed(), dict[ShareOnCloud, int]()
         with self._fs.db.snapshot() as db:
-            before, packs = UnnamedShareTable(db).all(), PackTable(db)
+            before, packs = OrphanTable(db).all(), PackTable(db)
             for cloud, names in listed.items():
                 if names is None:
                     sightings |= {seen: since for seen, since in before.items() if seen.cloud == cloud}
@@ -121,7 +121,7 @@ class Orphans:
 
     def remember(self, sightings: Mapping[ShareOnCloud, int]) -> None:
         """Note what was found, for the next look; called with the volume's lock held."""
-        self._fs.unnamed_shares.replace(sightings)
+        self._fs.orphans.replace(sightings)
 
     def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""

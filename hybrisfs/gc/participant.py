@@ -118,7 +118,7 @@ class Participant:
 
     def _propose(self, proposal: Propose) -> None:
         self._assembly.propose(self._time_ns(), proposal.packs, proposal.orphans, proposal.strays)
-        self._fs.idle_packs.put_off(proposal.put_off, self._time_ns())
+        self._fs.deletion_candidates.put_off(proposal.put_off, self._time_ns())
 
     def _release(self, action: Release) -> None:
         packs, condemned = self._fs.packs, self._fs.chunks.condemned

@@ -88,5 +88,5 @@ class Rewriter:
     def _note(self, packs: Sequence[Idle]) -> int:
         """Nothing of these is needed any more; how many there are."""
         with self._fs.lock:
-            self._fs.idle_packs.emptied(idle.pack for idle in packs)
+            self._fs.deletion_candidates.emptied(idle.pack for idle in packs)
         return len(packs)

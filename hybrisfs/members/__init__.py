@@ -1,1 +1,1 @@
-"""Who belongs to a volume, and who may do what: a pure function of the registers."""
+"""The devices that belong to a volume, and their rights: a pure function of the registers."""

@@ -1,15 +1,15 @@
-"""Who let whom in, as both of them say.
+"""Which device let in which, as both of them say.
 
 =========  =================================  =====================================================
 register   key                                value
 =========  =================================  =====================================================
 admission  ``i`` device id (16), author (16)  version u8 = 1; where the author is the device itself,
-                                              the device that let it in (16), zeros when nobody did
+                                              the device that let it in (16), zeros when none did
 =========  =================================  =====================================================
 
-Each writes its own register, so that nobody's word can be taken away by another's. A device counts as let in
-by the one that it names itself, if that one says so, too: nobody else can claim it, and it cannot choose one
-that did not let it in. Where it names nobody who says so, the one counts that said it with the lowest clock.
+Each writes its own register, so that no device can overwrite the word of another. A device counts as let in
+by the one that it names itself, if that one says so, too: no other device can claim it, and it cannot choose
+one that did not let it in. Where no device that it names says so, the claim with the lowest clock counts.
 Members of earlier versions did not say it: there it is the author of the first member register that was heard
 of (`hybrisfs.members.members`).
 
@@ -61,12 +61,13 @@ def let_in(device: bytes, author: bytes) -> Write:
 
 
 def came_by(device: bytes, inviter: bytes | None) -> Write:
-    """The register by which *device* says who let it in."""
+    """The register by which *device* names the one that let it in."""
     return ADMISSION.key(device, device), Writer().u8(_VERSION).raw(inviter or _NOBODY).getvalue()
 
 
 def check_admission(key: bytes, value: bytes) -> bytes | None:
-    """Who let the author in, by its own word; None in its word of another device. Raises DecodeError."""
+    """The device that let the author in, by its own word; None in its word of another device. Raises
+    DecodeError."""
     reader = Reader(value)
     if reader.u8() != _VERSION:
         raise DecodeError("an admission of another version")
@@ -92,9 +93,8 @@ def words(database: StateReader) -> dict[bytes, list[Word]]:
 
 
 def founders(database: StateReader) -> frozenset[bytes]:
-    """The devices that nobody let in, whoever says that it did: those that are here from the beginning, and
-    the one that the own words lead to of the device which let this one in, of that one's inviter, and so on.
-    """
+    """The devices that no other let in, whatever others claim: those that are here from the beginning, and
+    the last of this chain: the device that let this one in, the inviter that it names itself, and so on."""
     first = devices_from_the_beginning(database)
     found = {device for device in first if _own_word(database, device) in (b"", _NOBODY)}
     at = inviter_of_this_device(database) or first_signer(database) or b""
@@ -119,7 +119,7 @@ def _own_word(database: StateReader, device: bytes) -> bytes:
 
 
 def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
-    """Who let a device in; *heard* is what member registers tell."""
+    """The device that let another in; *heard* is what member registers say."""
     by = {} if heard.by is None else {heard.by: heard.clock or 0}
     own: list[tuple[int, bytes]] = []
     for author, clock, inviter in said:

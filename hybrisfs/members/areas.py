@@ -6,27 +6,27 @@ register    key                              value
 assignment  ``g`` node id (16), area (4)     version u8 = 1
 ==========  ===============================  ============================================================
 
-An area is 4 random bytes, which a full member chooses when it makes somebody a contributor to a folder that
-is nobody's yet; the register of the role names area and folder (`hybrisfs.members.roles`). To an area belongs
+An area is 4 random bytes, which a full member chooses when it makes a device a contributor to a folder that
+has no area yet; the register of the role names area and folder (`hybrisfs.members.roles`). To an area belongs
 
-* a node that was made in it, as its id says (`hybrisfs.registers.node_id`): whoever makes a node below the
-  folder gives it such an id, full members and contributors alike;
+* a node that was made in it, as its id says (`hybrisfs.registers.node_id`): a device that makes a node below
+  the folder gives it such an id, full members and contributors alike;
 * a node of which a full member has said so in an assignment: what stood there when the folder was shared.
 
-So where a node stands now, and where others moved it, matters to nobody: whether a contributor may write to
+So the place of a node, and its moves, do not matter here: whether a contributor may write to
 it does not depend on the tree, which follows from all that was written, in any order. The folder itself
 belongs to the area in which it stands, or to none: a contributor puts things into it, and does not move,
 remove or change it.
 
-**A node belongs to its area for good.** Programs cannot rename or link across the border of an area that
-somebody is limited to now (EXDEV: they copy then, as between two disks), so what is moved out becomes another
+**A node belongs to its area for good.** Programs cannot rename or link across the border of an area to which
+some device is limited now (EXDEV: they copy then, as between two disks), so what is moved out becomes another
 node, which no contributor reaches, and what is moved in one that they do (`hybrisfs.tree.borders`).
-When nobody is limited to an area any more, it has no border, and the folder gets another area when it is
+When no device is limited to an area any more, it has no border, and the folder gets another area when it is
 shared again.
 
 That an assignment was there when a contributor signed an update is decided by what the update had seen. To
-decide that by the latest values alone, as who began with a checkpoint has to, an assignment is written once:
-a write to one that its writer knows does not count.
+decide that by the latest values alone, as a device that began with a checkpoint has to, an assignment is
+written once: a write to one that its writer knows does not count.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def check_assignment(value: bytes) -> None:
 
 
 def known_assignments(db: StateReader, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
-    """Those of a few assignments, by their keys, that somebody knew who had seen so much; None: that are
-    known here."""
+    """The keys, of a few assignments, of those that an update with the vector *seen* had seen; None: those
+    that are known here."""
     found = stamps_of_keys(db, keys)
     return {key for key, stamp in found if seen is None or seen[stamp.writer] >= stamp.clock}
 

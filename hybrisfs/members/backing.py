@@ -4,17 +4,17 @@ No member takes rights from another one alone, or a thief would make readers of 
 *limits* when it allows less than all. It counts when
 
  (a) it is of a member above the device: the one that let it in, or let in that one, and so on, up to the
-     first recovery kit, so that whoever recovers by that is not below a stolen machine which made it; or
+     first recovery kit: a device that recovers by that kit is not below a stolen machine that made it; or
  (b) it is of the volume's first recovery kit; or
  (c) another member that is independent of its author says the same.
 
-Until then it is a *proposal*, which has no effect. Anybody may say that a device may do all; of those that
-it has let in itself, which may be its puppets, that only takes back what they had said themselves. It also
-answers proposals: two words are no agreement when somebody had seen one and said "all", and the author of the
-other had seen that.
+Until then it is *pending*, and has no effect. Any member may say that a device may do all. When the device
+has let that member in, which may be its puppet, this only takes back what the member had said itself. To say
+"all" also refuses pending words: two words are no agreement when a member had seen one of them and said
+"all", and the author of the other had seen that.
 
-All of that is decided from what an update had seen, and from registers that are never written again: nobody's
-word loses its weight when its author is removed, or a later joiner would decide otherwise. *Independent* and
+All of that follows from what an update had seen, and from registers that are never written again. So a word
+keeps its weight when its author is removed; else a later joiner would decide otherwise. *Independent* and
 *first* are as in `hybrisfs.members.kinship`.
 """
 
@@ -41,13 +41,13 @@ _MOST_KEPT: Final = 64
 
 
 class Word(NamedTuple):
-    """What somebody said of a device."""
+    """What a member said of a device."""
 
     stamp: Stamp
     author: bytes
     record: RoleRecord
     seconds: frozenset[bytes] = frozenset()
-    """Those by whom it counts that say the same, unless it counts without them."""
+    """The authors of equal words by which it counts; none if it counts without them."""
 
 
 class Backing:
@@ -60,12 +60,12 @@ class Backing:
         self._lineages: dict[tuple[int, ...], Lineage] = {}
 
     def forget(self) -> None:
-        """Something else is said of who let whom in."""
+        """What members say of admissions has changed."""
         self._rows = None
         self._lineages.clear()
 
     def author(self, branch: bytes) -> bytes:
-        """The device that has written a branch; the branch itself while nobody knows."""
+        """The device that has written a branch; the branch itself while that is unknown."""
         if branch not in self._devices:
             self._devices.update(devices_of_branches(self._db))
         return self._devices.get(branch, branch)
@@ -77,17 +77,17 @@ class Backing:
 
     @staticmethod
     def counting(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
-        """Those of *words*, all that somebody had seen about the device, that count."""
+        """The words that count, of *words*: all about the device that an update had seen."""
         return _Court(device, words, lineage, vector_of).counting()
 
     @staticmethod
-    def proposals(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
-        """Those that wait for somebody else to agree."""
-        return _Court(device, words, lineage, vector_of).proposals()
+    def pending(device: bytes, words: Sequence[Word], lineage: Lineage, vector_of: VectorOf) -> list[Word]:
+        """The words that wait for another member to agree."""
+        return _Court(device, words, lineage, vector_of).pending()
 
     def lineage(self, seen: VersionVector | None, vector_of: VectorOf) -> Lineage:
-        """How devices came, for somebody who had seen so much; None: all that is known here. The same object
-        as long as it is the same."""
+        """How devices came, as an update with that vector had seen it; None: all that is known here. The same
+        object as long as the answer is the same."""
         rows = self._rows
         if rows is None:
             rows = self._rows = {}
@@ -161,8 +161,8 @@ class _Court:
         """Those that count."""
         return [*(one for free in self._free.values() for one in free), *self._backed()]
 
-    def proposals(self) -> list[Word]:
-        """Those that limit and do not count, and that nobody has refused."""
+    def pending(self) -> list[Word]:
+        """The words that limit, do not count, and that no member has refused."""
         backed = {one.stamp for one in self._backed()}
         return [
             one
@@ -193,7 +193,7 @@ class _Court:
         return found
 
     def _seconds(self, word: Word, group: Iterable[Word]) -> frozenset[bytes]:
-        """Whoever agrees to the word."""
+        """The authors that agree to the word."""
         return frozenset(other.author for other in group if self._agree(word, other))
 
     def _agree(self, one: Word, other: Word) -> bool:

@@ -1,4 +1,4 @@
-"""What a standing proposal forbids to name: asked by whoever is about to record where a pack is.
+"""Packs and shares that a standing proposal forbids to name; checked before the place of a pack is recorded.
 
 A device keeps to it from the moment at which it knows of the proposal, whether it has answered or not.
 """
@@ -17,7 +17,7 @@ __all__ = ["bans_orphan", "bans_place", "bans_strays_of"]
 
 
 def bans_orphan(db: Database, pack: bytes) -> bool:
-    """Whether a pack that is not on record here must not come to be."""
+    """Whether a pack that no register here names must stay unnamed."""
     return any(pack in proposal.orphans for proposal in _standing(db))
 
 

@@ -1,10 +1,10 @@
-"""Grants: how the members of a volume, and nobody else, get the keys of its epochs.
+"""Grants: how the members of a volume, and no other devices, get the keys of its epochs.
 
-Who removes a device begins an epoch with fresh keys, and grants them to the others: as a register, in the
-very update that removes the device, and as an object on the clouds, for those who meet what is sealed with
-the new keys before that update. There each device that uses an epoch puts a grant of its own, for all whom it
-knows as members. When the removal of a device is vetoed, it is granted the epochs that it lacks: by
-registers, then by objects, too, for whoever has an epoch that excludes it all are to hear of.
+A device that removes another begins an epoch with fresh keys, and grants them to the rest: as a register, in
+the very update that removes the device, and as an object on the clouds, for devices that meet objects sealed
+with the new keys before that update. There each device that uses an epoch puts a grant of its own, for all
+that it knows as members. When the removal of a device is vetoed, it is granted the epochs that it lacks: by
+registers, then by objects, too: all devices must learn of the epochs that exclude it.
 
 ========  ==================  =====================================================================
 register  key                 value
@@ -30,7 +30,7 @@ epoch     ``e`` epoch id (4)  a grant
 
 No grant holds the first epoch, which every device gets when it is paired. That in a register holds the epoch
 of its key, and what else its ring says counts for nothing; an object holds the epochs that its writer knows
-and that exclude nobody to whom it gives them, or one that excludes a member again. A cloud sees how many
+and that exclude none to which it gives them, or one that excludes a member again. A cloud sees how many
 devices there are, and when one is removed.
 """
 

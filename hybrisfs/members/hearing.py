@@ -1,8 +1,8 @@
-"""What the log says about removals, for all that is known or for somebody who had seen only a part of it.
+"""What the log says about removals, for all that is known, or for a part that an update had seen.
 
-The table `said` (`hybrisfs.members.minutes`) holds all that `hybrisfs.members.removal` decides by: who let
-whom in, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past of
-an update is decided by what that update had seen.
+The table `said` (`hybrisfs.members.minutes`) holds all that `hybrisfs.members.removal` decides by:
+admissions, votes, and proofs, each with the stamp of its update. Whether a device has been ended in the past
+of an update is decided by what that update had seen.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Hearing:
         return judge(facts._replace(votes=votes))
 
     def verdict_for(self, seen: VersionVector, vector_of: VectorOf) -> Verdict:
-        """What followed for somebody who had seen so much."""
+        """The verdict for an update that had seen so much."""
 
         def known(rows: list[Said]) -> list[Said]:
             return [one for one in rows if one.clock <= seen[one.branch]]
@@ -121,7 +121,7 @@ class Hearing:
         return _cast(said_of_kind(self._db, VOTE))
 
     def _others(self) -> tuple[list[Said], list[Said], list[Said]]:
-        """Beside votes: what is said of members, of who let them in, and what is proven against them."""
+        """Beside votes: what is said of members and of their inviters, and what is proven against them."""
         return (
             said_of_kind(self._db, MEMBER),
             said_of_kind(self._db, ADMISSION),
@@ -129,7 +129,7 @@ class Hearing:
         )
 
     def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
-        """The devices that only read, for somebody who has seen so much; None: all that is known."""
+        """The devices that only read, for an update that has seen so much; None: for all that is known."""
         roles = self.roles
         if roles is None:
             return frozenset()

@@ -1,9 +1,9 @@
-"""How devices came into a volume by one another: who is above whom, who is older, and who is independent.
+"""How devices came into a volume by one another: which are above, older, or independent.
 
 *Independent* of each other are two members of which neither let the other in, if there is no third one that
-may have let in both after a device came that they speak of: a thief's puppets second nobody. A member *is
-older* than another one that was let in by an update which had seen its own admission: that nobody can claim
-afterwards. The *first* recovery kit is the one that is older than all others.
+may have let in both after a device came that they speak of: a thief's puppets second no member. A member *is
+older* than another one that was let in by an update which had seen its own admission: that no device can
+claim afterwards. The *first* recovery kit is the one that is older than all others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Kinship:
         self.line = lru_cache(None)(lambda device: frozenset(roster.admitted(device)))
         """All that a device has let in, and that these have let in, and so on."""
         self.above = lru_cache(None)(self._find_above)
-        """Who let a device in, and who let in that one, and so on."""
+        """The inviter of a device, the inviter of that one, and so on."""
         self._origin = lru_cache(None)(self._find_origin)
 
     def inviter(self, device: bytes) -> bytes | None:
-        """Who let the device in."""
+        """The device that let this one in."""
         return self._roster.inviter(device)
 
     def _find_above(self, device: bytes) -> frozenset[bytes]:
@@ -56,7 +56,7 @@ class Kinship:
         return voter
 
     def are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
-        """Whether any two of them are, who speak of the accused."""
+        """Whether any two of these, which speak of the accused, are independent."""
         origins = {one: self._origin(one, accused) for one in voters}
         if len(set(origins.values())) < 2:
             return False
@@ -70,7 +70,7 @@ class Kinship:
         )
 
     def first_kits(self, accused: bytes, kits: Collection[bytes]) -> list[bytes]:
-        """The first of *kits*, and several when nobody can put them in order. Those that the accused let in
+        """The first of *kits*, and several when their order is not known. Those that the accused let in
         do not count for it, when there is another one."""
         first = [
             one for one in kits if one != accused and not any(self.older(k, one) for k in kits if k != one)

@@ -47,7 +47,7 @@ class MemberTable:
     """The members of one volume, under the volume's lock."""
 
     def __init__(self, database: Database, hearing: Hearing | None = None) -> None:
-        """*hearing* tells what follows from votes; without it, whoever was removed is gone."""
+        """*hearing* tells what follows from votes; without it, every removed device is gone."""
         self._db = database
         self._hearing = hearing
         self._outcome = NO_VOTES
@@ -58,7 +58,7 @@ class MemberTable:
         self._roster = Roster({})
         self._words: dict[bytes, list[Word]] | None = None  # None: to be read again
         self._made: dict[str, Members] = {}  # of what is known
-        self._called: dict[str, set[bytes]] = {}  # who is called so, of those that belong to the volume
+        self._called: dict[str, set[bytes]] = {}  # the present members of that name
 
     def all(self) -> list[Member]:
         """The devices of the volume, by name; not those in reserve."""
@@ -73,11 +73,11 @@ class MemberTable:
         return self._in(*_GONE)
 
     def gone(self) -> frozenset[bytes]:
-        """The same, and those above the bounds: all of whom somebody said it."""
+        """The same, and those above the bounds: all that some device has removed."""
         return frozenset(device for device, one in self._load().items() if one.state in _GONE)
 
     def left(self) -> frozenset[bytes]:
-        """Those that somebody wanted to remove, and that belong to it all the same."""
+        """Devices that a member wanted to remove, and that belong to the volume all the same."""
         self._load()
         return self._outcome.left
 
@@ -94,7 +94,7 @@ class MemberTable:
             one
             for device, one in self._load().items()
             if device in self._roster.counted
-            # Of a reserve that this device was told of the registers are still to come.
+            # The registers of a reserve that its inviter named to this device are still to come.
             and (one.state != Membership.RESERVE or device in self._kits or one.admission.clock is None)
         ]
 
@@ -148,7 +148,7 @@ class MemberTable:
 
     @property
     def suspended(self) -> Mapping[bytes, tuple[bytes, ...]]:
-        """Those that no longer belong to the volume unless somebody vetoes that, with their accusers."""
+        """Devices that no longer belong to the volume unless a member vetoes that, with their accusers."""
         self._load()
         return self._outcome.verdict.suspended
 
@@ -163,7 +163,7 @@ class MemberTable:
         return self._members("devices", lambda: self._present(Membership.MEMBER))
 
     def keys(self) -> Members:
-        """The same, with those in reserve: who is to have the keys of the volume."""
+        """The same, with those in reserve: all that must have the keys of the volume."""
         return self._members("keys", lambda: self._present(Membership.MEMBER, Membership.RESERVE))
 
     def writers(self) -> Members:
@@ -211,7 +211,7 @@ class MemberTable:
         return f"{name} ({device.hex()[:8]})" if others else name
 
     def inviter_of(self, device: bytes) -> bytes | None:
-        """Who let a device in, None when nobody did, or nobody knows."""
+        """The device that let this one in; None when none did, or when that is unknown."""
         self._load()
         return self._roster.inviter(device)
 
@@ -228,7 +228,7 @@ class MemberTable:
 
     def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
         """Add devices, give them other names, or note that they were removed: *by* that device, in an update
-        with that clock. What follows from a removal by somebody, votes tell."""
+        with that clock. Votes decide what follows from a removal by another device."""
         members = list(members)
         if self._hearing is not None and by is not None:
             voted = [one for one in members if one.removed and self._hearing.knows(one.device)]
@@ -237,12 +237,12 @@ class MemberTable:
         self._put(members, Membership.REMOVED, by, clock)
 
     def introduce(self, members: Iterable[Member]) -> None:
-        """Add the devices that a device was told of when it was let in."""
+        """Add the devices whose names this device got when it was let in."""
         self._put(members, Membership.TOLD_REMOVED, None, None)
 
     def learn_reserve(self, public: bytes, by: bytes | None, clock: int) -> None:
-        """Add the reserve of a signed kit, which *by* told of, unless it is known: of one whose member
-        register was overwritten since, whoever begins with a checkpoint hears no other way."""
+        """Add the reserve of a signed kit, which *by* named, unless it is known: a device that
+        begins with a checkpoint has no other source, if the member register was overwritten since."""
         reserve = Member(public, "", reserve=True)
         if reserve.device not in self._load():
             self._put([reserve], Membership.REMOVED, by, clock)

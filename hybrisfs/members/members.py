@@ -1,4 +1,4 @@
-"""The devices of a volume, as registers tell: who may write, and what people call them.
+"""The devices of a volume, as registers say: which may write, and what people call them.
 
 ========  =======================  ==================================================================
 register  key                      value
@@ -14,12 +14,12 @@ vote of its author: what follows from all votes, `hybrisfs.members.removal` tell
 for good never comes back: pairing it again makes it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
-what it signs is accepted, but nobody waits for it, as it is no machine. It is none without the record of its
-kit, which says so, too, when the member register was overwritten. No register makes a reserve of a device, or
-the other way round.
+what it signs is accepted, but no device waits for it, as it is no machine. It is in reserve only with the
+record of its kit, which still says so when the member register was overwritten. No register makes a reserve
+of a device, or the other way round.
 
-Who let a device in, both of them say (`hybrisfs.members.admission`). Where they do not, it is the author of
-the first register of a member that was heard of; one of its own says nothing.
+A device and its inviter both say that the inviter let it in (`hybrisfs.members.admission`). Where they do
+not, the inviter is the author of the first member register that arrived; one of its own says nothing.
 """
 
 from __future__ import annotations

@@ -1,23 +1,22 @@
-"""Minutes of what members said about the end of packs: whether all had agreed when somebody ended one.
+"""Minutes of what members said about the end of packs: whether all had agreed when a member ended one.
 
 The registers that packs end by (`hybrisfs.gc`) hold what was said last. What an update that ends a pack
 relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or
 a member register is noted with its stamp, and whether a pack has ended is decided by what the update that
-says so *had seen*: the minutes that its dependency vector covers. Like that all devices decide alike, in
+says so *had seen*: the minutes that its dependency vector covers. So all devices decide alike, in
 whatever order updates come.
 
-An end counts when the one who signs it had proposed the pack, its proposal stood, and everybody who was a
-member by then had agreed, without refusing this one. Who was a member: whoever a member register or an update
-of his tells of, but those who had been removed for good (`hybrisfs.members.removal`), and keys in reserve.
-Who is only suspended is asked, as somebody may still veto that. Any other end is *empty*, and changes
-nothing.
-Votes and proofs against members are noted here, too, for that.
+An end counts when its signer had proposed the pack, the proposal stood, and all devices that were members by
+then had agreed, without refusing this pack. A device was a member if a member register names it, or if it had
+signed an update. Not counted are devices that had been removed for good (`hybrisfs.members.removal`), and
+keys in reserve. A suspended device is asked, as a member may still veto that. Any other end is *empty*, and
+changes nothing. Votes and proofs against members are noted here, too, for that.
 
-An empty end convicts nobody, though no correct device signs one. That a consent is lacking no part of the log
-shows: a proof would have to hold all that the update had seen, which has no bound. And whoever began with a
-checkpoint since could not check it. Who is convicted decides who belongs to the volume, which all devices
-have to see alike (`hybrisfs.members.removal`); that the pack has not ended, nobody need be told. The log of
-the daemon names the pack.
+An empty end convicts no device, though no correct device signs one. No part of the log shows that a consent
+is lacking: a proof would have to hold all that the update had seen, which has no bound. And a device that has
+begun with a checkpoint since could not check it. Convictions decide which devices belong to the volume, and
+all devices have to see that alike (`hybrisfs.members.removal`). No device need learn that the pack has not
+ended; the log of the daemon names it.
 
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
@@ -62,7 +61,7 @@ _KIN: Final = having(Trait.KIN)
 _ONCE: Final = having(Trait.SAID_ONCE)
 _KEPT: Final = 16
 """Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
-ones that it has seen; who has seen so little is doubted."""
+ones that it has seen; an end by a device that has seen so little is doubted."""
 
 
 class End(Enum):
@@ -136,7 +135,7 @@ class Minutes:
         return all(seen[branch] >= clock for branch, clock in beginnings(self._db))
 
     def _standing(self, key: bytes, seen: VersionVector, vector_of: VectorOf) -> list[bytes]:
-        """The values that a register had for somebody who had seen so much."""
+        """The values of a register, as an update with the vector *seen* had seen them."""
         newest: dict[bytes, int] = {}
         for branch, clock in stamps_of_key(self._db, key):
             if clock <= seen[branch]:
@@ -150,7 +149,7 @@ class Minutes:
         ]
 
     def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
-        """Who was to be asked by somebody who had seen so much."""
+        """The members that a device had to ask, when it had seen so much."""
         said: dict[bytes, list[Member]] = {}
         for key, branch, clock, value in said_of_kind(self._db, MEMBER):
             if clock <= seen[branch] and value:
@@ -162,8 +161,8 @@ class Minutes:
 
 
 def _is_asked(said: Iterable[Member]) -> bool:
-    """Whether a device is asked of which this was said: no member becomes a reserve, and of one that has only
-    been removed nobody knows that it ever was one."""
+    """Whether a device with these member records is asked. No member becomes a reserve; a device that was
+    only ever removed may never have been a member."""
     said = list(said)
     return not said or any(not one.reserve and not one.removed for one in said)
 

@@ -1,4 +1,4 @@
-"""Who no longer belongs to a volume: what follows from the votes of its members.
+"""The devices that no longer belong to a volume, by the votes of its members.
 
 ========  ==================================  =======================================================
 register  key                                 value
@@ -7,33 +7,34 @@ vote      ``x`` accused (16), voter (16)      version u8 = 1, stance u8: 0 keep,
 ========  ==================================  =======================================================
 
 Only the voter writes it. What it says of itself counts for nothing: a suspended device says "keep", so that
-others hear why it is suspended (`hybrisfs.merge.signing.Signer.plead`). A device that only reads has no vote.
-A member register that says of a device that it was removed is the vote "remove" of its author, when that one
-has no vote register about it.
+others learn why it is suspended (`hybrisfs.merge.signing.Signer.plead`). A device that only reads has no
+vote. A member register that says of a device that it was removed is the vote "remove" of its author, when
+that one has no vote register about it.
 
-No member removes another one alone for good, for nobody can tell a thief from an owner. Two things follow
+No member removes another one alone for good, for no device can tell a thief from an owner. Two things follow
 from votes, and from nothing but the *set* of accepted updates:
 
 *Ended* is a device that is removed for good, because
  (a) the volume's first recovery kit says so, and none says "keep"; or
  (b) one member says so, and there is the proof that the device broke a rule (`hybrisfs.members.evidence`); or
- (c) two members say so that are independent of each other; or
- (d) all other devices say so that came before: of two devices each can end the other at once. Who was let in
-     by an update that had not seen it is asked, too, or one who pretends that it knows nobody could end all.
+ (c) two members that are independent of each other say so; or
+ (d) all other devices that came before say so: of two devices each can end the other at once. A device that
+     was let in by an update that had not seen it is asked, too: else a device could pretend to know no other,
+     and end all.
  The "keep" of the first kit undoes all of that.
 
-*Suspended* is a device that one member accuses, by "suspend" or "remove", as long as nobody vetoes that. A
-"keep" vetoes of any member but the accused, the accuser, and those that the accused let in; these, too, when
-the accused let in the accuser as well, or nobody could help the founder of a volume. One accusation of a
-member counts at a time, and one of a kit, the earliest that nobody vetoed; accusations with a proof always
-do. Who vetoes one has answered what the same member says of him, too, unless that came first or comes later.
-With the accused go those that it let in and its accuser accuses as well, where an older member is left that
-could veto. So
-whatever one member signs, another one remains, who can veto it.
+*Suspended* is a device that one member accuses, by "suspend" or "remove", as long as no member vetoes that. A
+"keep" is a veto if its voter is neither the accused, nor the accuser, nor let in by the accused. Devices that
+the accused let in may veto, too, when the accused let in the accuser as well: else no device could help the
+founder of a volume. One accusation of a member counts at a time, and one of a kit, the earliest without a
+veto; accusations with a proof always count. A veto also answers what the accuser says of the voter, unless
+that came first or comes later. Together with the accused, devices are suspended that it let in and that its
+accuser accuses as well, where an older member is left that could veto. So whatever one member signs, another
+one remains that can veto it.
 
-Which members are *independent* of each other, or *older* than others, tells `hybrisfs.members.kinship`.
+`hybrisfs.members.kinship` says which members are *independent* of each other, or *older* than others.
 
-The *first kit* is the one that is older than all others; of several that nobody can put in order, all must
+The *first kit* is the one that is older than all others; of several whose order is not known, all must
 say the same. Kits that the accused let in do not count for it, when there is another one.
 """
 
@@ -136,13 +137,13 @@ class Verdict(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A verdict, and whom it spares."""
+    """A verdict, and the devices that it spares."""
 
     verdict: Verdict
     left: frozenset[bytes] = frozenset()
-    """The devices about which somebody has voted, but that the votes leave in."""
+    """The devices about which a member has voted, but that the votes leave in."""
     kits: frozenset[bytes] = frozenset()
-    """The keys of recovery kits, when anybody has voted."""
+    """The keys of recovery kits, when any member has voted."""
 
 
 NO_VOTES: Final = Outcome(Verdict(frozenset(), {}))
@@ -174,7 +175,8 @@ class _Court:
         self._kin = Kinship(facts.roster, facts.saw)
 
     def verdict(self) -> Verdict:
-        # A round builds on those before: who was ended there has no vote. Kits come before all others.
+        # A round builds on those before: a device that was ended there has no vote. Kits come before all
+        # others.
         while self._end(self._is_ended_by_kit) or self._end(self._is_ended):
             pass
         ended = frozenset(self._ended)
@@ -234,7 +236,7 @@ class _Court:
     def _suspended(self) -> dict[bytes, tuple[bytes, ...]]:
         open_: dict[bytes, list[_Charge]] = {}  # by accuser
         first: dict[bytes, _Charge] = {}
-        answers: dict[tuple[bytes, bytes], int] = {}  # of whom to whose accusations, and when
+        answers: dict[tuple[bytes, bytes], int] = {}  # by vetoing member and accuser: the clock
         for accused in sorted(self._votes):
             if accused in self._ended or self._is_kept_by_kit(accused):
                 continue
@@ -252,7 +254,7 @@ class _Court:
                     open_.setdefault(voter, []).append(charge)
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         for accuser, charges in open_.items():
-            # Who vetoes an accusation has answered those against himself that he had seen then.
+            # A member that vetoes an accusation has answered those against itself that it had seen then.
             standing = [
                 one
                 for one in sorted(charges)

@@ -47,7 +47,7 @@ class Roles:
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.count = 0
-        """How often anything was heard of roles."""
+        """How often words about roles have arrived."""
         self.overstepped: set[bytes] = set()
         """The readers and contributors that have signed what they may not, as far as it was heard since the
         start."""
@@ -64,7 +64,7 @@ class Roles:
         self.changed(self.devices())
 
     def __bool__(self) -> bool:
-        """Whether anybody's role was ever told of."""
+        """Whether the log says anything about roles."""
         return bool(self._said)
 
     def devices(self) -> Collection[bytes]:
@@ -79,7 +79,7 @@ class Roles:
         self.changed((whose_role(key),))
 
     def kin_changed(self) -> None:
-        """Something else is known of who let whom in, which `forget` was told before."""
+        """Admissions have changed; `forget` was called before."""
         if self._said:
             self.changed(self.devices())
 
@@ -103,11 +103,11 @@ class Roles:
         return self._is_told and device not in self._said
 
     def was_written(self, key: bytes, seen: VersionVector) -> bool:
-        """Whether somebody who had seen so much knew a value of this register."""
+        """Whether an update with the vector *seen* had seen a value of this register."""
         return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
 
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
-        """What the device might do for somebody who had seen so much; None: all that is known here."""
+        """What the device might do, for an update that had seen so much; None: for all that is known here."""
         return self.rights(device, seen, vector_of).role
 
     def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
@@ -132,12 +132,12 @@ class Roles:
         every = (one for branches in self._said.values() for said in branches.values() for one in said)
         return {area.id for one in every for area in one.record.areas}
 
-    def proposals(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
-        """Who wants the device to do no more than what, without effect as yet; for all that is known here."""
+    def pending(self, device: bytes, vector_of: VectorOf) -> list[tuple[bytes, Rights]]:
+        """The words that limit the device and have no effect yet: author and rights of each, in order."""
         words = self._words(device, None)
-        proposals = self._backing.proposals(device, words, self._backing.lineage(None, vector_of), vector_of)
+        pending = self._backing.pending(device, words, self._backing.lineage(None, vector_of), vector_of)
         now = self.rights(device, None, vector_of)
-        found = {(one.author, one.record.rights) for one in proposals if one.record.rights != now}
+        found = {(one.author, one.record.rights) for one in pending if one.record.rights != now}
         return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
 
     def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
@@ -163,9 +163,9 @@ class Roles:
         return self.role(device, newest_by_branch(self._db), self.vector_of)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
-        """What the updates of the device are to depend on, for somebody who has seen so much; nothing if it
-        may do all. What its inviter said when it let it in stays among that when it is limited otherwise:
-        else it could sign, as if it had heard of nothing, what it never might."""
+        """The updates on which those of the device must depend, for an update that has seen so much; none if
+        it may do all. The word of its inviter stays among them when other words limit the device: else it
+        could sign writes that it never might, as if it had seen nothing."""
         limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
         if not limits:
             return []
@@ -195,7 +195,7 @@ class Roles:
         return vector_of(self._db, branch, clock)
 
     def _judge(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> list[Word]:
-        """Of what is said of the device that which holds."""
+        """The word about the device that holds."""
         counts = self._counts(device, seen)
         if not any(counts) or is_reserve(self._db, device):
             return []
@@ -209,7 +209,7 @@ class Roles:
         return self._judged[basis]
 
     def _words(self, device: bytes, seen: VersionVector | None) -> list[Word]:
-        """The newest that were said of the device, up to what somebody had seen."""
+        """The newest words about the device, up to the vector *seen*."""
         branches = self._said.get(device, {}).items()
         return [
             Word(Stamp(one.clock, branch), self._backing.author(branch), one.record)
@@ -218,7 +218,7 @@ class Roles:
         ]
 
     def _counts(self, device: bytes, seen: VersionVector | None) -> list[int]:
-        """How many of each branch somebody had seen."""
+        """How many of each branch the vector *seen* covers."""
         branches = self._said.get(device, {}).items()
         return [len(said) if seen is None else _seen(said, seen[branch]) for branch, said in branches]
 

@@ -22,7 +22,7 @@ of several, the one that allows less, and of the folders of contributors those t
 register of a role counts at all is decided in the same way; what a reader or a contributor says does not, by
 what *it* had seen. Of an author only the newest words about a device count (`hybrisfs.members.role_table`).
 So all devices decide alike, in whatever order updates come. A device that is made a reader while it works on
-loses nothing: what it had signed before it heard of it was signed by a full member.
+loses nothing: updates that it had signed before it got the word are those of a full member.
 
 To decide by the past, one must know it, also when one begins with a checkpoint, which holds the latest values
 of registers only. So each change of a role is a register of its own, with a serial of its own, and is written

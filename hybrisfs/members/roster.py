@@ -1,17 +1,17 @@
-"""Who counts as a member, and who let whom in.
+"""The devices that count as members, and which device let each in.
 
 A member can sign that thousands of others are let in. What is above the bounds counts for nothing: such a
 device has no keys, and what it signs is accepted only as far as a member depends on it, like that of a device
-which was removed. The bounds look at who let whom in and at the clocks of these updates, not at the order of
+which was removed. The bounds look at admissions and at the clocks of these updates, not at the order of
 arrival:
 
 * of all devices that one has let in, and those that these have let in, and so on, the first `MAX_ADMITTED`
   count, those that were removed since included;
 * of all devices of the volume, the first MAX_WRITERS count.
 
-First are those with fewer devices between them and the founder, whom nobody let in and to whom the first
-bound does not apply; of several, those with the lower clock. So a device displaces only such as came into the
-volume by way of itself, or by as many others, and later.
+First are those with fewer devices between them and the founder, which no device let in and to which the first
+bound does not apply; of several, those with the lower clock. So a device pushes out only devices that came
+into the volume through it, or later through as many others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MAX_ADMITTED: Final = 128
 
 
 class Admission(NamedTuple):
-    """By whom a device was let in, and the clock of the update that says so; None where nobody knows."""
+    """The device that let another in, and the clock of the update that says so; None where that is
+    unknown."""
 
     by: bytes | None
     clock: int | None
@@ -56,11 +57,11 @@ class Roster:
         return self._clock[device], device
 
     def inviter(self, device: bytes) -> bytes | None:
-        """Who let the device in."""
+        """The device that let this one in."""
         return self._by.get(device)
 
     def admitted(self, device: bytes) -> list[bytes]:
-        """Whom the device let in, and whom these let in, and so on."""
+        """The devices that this one let in, those that these let in, and so on."""
         found: list[bytes] = []
         for level in self._levels(self._admitted.get(device, [])):
             found += level
@@ -73,7 +74,7 @@ class Roster:
 
     def _counted(self, most: int) -> frozenset[bytes]:
         roots = self._admitted.get(None, [])
-        above: dict[bytes, list[bytes]] = {}  # of a device that counts: who is bound by it
+        above: dict[bytes, list[bytes]] = {}  # of a device that counts: the devices whose bounds include it
         below: dict[bytes, int] = {}
         for level in self._levels(roots):
             for device in sorted(level, key=self._first):
@@ -89,8 +90,8 @@ class Roster:
 
 
 def _forest(admissions: Mapping[bytes, Admission]) -> dict[bytes, bytes]:
-    """Who let whom in, without circles: of what makes one, the latest does not count, and what is confirmed
-    rather than what is not (somebody gave a device another name, and nobody has heard who let it in)."""
+    """The inviter of each device, without circles. Of admissions that make a circle, the latest does not
+    count, but confirmed ones go before others (a device was renamed, and its inviter is unknown)."""
     by: dict[bytes, bytes] = {}
     root = {device: device for device in admissions}
 

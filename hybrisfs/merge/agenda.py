@@ -1,4 +1,4 @@
-"""Names that have to be settled again, folders before what is in them."""
+"""Names that have to be settled again, folders before their entries."""
 
 from __future__ import annotations
 

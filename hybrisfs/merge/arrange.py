@@ -1,6 +1,6 @@
 """Which node has which name in a folder: settles one name as a whole.
 
-All nodes that want the name are weighed (`rules.judge`), and each gets it, is joined with the one that has
+All nodes that want the name are weighed (`rules.judge`), and each gets it, is merged with the one that has
 it, or stands beside that under a conflict name.
 """
 
@@ -90,8 +90,8 @@ class Arranger:
         wanted: dict[tuple[int, int], ShownPlace] = {}
         first = shown[0].node if shown and not self._is_kept_from(at, name) else None
         for one in shown:
-            inode = self._own(one.node, one.joined)
-            self._join(inode, one.joined)
+            inode = self._own(one.node, one.merged)
+            self._merge(inode, one.merged)
             if one.node is first:
                 wanted[inode.ino, one.node.slot] = ShownPlace(at, name, None)
         losers = self._losers([one.node for one in shown], first, is_crowd(found))
@@ -167,13 +167,13 @@ class Arranger:
                     self._rows.remove(inode, slot)
 
     def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
-        """Settle single nodes among more than can be looked at: these, that which has the name, and the
+        """Settle single nodes among more than can be looked at: these, the one that has the name, and the
         next."""
         candidates = set[tuple[bytes, int, int]]()
         by_node = {one.id: one for one in found.values()}
         inodes = {node: self._own(one, ()) for node, one in by_node.items()}
         for inode in inodes.values():
-            self._join(inode, ())
+            self._merge(inode, ())
         for node, slot in found:
             candidates.add((name_by_id(name, node, slot), inodes[node].ino, slot))
         for ino, slot in self._places.wanting(at, name, 2):
@@ -202,8 +202,8 @@ class Arranger:
             for slot in slots[ino]:
                 self._resolver.look_at(inode.id, slot)
             found.add(inode.id)
-            if not inode.derived:
-                found.update(self._conflicts.joined_with(ino))
+            if not inode.is_conflict_copy:
+                found.update(self._conflicts.merged_with(ino))
             elif (original := self._conflicts.original(ino)) is not None:
                 found.add(original)
         return found
@@ -220,7 +220,7 @@ class Arranger:
 
     def _folders(self, at: int) -> list[bytes]:
         """The ids of the directories that are one directory in the view."""
-        return [self._fs.inodes.get(at).id, *self._conflicts.joined_with(at)]
+        return [self._fs.inodes.get(at).id, *self._conflicts.merged_with(at)]
 
     def _losers(self, contenders: Iterable[Contender], first: Contender | None, crowd: bool) -> list[_Loser]:
         losers = [_Loser(one, one.stamp, None) for one in contenders if one is not first]
@@ -240,8 +240,8 @@ class Arranger:
         inode = self._nodes.showing(directory)
         return None if inode is None else inode.ino
 
-    def _own(self, contender: Contender, joined: Iterable[Contender]) -> Inode:
-        """The inode of a node, made when there is none. A folder takes over the inode of one joined with it,
+    def _own(self, contender: Contender, merged: Iterable[Contender]) -> Inode:
+        """The inode of a node, made when there is none. A folder takes over the inode of one merged with it,
         so that programs that are in it stay in it."""
         node = contender.id
         self._part(node)
@@ -255,7 +255,7 @@ class Arranger:
             self._resolver.forget_attr(node)
         if contender.is_directory:
             self._queue_children(node)
-            heir = next((found for one in joined if (found := self._nodes.find(one.id))), None)
+            heir = next((found for one in merged if (found := self._nodes.find(one.id))), None)
             if heir is not None:
                 self._fs.inodes.identify(heir, node)
                 return heir
@@ -263,26 +263,26 @@ class Arranger:
         assert attr is not None
         return self._nodes.make(node, attr)
 
-    def _join(self, inode: Inode, joined: Iterable[Contender]) -> None:
+    def _merge(self, inode: Inode, merged: Iterable[Contender]) -> None:
         """Let these nodes, and no others, be seen as one with *inode*."""
-        before = set(self._conflicts.joined_with(inode.ino))
-        after = {one.id for one in joined}
+        before = set(self._conflicts.merged_with(inode.ino))
+        after = {one.id for one in merged}
         for node in before - after:
             self._part(node)
         for node in after - before:
             self._part(node)
             own = self._nodes.find(node)
             if own is not None:
-                for other in self._conflicts.joined_with(own.ino):
+                for other in self._conflicts.merged_with(own.ino):
                     self._part(other)
                 self._queue_unsigned_children(own)
                 self._rows.remove_all(own)
-            self._conflicts.join(node, inode.ino)
+            self._conflicts.merge(node, inode.ino)
             self._queue_children(node)
-        self._nodes.entangle(inode)
+        self._nodes.note_conflict(inode)
 
     def _part(self, node: bytes) -> None:
-        """The node is not seen as one with another any more: neither is what is in it."""
+        """The node is not merged with another any more; neither are the nodes in it."""
         ino = self._conflicts.part(node)
         if ino is not None:
             self._resolver.touch(node)
@@ -304,7 +304,7 @@ class Arranger:
                         self._agenda.add(where, standing.place.name, (child,))
 
     def _queue_unsigned_children(self, directory: Inode) -> None:
-        """Nodes in the directory that no register tells of yet move along when it is joined with another."""
+        """Nodes in the directory that no register names yet move along when it is merged with another."""
         for name, slot, child in list(self._places.children(directory.ino)):
             if place_key(child, slot) in self._fs.changes.unsigned:
                 self._agenda.add(directory.id, name, (child,))
@@ -322,11 +322,11 @@ class Arranger:
             attr = self._resolver.attr(node)
             assert attr is not None
             inode = self._nodes.make(identity, attr)
-            inode.derived = True
+            inode.is_conflict_copy = True
             self._nodes.set_content(inode, loser.copy.value, 1)
             self._conflicts.copy(inode.ino, node)
-            self._nodes.entangle(inode)
-            self._nodes.entangle(original)
+            self._nodes.note_conflict(inode)
+            self._nodes.note_conflict(original)
         return inode.ino, 0
 
 

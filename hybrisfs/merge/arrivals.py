@@ -1,7 +1,7 @@
 """Taking in updates of other devices: log, registers, view.
 
-Each update is applied whole or not at all, and nobody sees the view between the registers and the tree that
-follows from them: a rename never appears without the content it brings.
+Each update is applied whole or not at all, and no program sees the view between the registers and the tree
+that follows from them: a rename never appears without the content it brings.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Arrivals:
         members: MemberTable,
         losses: Losses,
     ) -> None:
-        """*losses* holds on to what is lost in mass."""
+        """*losses* holds registers that are lost in mass."""
         self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
@@ -111,7 +111,7 @@ class Arrivals:
         # has changed but places.
         self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._conflicts.moved_for_nobody())
         # Names of which copies are called after a device that has another name now.
-        self._called_anew: set[tuple[int, bytes]] = set()
+        self._renamed: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
         self._unwritten: list[Written] = []  # what is to be put into registers yet
         self._assigning = False  # whether assignments to areas are among that
@@ -120,7 +120,7 @@ class Arrivals:
         self._edited: set[bytes] | None = (
             None  # nodes with unsigned places or contents, while the lock is held
         )
-        self._changes: list[Change] = []  # what the kernel must hear of since then
+        self._changes: list[Change] = []  # to report to the kernel
 
     def _disturb_again(self) -> None:
         """Find the names that may have come or gone without a signed update when we stopped."""
@@ -206,7 +206,7 @@ class Arrivals:
         self._take_up([key for key, _ in others])
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
-        """What the update tells of packs is put into them with the next `_write`."""
+        """Store what the update says of packs with the next `_write`."""
         ended = [key[ID] for key, value in writes if value is None]
         ends: Mapping[bytes, End] = {}
         if ended:
@@ -289,7 +289,7 @@ class Arrivals:
                 before = self._members.name_of(key[ID])
                 self._members.learn(key, self._registers.values(key), self.origins.signer)
                 if self._members.name_of(key[ID]) != before:
-                    self._called_anew.update(self._places.contested())
+                    self._renamed.update(self._places.contested())
             if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
@@ -304,7 +304,7 @@ class Arrivals:
                 self._members.learn_reserve(public, self.origins.signer(value.stamp), value.stamp.clock)
 
     def _write(self, renames: Sequence[Rename] = ()) -> None:
-        """Put what has been taken into registers and packs. *renames*: see `Registers.write`."""
+        """Write the accepted updates to registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
         self._assigning = False
         self._kinds.clear()
@@ -329,7 +329,7 @@ class Arrivals:
             self._registers.roles.load()
 
     def _rename(self, rename: Rename) -> None:
-        """Values of a forked device go by other names, which may change who wins."""
+        """Values of a forked device get other names, which may change the winner."""
         self._only.clear()
         self._fs.packs.rename(rename)
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
@@ -343,33 +343,35 @@ class Arrivals:
                     self._fs.inodes.touch(inode)
 
     def refresh(self) -> list[Change]:
-        """Let the view show what has been taken; what the kernel must hear of."""
+        """Let the view show the accepted updates. Returns the changes to report to the kernel."""
         self._write()
         self._edited = None
         self._losses.look(self._resolver, self._only)
         waiting, self._waiting = self._waiting, {}
-        called_anew, self._called_anew = self._called_anew, set()
+        renamed, self._renamed = self._renamed, set()
         before = newest_name(self._fs.db)
         slots = {node: slots for node, slots in waiting.items() if slots is not None}
-        changes = self._refresh(set(waiting), called_anew, slots)
+        changes = self._refresh(set(waiting), renamed, slots)
         self._losses.came_above(before)
         return changes
 
     def device_renamed(self) -> list[Change]:
-        """A device has another name, by which copies are called from now on; what the kernel must hear of."""
+        """A device has another name, by which copies are called from now on. Returns the changes to report to
+        the kernel."""
         return self._refresh(set(), self._places.contested())
 
     def _resolver(self) -> Resolver:
         return Resolver(self._registers, UnsignedView(self._fs), self.origins)
 
     def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
-        """Show *nodes* as registers say that an own update has written; what the kernel must hear of."""
+        """Show *nodes* as the registers say that an own update has written. Returns the changes to report to
+        the kernel."""
         self._only.clear()
         return self._refresh(set(nodes), ())
 
     def folder(self, node: bytes) -> Inode | None:
         """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
-        it one if something unsigned stands in it by then. None when no register tells of the directory."""
+        it one if something unsigned stands in it by then. None when no register names the directory."""
         inode = self._nodes.showing(node)
         if inode is not None:
             return inode

@@ -1,4 +1,4 @@
-"""Who may write which register, with what values (Depot 5.4).
+"""Which devices may write which register, with what values (Depot 5.4).
 
 One rule for each kind of register (`hybrisfs.kinds`). A write that breaks its rule supersedes nothing, for it
 never reaches the registers; the update that holds it stays in the log, since the histories of others name it,
@@ -23,15 +23,15 @@ A reader consents, or not, to what others want discarded, gives itself a name, a
 others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
 can; it makes nothing count. A contributor may do that, too. In its areas it writes all registers of nodes,
 and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack, and what it says
-of a pack of which another device tells is passed over (`hybrisfs.merge.packs`). What breaks these rules alone
-convicts nobody, as it takes the log to see it.
+of a pack of which another device tells is passed over (`hybrisfs.merge.packs`). An update that breaks only
+these rules convicts no device, as only the log shows that.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.registers.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids
 that earlier versions made do not tell, and break the rule in a volume in which no earlier version made a
 node, as its own id says. In others, attributes of such a node count when they are of the kind of those before
 them (`hybrisfs.merge.arrivals`): there a device that forks can make one node with such an id twice, as two
-kinds. Each other device keeps the kind that it heard of first.
+kinds. Each other device keeps the kind that reached it first.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ class Rule(NamedTuple):
     check: Callable[[bytes, bytes], object]
     """Raises DecodeError unless this key may have this value."""
     own: bool = False
-    """Each device writes the register that is named after it, and nobody else does."""
+    """Only the device that a register is named after writes it."""
     ends_with_writer: bool = False
-    """Each device writes the registers whose keys end with its id, and nobody else does."""
+    """Only a device writes the registers whose keys end with its id."""
     ends: bool = False
     """Whether a register may end: be written without a value."""
     by_readers: Callable[[bytes, bytes, bytes | None], bool] = _never
@@ -203,7 +203,7 @@ def _content(key: bytes, value: bytes) -> None:
 def _kit(_: bytes, value: bytes) -> None:
     from hybrisfs.recovery.record import (
         KitRecord,
-    )  # with it comes much that who examines updates need not load
+    )  # with it comes much that checking updates need not load
 
     KitRecord.decode(value)
 
@@ -215,7 +215,7 @@ def _signed_kit(key: bytes, value: bytes) -> None:
 
 
 def _anything(key: bytes, value: bytes) -> None:
-    """Nonsense in a register that only its owner may write harms nobody else: it counts as silence."""
+    """Nonsense in a register that only its owner may write harms no other device: it counts as silence."""
 
 
 def _member(key: bytes, value: bytes) -> None:
@@ -377,8 +377,8 @@ def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
 
 
 def permitted(update: SignedUpdate, seen: VersionVector, roles: Roles, vector_of: VectorOf) -> SignedUpdate:
-    """A lawful update with those of its writes that its writer might sign, who had *seen* so much. While
-    nobody has a role, this matters to assignments alone."""
+    """A lawful update with those of its writes that its writer might sign, when it had *seen* so much. While
+    no device has a role, this matters to assignments alone."""
     writer = update.header.writer
     rights = roles.rights(writer, seen, vector_of)
     grounds = roles.grounds(rights, seen)

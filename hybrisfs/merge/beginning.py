@@ -1,4 +1,4 @@
-"""Files that were another node, or a version of one, and go on as nodes of their own."""
+"""Making nodes of their own of files that belonged to another node: its old inode, or a conflict copy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
-__all__ = ["begin_anew", "begin_beside"]
+__all__ = ["begin_beside", "begin_node"]
 
 
-def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
-    """Let the next update tell of a file, which has one name, as of a new one. It was node *former*, or a
-    copy of that. Under the volume's lock."""
+def begin_node(fs: FileSystem, inode: Inode, former: bytes) -> None:
+    """Make a file with one name, which was node *former* or a copy of it, a node of its own in the next
+    update. Under the volume's lock."""
     directory = fs.inodes.find(fs.places.parent_of(inode.ino))
-    fs.inodes.identify_anew(inode, None if directory is None else fs.borders.inside(directory))
+    fs.inodes.give_new_id(inode, None if directory is None else fs.borders.inside(directory))
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):
@@ -27,9 +27,9 @@ def begin_anew(fs: FileSystem, inode: Inode, former: bytes) -> None:
 def begin_beside(
     fs: FileSystem, inode: Inode, parent: int, name: bytes, author: Author, former: bytes
 ) -> bytes:
-    """`begin_anew` with a file that has no name: it wants *name* in directory *parent*. If that is taken, it
-    stands beside it in conflict, and says so (`unsigned.unsigned_place`). Returns the name under which it is
-    shown, which tells *author* if it is a conflict name."""
+    """`begin_node` for a file without a name: it wants *name* in directory *parent*. If that name is taken,
+    the file gets a conflict name, which contains *author*, and its place says so (`unsigned.unsigned_place`).
+    Returns the name under which it is shown."""
     places = fs.places
     shown, wanted = name, None
     if places.is_taken(parent, name):
@@ -38,5 +38,5 @@ def begin_beside(
     places.insert(parent, shown, inode.ino, 0, 0, wanted=wanted)
     inode.nlink = 1
     fs.inodes.disturbed.update(((parent, name), (parent, shown)))
-    begin_anew(fs, inode, former)
+    begin_node(fs, inode, former)
     return shown

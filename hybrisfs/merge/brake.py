@@ -1,18 +1,18 @@
 """The brake on mass deletion: when another device takes away much of the volume, that waits for a person.
 
 What it comes of may be a slip, a sick program or a thief. `hybrisfs.merge.losses` finds what is lost to
-this device's view, by whatever register, and keeps it there until somebody here decides; this is the
+this device's view, by whatever register, and keeps it there until a person here decides; this is the
 arithmetic. One device has taken too much away, more than `FEW` in any case, when one of these holds:
 
 * What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.state.moments`), is more than the
   *share* of the names that were shown. So a week that arrives at once is a week.
 * What arrived of it here within `WINDOW`, whatever its dates, is more than `MOST` of them. A liar may date
   one deletion as many small ones: of a moment it is certain only that it is no sooner than those of the
-  causes. Who was away while somebody deleted nearly everything bit by bit is asked, once: that is worth a
+  causes. A device that was away while another deleted nearly everything bit by bit asks once: that is worth a
   question.
 * Files with other contents in place of old ones (`hybrisfs.merge.losses` says which count), done within
   `WINDOW_NS`, are more than the *share* of all files. Programs overwrite much for good reasons, but seldom
-  most of a volume that nobody had touched for days.
+  most of a volume that nothing had touched for days.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verd
 WINDOW: Final = 600.0
 WINDOW_NS: Final = int(WINDOW) * 1_000_000_000
 FEW: Final = 50
-"""Names; who takes away no more than that is never held up."""
+"""Names; a device that takes away no more than that is never held up."""
 MOST: Final = 0.75
 
 
@@ -55,7 +55,7 @@ class Verdict(NamedTuple):
     total: int
     """How many names there were."""
     before: dict[bytes, bytes]
-    """What was let go within the same time: keys of registers with their former values."""
+    """Losses let go within the same time: keys of registers with their former values."""
 
 
 class Shown(NamedTuple):
@@ -75,17 +75,17 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Window:
-    """What was lost within some time; *when* is in the unit of its caller."""
+    """Losses within some time; *when* is in the unit of its caller."""
 
     entries: dict[bytes, _Entry] = field(default_factory=dict)  # by name, in the order of time
-    let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not told of
+    let_go: dict[bytes, Loss] = field(default_factory=dict)  # what `told` has not returned yet
     count: int = 0
     held: int = 0
     present: int = 0  # names of the present look: they are shown yet, as are those that are held
     look: int = 0
 
     def turn_to(self, look: int, since: float) -> None:
-        """Forget what was lost before *since*. What was let go at earlier looks is shown no more."""
+        """Forget losses before *since*. Those let go at earlier looks are shown no more."""
         if look != self.look:
             self.look, self.present = look, 0
         while self.entries and self.entries[first := next(iter(self.entries))].when < since:
@@ -127,7 +127,7 @@ class _Window:
         return max(shown + self.count - self.held - self.present, self.count)
 
     def told(self) -> dict[bytes, bytes]:
-        """What was let go and is told of for the first time, with former values."""
+        """The registers that were let go since the last call, with their former values."""
         let_go, self.let_go = self.let_go, {}
         return {one.key: one.former for one in let_go.values() if one.former is not None}
 
@@ -142,7 +142,7 @@ class _Recent:
 
 
 class Brake:
-    """*share*: from which part of all names on what is lost waits; with 1 and more nothing ever waits. *few*
+    """*share*: the part of all names from which on losses wait; with 1 and more nothing ever waits. *few*
     names, and fewer, are never held up."""
 
     def __init__(self, share: float, few: int = FEW) -> None:
@@ -152,7 +152,7 @@ class Brake:
         self._look = 0
 
     def begin(self) -> None:
-        """What was lost, and not held, so far is shown no more."""
+        """Losses so far that were not held are shown no more."""
         self._look += 1
 
     def judge(
@@ -189,5 +189,5 @@ class Brake:
         return None
 
     def forget(self, device: bytes) -> None:
-        """Begin to count anew what the device takes away: a person has decided."""
+        """Count what the device takes away from zero again: a person has decided."""
         self._recent.pop(device, None)

@@ -11,10 +11,10 @@ redundancy  ``r``                 version u8 = 1, f u8, k u8
 one with the highest stamp counts. A volume whose clouds were never changed has none of these registers:
 `volume.json` on each device is the truth then, and the first change signs a register for every cloud.
 
-A cloud is *active*; or *draining*: it is read, but gets nothing new, until another has all that it holds;
-or *lost*: the same, but it is not asked for anything; or *gone*, when nothing is on record there any more.
-What is to be moved follows from the registers and from placements, so there is no list of jobs that
-could be out of date after a crash.
+A cloud is *active*; or *draining*: it is read, but gets nothing new, until another has all that it holds; or
+*lost*: the same, but it is not asked for anything; or *gone*, when no register names anything there any more.
+What is to be moved follows from the registers and from placements, so there is no list of jobs that could be
+out of date after a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hybrisfs.registers.values import Stamp, Value
 from sync import DecodeError, Write
 from sync.codec import Reader, Writer
 
-if TYPE_CHECKING:  # whoever examines updates need not load what registers are stored with
+if TYPE_CHECKING:  # checking updates need not load what registers are stored with
     from hybrisfs.merge.registers import Registers
 
 __all__ = [
@@ -60,7 +60,7 @@ _VERSION: Final = 1
 
 
 class CloudState(enum.IntEnum):
-    """What is to become of a cloud."""
+    """The plan for a cloud."""
 
     ACTIVE = 0
     DRAINING = 1

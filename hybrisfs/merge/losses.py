@@ -1,4 +1,4 @@
-"""What updates of other devices take away from the view of this one, and what of it is held.
+"""Losses: nodes that updates of other devices take away from the view of this one, and which are held.
 
 Before the view follows the registers, this looks at what it would lose. Lost is
 
@@ -17,13 +17,14 @@ Nothing is lost to anybody that
 
 * its maker takes away within `YOUNG_NS`: `git gc`, trees of builds, temporary files;
 * this view has shown for less than `WINDOW` seconds, and that was gone, by the moment of the update, before
-  it came here. So whoever joins or comes back is not asked about files that were never seen here.
+  it came here. So a device that joins or comes back does not ask about files that it has never shown.
 
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
 and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
 are not signed yet, with which the rules go on to show it (`Changes.hold`). All else that the device does is
-shown. A person lets go of it, or has it signed, so that all devices have it again. Who changes something of
-it here wants it, and has it signed by that; who brings it back elsewhere ends the hold.
+shown. A person lets go of it, or has it signed, so that all devices have it again. A change
+of such a node here shows that it is wanted, and has it signed; when another device brings it back, the hold
+ends.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from hybrisfs.state.shown_nodes import (
     name_of_slot,
     newest_name,
     number_of_name,
-    unjoined_ino,
+    unmerged_ino,
 )
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
@@ -153,7 +154,7 @@ class Losses:
         ]
 
     def _authors(self, new: Container[bytes]) -> dict[bytes, _Author]:
-        """The registers that may have lost something, each with who wrote it last, in that order. Those
+        """The registers that may have lost something, each with its last writer, in that order. Those
         in *new* had no value before."""
         last: dict[bytes, _Noted] = {}
         noted, self._noted = self._noted, []
@@ -222,8 +223,8 @@ class Losses:
         return Shown(count_names(self._db), self._fs.total_files)
 
     def _inode(self, node: bytes) -> Inode | None:
-        """The inode of a node that has a name and is not joined with another."""
-        ino = unjoined_ino(self._db, node)
+        """The inode of a node that has a name and is not merged with another."""
+        ino = unmerged_ino(self._db, node)
         inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode
 
@@ -258,14 +259,14 @@ class Losses:
         return self._lost_content(key, inode, author) is not None
 
     def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
-        """Whether the view has shown what is lost."""
+        """Whether the view has shown the lost node."""
         slot = slot_of(loss.key) if loss.key[0] == PLACE else None
         number = number_of_name(self._db, inode.ino, slot)
         return number is not None and self._was_seen(number, author.moment)
 
     def _is_young(self, node: bytes, author: _Author) -> bool:
         """Whether the device has made the node itself, not long before, and nothing else had a name that it
-        has had: who puts a copy in the place of a file, and removes the copy, removes the file."""
+        has had: a program that puts a copy in the place of a file, and removes the copy, removes the file."""
         since = author.moment - self._limits.young_ns
         if not self._is_made_by(node, author.device, since):
             return False
@@ -349,7 +350,7 @@ class Losses:
         author: _Author,
         size: int = 0,
     ) -> Loss | None:
-        """What is lost when the content *now* stands in the place of the one *before*, of *size* bytes."""
+        """The loss when the content *now* stands in the place of the one *before*, of *size* bytes."""
         old, new = _content(before), _content(now)
         if old is not None:
             size = old.size
@@ -400,8 +401,8 @@ class Losses:
         return self._held.waiting()
 
     def release(self, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
-        """A person has decided: what was held is signed with the next cut if it is *wanted*, else let go of.
-        What is to be signed besides, and the nodes that the view has to show anew."""
+        """A person has decided: held registers are signed with the next cut if they are *wanted*, else let
+        go. Returns other writes to sign, and the nodes that the view has to show again."""
         rows = self._held.registers(deletion.number)
         changes = self._fs.changes
         held = [key for key, former in rows if former is None and key in changes.held]
@@ -440,6 +441,6 @@ def _chunks(content: Content | None) -> set[bytes]:
 
 
 def _is_readable(mode: int, owned: bool) -> bool:
-    """Whether somebody whose it is, or is not, can read a node of this mode."""
+    """Whether the owner (*owned*), or another user, can read a node of this mode."""
     wanted = 0o5 if stat.S_ISDIR(mode) else 0o4
     return any(mode >> shift & wanted == wanted for shift in ((6,) if owned else (3, 0)))

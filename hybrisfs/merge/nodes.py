@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr, attr_key, place_key
-from hybrisfs.state.shown_nodes import unjoined_ino
+from hybrisfs.state.shown_nodes import unmerged_ino
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.inodes import STALE, Displaced, Inode
+from hybrisfs.tree.inodes import STALE, Inode, LostName
 
 __all__ = ["Nodes"]
 
@@ -20,8 +20,8 @@ class Nodes:
         self._conflicts = fs.conflicts
 
     def find(self, node: bytes) -> Inode | None:
-        """The inode of a node that has its own, and is not joined with another."""
-        ino = unjoined_ino(self._db, node)
+        """The inode of a node that has its own, and is not merged with another."""
+        ino = unmerged_ino(self._db, node)
         if ino is None:
             return None
         inode = self._fs.inodes.get(ino)
@@ -29,15 +29,15 @@ class Nodes:
             return inode
         # A program still has the node open, which has no name here any more: should it get one again,
         # that program keeps what it has.
-        self._fs.inodes.identify_anew(inode)
+        self._fs.inodes.give_new_id(inode)
         return None
 
     def showing(self, node: bytes) -> Inode | None:
-        """The inode that shows a node: its own, or the one that it is joined with."""
+        """The inode that shows a node: its own, or the one that it is merged with."""
         inode = self.find(node)
         if inode is not None:
             return inode
-        ino = self._conflicts.joins(node)
+        ino = self._conflicts.merged_into(node)
         return None if ino is None else self._fs.inodes.get(ino)
 
     def make(self, node: bytes, attr: Attr) -> Inode:
@@ -77,47 +77,47 @@ class Nodes:
         self._fs.received.show(inode, value)
         self._fs.inodes.flush()
 
-    def entangle(self, inode: Inode) -> None:
-        """Note whether others hang on the node: `Settlement` is asked before this device changes it."""
-        entangled = inode.derived or self._conflicts.entangles(inode.ino, inode.id)
-        self._fs.inodes.entangle(inode.ino, entangled)
+    def note_conflict(self, inode: Inode) -> None:
+        """Note whether others hang on the node: `ConflictResolution` runs before this device changes it."""
+        is_part = inode.is_conflict_copy or self._conflicts.is_conflict(inode.ino, inode.id)
+        self._fs.inodes.note_conflict(inode.ino, is_part)
 
-    def displace(self, inode: Inode) -> Inode:
-        """Programs have the file open: they keep what they have under the old inode, without a name; the new
-        one, to which all names go, is returned."""
+    def move_names(self, inode: Inode) -> Inode:
+        """Move all names of an open file to a new inode, which is returned. The programs that have it open
+        keep the old inode, without a name."""
         node = inode.id
         shown = self._places.first(inode.ino)
         assert shown is not None
         fresh = self.replace(inode)
-        self.unname(inode, Displaced(node, self._fs.inodes.get(shown.parent).id, shown.plain))
+        self.unname(inode, LostName(node, self._fs.inodes.get(shown.parent).id, shown.plain))
         return fresh
 
     def replace(self, inode: Inode) -> Inode:
-        """Another inode for the node of a file, without its content: names, attributes and what is unsigned
-        of these go there. The old one is left with what it holds, under another id."""
+        """Another inode for the node of a file, without its content: names, attributes and their unsigned
+        changes go there. The old one keeps its content, under another id."""
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr, nlink, stamp = fs.attributes.record(inode), inode.nlink, inode.attr_stamp
-        fs.inodes.identify_anew(inode)
+        fs.inodes.give_new_id(inode)
         fresh = self.make(node, attr)
         fresh.attr_stamp, fresh.nlink = stamp, nlink
         slots = self._places.slots(inode.ino)
         self._places.move_to(inode.ino, fresh.ino)
-        self._conflicts.join_instead(inode.ino, fresh.ino)
+        self._conflicts.merge_instead(inode.ino, fresh.ino)
         changes.reassign([attr_key(node), *(place_key(node, slot) for slot in slots)], fresh.ino)
-        self.entangle(fresh)
+        self.note_conflict(fresh)
         return fresh
 
-    def unname(self, inode: Inode, last: Displaced | None) -> None:
-        """The node has no name any more, or never had one (*last* is None). It goes, or stays for those who
-        have it open: what they write goes to a file that is called like the last one (`Settlement`)."""
+    def unname(self, inode: Inode, last: LostName | None) -> None:
+        """The node has no name any more, or never had one (*last* is None). It goes, or stays for programs
+        that have it open: what they write goes to a file with the last name (`ConflictResolution`)."""
         self._conflicts.forget(inode.ino)
         inode.nlink = 0
         inode.orphan = True
-        inode.derived = False
-        self._fs.inodes.entangle(inode.ino, False)
+        inode.is_conflict_copy = False
+        self._fs.inodes.note_conflict(inode.ino, False)
         if inode.handles and last is not None:
-            self._fs.inodes.identify_anew(inode)
-            self._fs.inodes.entangle(inode.ino, True)
-            self._fs.inodes.displaced[inode.ino] = last
+            self._fs.inodes.give_new_id(inode)
+            self._fs.inodes.note_conflict(inode.ino, True)
+            self._fs.inodes.lost_names[inode.ino] = last
         self._fs.unnamed(inode)

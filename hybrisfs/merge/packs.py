@@ -1,4 +1,4 @@
-"""What updates tell of packs: where they are, that they have been discarded, that others took their place.
+"""What updates say of packs: where they are, that they have been discarded, that others took their place.
 
 The registers of packs are not kept as such; they become rows of `pack`, `chunk` and `spare`.
 """

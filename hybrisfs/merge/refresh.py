@@ -59,7 +59,8 @@ class Refresh:
         disturbed: Iterable[tuple[int, bytes]] = (),
         slots: Mapping[bytes, set[int]] = MappingProxyType({}),
     ) -> list[Change]:
-        """Show *nodes*, and what depends on them, as the registers say; what the kernel must hear of.
+        """Show *nodes*, and what depends on them, as the registers say. Returns the changes to report to the
+        kernel.
 
         *disturbed*: names that have come and gone otherwise, by directory. *slots*: of nodes of which nothing
         has changed but places, those of these.
@@ -85,7 +86,7 @@ class Refresh:
     def _has_many(self, node: bytes, slots: set[int]) -> bool:
         """Whether the node is a file with so many more names than these that the others are left alone."""
         inode = self._nodes.find(node)
-        if inode is None or not inode.is_file or inode.ino in self._fs.inodes.entangled:
+        if inode is None or not inode.is_file or inode.ino in self._fs.inodes.in_conflict:
             return False
         return inode.nlink - len(slots) >= self._limits.many_names and not self._conflicts.is_moved(node)
 
@@ -149,7 +150,7 @@ class Refresh:
         place = names[0].place
         return any(
             (self._fs.inodes.get(row.parent).id, row.plain) == (place.parent, place.name)
-            and not self._conflicts.is_joined(row.parent)
+            and not self._conflicts.is_merged(row.parent)
             for row in self._places.of(inode.ino).values()
         )
 
@@ -188,11 +189,11 @@ class Refresh:
         if attr_key(node) not in unsigned:
             self._show_attr(inode, attr)
         elif not inode.attr_stamp and node != ROOT_ID and self._registers.values(attr_key(node)):
-            inode.attr_stamp = 1  # made here before a backup, signed after it, and heard of again
+            inode.attr_stamp = 1  # made here before a backup, signed after it, and received again
             self._fs.inodes.touch(inode)
         if inode.is_file and content_key(node) not in unsigned:
             inode = self._show_content(inode)
-        self._nodes.entangle(inode)
+        self._nodes.note_conflict(inode)
 
     def _show_attr(self, inode: Inode, attr: Attr) -> None:
         before = self._nodes.set_attr(inode, attr, 1)
@@ -210,7 +211,7 @@ class Refresh:
             return inode  # it has just lost its last name
         if inode.handles:
             gone = inode.ino, inode.mode
-            inode = self._nodes.displace(inode)
+            inode = self._nodes.move_names(inode)
             rows = self._places.of(inode.ino).values()
             self._rows.changes += [Change(row.parent, row.name, gone) for row in rows]
         self._nodes.set_content(inode, contents[0].value if contents else None, stamp)
@@ -241,7 +242,7 @@ class Refresh:
                 dropped.add(ino)
 
     def _drop(self, inode: Inode) -> None:
-        # What is still in a directory that was joined with another has been taken out of that one.
+        # What is still in a directory that was merged with another has been taken out of that one.
         for ino, slot in self._places.within(inode.ino):
             self._rows.remove(self._fs.inodes.get(ino), slot)
         self._nodes.unname(inode, self._rows.last.get(inode.ino))

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from hybrisfs.kinds import CONTENT, KINDS, NODE, ROLE, Trait, having
 from hybrisfs.members.minutes import Minutes
 from hybrisfs.members.role_table import Roles
-from hybrisfs.merge.history import Ended, History, is_removal
 from hybrisfs.merge.supersession import Supersession, Written
+from hybrisfs.merge.versions import Ended, VersionStore, is_removal
 from hybrisfs.registers.tree import is_of_tree
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.condemned import Condemned
@@ -50,13 +50,13 @@ class Merged(NamedTuple):
 class Registers(RegisterTable):
     """The registers of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database, condemned: Condemned, history: History) -> None:
-        """*condemned* sees the values of content registers that are written, *history* notes each value that
+    def __init__(self, database: Database, condemned: Condemned, versions: VersionStore) -> None:
+        """*condemned* sees the values of content registers that are written, *versions* notes each value that
         is superseded."""
         super().__init__(database)
         self.roles = Roles(database)
         self.minutes = Minutes(database, self.roles)
-        self._history = history
+        self._versions = versions
         self._condemned = condemned
 
     def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
@@ -64,9 +64,9 @@ class Registers(RegisterTable):
         number = self._number(stamp.writer)
         writes = list(writes)
         before = list(self._rows(key for key, _ in writes))
-        until = self._history.moment(stamp)
+        until = self._versions.moment(stamp)
         self._end(Ended(key, self.stamp(*row), until) for key, *row in before)
-        self._history.removed((key[NODE], until) for key, value in writes if is_removal(key, value))
+        self._versions.removed((key[NODE], until) for key, value in writes if is_removal(key, value))
         self._take_out(before)
         self._put_in([(key, stamp.clock, number, value) for key, value in writes])
         for key, value in writes:
@@ -86,11 +86,11 @@ class Registers(RegisterTable):
         writers = dict.fromkeys(one.stamp.writer for one in updates)  # in order: numbers are given by it
         numbers = {writer: self._number(writer) for writer in writers}
         before = self._stamps({key for one in updates for key, _ in one.writes})
-        change = Supersession(before, self._history)
-        self._history.renames = renames
+        change = Supersession(before, self._versions)
+        self._versions.renames = renames
         change.take(updates)
         self._note(change)
-        self._history.renames = ()
+        self._versions.renames = ()
         self._take_out([(key, stamp.clock, self._number(stamp.writer)) for key, stamp in change.superseded])
         self._put_in(
             [
@@ -119,15 +119,15 @@ class Registers(RegisterTable):
         return [key for key in keys if key <= highest.get(key[0], key)]
 
     def _note(self, change: Supersession) -> None:
-        """Let the history know what is superseded, before it leaves its register."""
+        """Note superseded values as versions before they leave their registers."""
         self._end(change.ended)
         for key, until, vector in change.concurrent:
-            self._history.end_sooner(key, until, partial(self._covers, vector))
-        self._history.removed(change.removals)
+            self._versions.end_sooner(key, until, partial(self._covers, vector))
+        self._versions.removed(change.removals)
 
     def _end(self, ended: Iterable[Ended]) -> None:
         ended = list(ended)
-        self._history.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
+        self._versions.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
 
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
@@ -141,7 +141,7 @@ class Registers(RegisterTable):
         # The update that did it is not known any more: it came before the new values, or with them.
         for one in changes:
             if one.gone and one.come:
-                until = max(self._history.moment(value.stamp) for value in one.come)
+                until = max(self._versions.moment(value.stamp) for value in one.come)
                 self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._take_out(
             [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone]
@@ -164,5 +164,5 @@ class Registers(RegisterTable):
         found: dict[bytes, list[Stamp]] = {}
         for key, clock in self._rename(number, above, self._number(new)):
             found.setdefault(key, []).append(Stamp(clock, old))
-        self._history.rename_branch(number, above, self._number(new))
+        self._versions.rename_branch(number, above, self._number(new))
         return found

@@ -94,7 +94,7 @@ class Resolver:
     # -- single registers ------------------------------------------------------------------------
 
     def attr(self, node: bytes) -> Attr | None:
-        """The attributes that everybody sees; None when the node is unknown."""
+        """The attributes that all devices show; None when the node is unknown."""
         if node not in self._attrs:
             self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
         return self._attrs[node]
@@ -124,7 +124,7 @@ class Resolver:
         return self.copies(one.id) if is_first else []
 
     def copies(self, node: bytes) -> list[Value]:
-        """The contents that are shown beside the one that everybody sees. When that is not signed yet, it
+        """The contents that are shown beside the one that all devices show. When that is not signed yet, it
         will supersede them all, and they have become files of their own already."""
         return [] if self._unsigned.content(node) else self.contents(node)[1:]
 
@@ -133,7 +133,7 @@ class Resolver:
         return standing[1] if standing is not None else None
 
     def contents(self, node: bytes) -> list[Value]:
-        """The signed contents of a node, the one that everybody sees first, each value once."""
+        """The signed contents of a node, the one that all devices show first, each value once."""
         return distinct(self._all_contents(node))
 
     def _all_contents(self, node: bytes) -> list[Value]:
@@ -173,7 +173,7 @@ class Resolver:
         return node not in self._few and len(self.names(node)) < 2
 
     def removed(self, node: bytes) -> bool:
-        """Whether the node was removed, so that it lives only by what is in it, if at all."""
+        """Whether the node was removed, so that it lives only by the nodes in it, if at all."""
         if node in self._few:
             return False
         registered = self.registered(node)
@@ -324,7 +324,7 @@ class Resolver:
         return found
 
     def yields(self, directory: bytes) -> bytes | None:
-        """Of the directories that contain each other and this one, that which goes elsewhere; usually there
+        """Of the directories that contain each other and this one, the one that goes elsewhere; usually there
         are none."""
         circle = self._circle(directory)
         return None if circle is None else circle.yields

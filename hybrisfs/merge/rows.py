@@ -9,14 +9,14 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import place_key
 from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.inodes import Displaced, Inode
+from hybrisfs.tree.inodes import Inode, LostName
 from hybrisfs.tree.view import Change
 
 __all__ = ["Rows"]
 
 
 class Rows:
-    """Changes names, and notes what the kernel must hear (`changes`)."""
+    """Changes names, and notes the changes to report to the kernel (`changes`)."""
 
     def __init__(self, fs: FileSystem, registers: Registers) -> None:
         self._fs = fs
@@ -24,7 +24,7 @@ class Rows:
         self._registers = registers
         self.changes: list[Change] = []
         self._numbers: dict[tuple[int, bytes], int] = {}  # of names that have been taken away
-        self.last: dict[int, Displaced] = {}  # by inode that lost a name: that name
+        self.last: dict[int, LostName] = {}  # by inode that lost a name: that name
         self.lost: list[int] = []  # the inodes, as often as they lost one, and those that are to have none
         self.freed: list[tuple[int, bytes]] = []  # names that an inode had, or kept from others
 
@@ -34,7 +34,7 @@ class Rows:
             return
         (parent, name, wanted), number = withdrawn
         self._numbers[parent, name] = number
-        self.last[inode.ino] = Displaced(inode.id, self._fs.inodes.get(parent).id, name)
+        self.last[inode.ino] = LostName(inode.id, self._fs.inodes.get(parent).id, name)
         self.lost.append(inode.ino)
         if is_conflict_name(name) and (wanted is None or is_kept(name)):
             self.freed.append((parent, name))
@@ -65,7 +65,7 @@ class Rows:
         self.changes.append(Change(parent, name))
 
     def _told(self, inode: Inode, slot: int) -> int:
-        """The stamp of a name: one that no update has told of can be taken back without a word."""
+        """The stamp of a name: one that no update has named can be taken back without an update."""
         return 1 if self._registers.values(place_key(inode.id, slot)) else 0
 
     def _counted(self, parent: int, inode: Inode, by: int) -> None:

@@ -214,7 +214,7 @@ class Shown:
     """A node that is seen, and those that are seen as one with it."""
 
     node: Contender
-    joined: list[Contender]
+    merged: list[Contender]
 
 
 def is_crowd(contenders: Sized) -> bool:
@@ -231,7 +231,7 @@ def judge(contenders: Collection[Contender]) -> list[Shown]:
     for one in _ranked(contenders):
         same = one.is_directory, one.content
         if same in alike:
-            alike[same].joined.append(one)
+            alike[same].merged.append(one)
             continue
         shown.append(Shown(one, []))
         if one.is_directory or one.content is not None:
@@ -247,11 +247,11 @@ def _ranked(contenders: Iterable[Contender]) -> list[Contender]:
 
 
 class Entry(NamedTuple):
-    """What a folder shows under a name: *node*, as one with those *joined* with it, or a *copy*: a concurrent
+    """What a folder shows under a name: *node*, as one with those *merged* with it, or a *copy*: a concurrent
     content of it. *beside*: the name that it wants, which is not its own."""
 
     node: Contender
-    joined: Sequence[Contender]
+    merged: Sequence[Contender]
     copy: Value | None
     beside: bytes | None
 
@@ -288,8 +288,8 @@ def _under(
     """What is shown under a name, unless the name is kept from all of these, and beside it."""
     shown = judge(contenders)
     if not is_kept_from:
-        yield name, Entry(shown[0].node, shown[0].joined, None, None)
-    losers = [Entry(one.node, one.joined, None, name) for one in (shown if is_kept_from else shown[1:])]
+        yield name, Entry(shown[0].node, shown[0].merged, None, None)
+    losers = [Entry(one.node, one.merged, None, name) for one in (shown if is_kept_from else shown[1:])]
     if is_crowd(contenders):
         yield from ((name_by_id(name, one.node.id, one.node.slot), one) for one in losers)
         return
@@ -315,7 +315,7 @@ def _order(entry: Entry) -> tuple[Stamp, bytes, int]:
 class Seen:
     """What a program finds under a name: a node, by its place in *slot*, its attributes, the value of the
     content register, and how many names it has (1 of a directory). *beside*: the name that it wants and
-    another node has. *joined*: the nodes that are seen as one with it. *is_copy*: it is a concurrent content
+    another node has. *merged*: the nodes that are seen as one with it. *is_copy*: it is a concurrent content
     of the node, shown as a file of its own."""
 
     node: bytes
@@ -324,7 +324,7 @@ class Seen:
     content: bytes | None
     links: int
     beside: bytes | None
-    joined: Sequence[bytes]
+    merged: Sequence[bytes]
     is_copy: bool
 
 
@@ -337,8 +337,8 @@ class Located(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that each
-    node has, shown or not: nodes that are seen as one with another have names, too."""
+    """All that is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that
+    each node has, shown or not: nodes that are seen as one with another have names, too."""
 
     folders: Mapping[bytes, Mapping[bytes, Seen]]
     names: Mapping[bytes, Sequence[Located]]
@@ -460,7 +460,7 @@ class _Model:
                 at: self._seen(one) for at, one in entries(wanted, self._copies, self._origins.author).items()
             }
             folders[alike[0]] = shown
-            waiting += [(one.node, *one.joined) for one in shown.values() if self._is_directory(one.node)]
+            waiting += [(one.node, *one.merged) for one in shown.values() if self._is_directory(one.node)]
         return Tree(folders, names)
 
     def _contender(self, name: Name) -> Contender:
@@ -479,7 +479,7 @@ class _Model:
 
     def _seen(self, entry: Entry) -> Seen:
         node, copy = entry.node.id, entry.copy
-        joined = [one.id for one in entry.joined]
+        merged = [one.id for one in entry.merged]
         if copy is not None:
             content, links = copy.value, 1
         else:
@@ -487,5 +487,5 @@ class _Model:
             content, links = winning.value if winning else None, len(self._names[node])
         attr = self._attrs[node]
         return Seen(
-            node, entry.node.slot, attr, content, links, entry.beside, joined, is_copy=copy is not None
+            node, entry.node.slot, attr, content, links, entry.beside, merged, is_copy=copy is not None
         )

@@ -23,7 +23,7 @@ __all__ = ["Signer", "is_limited", "only_reads"]
 
 
 def only_reads() -> HybrisError:
-    """The error of a reader that may not do what was asked of it."""
+    """The error of a reader that may not do this."""
     return HybrisError(
         "this device only reads the volume",
         "a full member has said so",
@@ -32,7 +32,7 @@ def only_reads() -> HybrisError:
 
 
 def is_limited() -> HybrisError:
-    """The error of a contributor that may not do what was asked of it."""
+    """The error of a contributor that may not do this."""
     return HybrisError(
         "this device may only change what is in some folders of the volume",
         "a full member has said so",
@@ -101,7 +101,7 @@ class Signer:
             )
 
     def _ensure_chain(self) -> None:
-        """Raises HybrisError when what this device signs would not go on from what it has signed."""
+        """Raises HybrisError when an update signed now would not follow the last one of this device."""
         if self._registers.roles.are_awaited(self._updates.device):
             raise only_reads()
         if self._waits():
@@ -113,9 +113,9 @@ class Signer:
 
     @property
     def may_sign(self) -> bool:
-        """False once this device was removed from the volume: what it signs is worth nothing to others. And
+        """False once this device was removed from the volume: other devices ignore its updates. And
         while its own log is to come back: what it signed would make it fork. And while it knows that it is a
-        reader, and its log does not tell: nobody would accept it."""
+        reader, and its log does not say so: no device would accept it."""
         return self.may_plead and self._updates.device in self._updates.members
 
     @property
@@ -144,13 +144,13 @@ class Signer:
             return Rights(Role.READER)
         return roles.rights(device, updates.state.vector, updates.vector_of)
 
-    def proposals(self, device: bytes) -> list[tuple[bytes, Rights]]:
-        """See `Roles.proposals`."""
-        return self._registers.roles.proposals(device, self._updates.vector_of)
+    def pending_roles(self, device: bytes) -> list[tuple[bytes, Rights]]:
+        """See `RoleTable.pending`."""
+        return self._registers.roles.pending(device, self._updates.vector_of)
 
     @property
     def may_change(self) -> bool:
-        """Whether what it signs may be anything that members sign."""
+        """Whether it may sign all that members may sign."""
         return self.may_sign and self.role is Role.FULL
 
     @property
@@ -188,8 +188,8 @@ class Signer:
         return self._registers.number_of(stamp)
 
     def _completed(self, key: bytes, value: bytes | None, is_directory: bool) -> Write | None:
-        """The write with all that a place must tell of the place before; None for the removal of what
-        nobody has heard of."""
+        """The write, completed by what a place must say about the place before; None for the removal of a
+        place that no update has named."""
         if key[0] != PLACE or (value is not None and not is_directory):
             return key, value
         before = standing_place(self._registers.values(key))

@@ -3,7 +3,7 @@
 It is done to what the program could know, as it would have been had the program come first: the two changes
 are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
 conflict name; a file whose name is removed stays; of one that is overwritten a copy is made, which names the
-same chunks. All devices hear of that as of any other conflict.
+same chunks. All devices see that like any other conflict.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Sparing:
         return shown
 
     def _author_of(self, inode: Inode, slot: int) -> Author:
-        """Who gave the name to the file, or wrote the version of a file that it is."""
-        if inode.derived:
+        """The device that gave the file its name, or that wrote the version."""
+        if inode.is_conflict_copy:
             version = self._content_of(inode)
             stamp = version.stamp if version is not None else None
         else:
@@ -106,23 +106,23 @@ class Sparing:
         return self._origins.myself() if stamp is None else self._origins.author(stamp)
 
     def _content_of(self, inode: Inode) -> Value | None:
-        """What has been signed of a file, or as the version of one, and is shown."""
+        """The signed content that a file shows, or that the version of one shows."""
         node = self._node_of(inode)
         values = self._registers.values(content_key(node))
-        if not inode.derived:
+        if not inode.is_conflict_copy:
             return winner(values)
         return winner([one for one in values if copy_id(node, one.value) == inode.id])
 
     def _node_of(self, inode: Inode) -> bytes:
         """The node that it is, or is a version of."""
-        if not inode.derived:
+        if not inode.is_conflict_copy:
             return inode.id
         original = self._conflicts.original(inode.ino)
         assert original is not None
         return original
 
     def _copy_beside(self, inode: Inode) -> None:
-        """Make a file of what has been signed of this one, which has a name."""
+        """Make a file of the signed content of this one, which has a name."""
         content = self._content_of(inode)
         if content is None:
             return

@@ -14,7 +14,7 @@ value      blob   }
 =========  ===========================================================================================
 
 Of each node that has a place which is no removal: these places, by their keys, then attributes and content;
-of the root its attributes. What has been removed does not count: nobody sees it.
+of the root its attributes. Removed nodes do not count: no view shows them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _Register = tuple[bytes, list[Value]]
 
 
 def state_hash(database: Reader) -> bytes:
-    """The hash of all that counts, read in one pass and little memory; the registers must not change
-    meanwhile."""
+    """The hash of all that counts, read in one pass with little memory. The registers must not change until
+    it returns."""
     branches = branches_by_number(database)
     hasher = blake3(derive_key_context=_CONTEXT)
     facets = {kind: _Follower(_registers(database, branches, kind)) for kind in _FACETS}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hybrisfs.kinds import NODE, PLACE
-from hybrisfs.merge.history import Ended, History
+from hybrisfs.merge.versions import Ended, VersionStore
 from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector, Write
@@ -33,11 +33,11 @@ class Concurrent(NamedTuple):
 class Supersession:
     """The values of registers while updates are taken in, in the order in which they were accepted."""
 
-    def __init__(self, stored: Mapping[bytes, Sequence[Stamp]], history: History | None = None) -> None:
-        """*stored*: the latest values of the registers that are written to; *history* tells when an update
+    def __init__(self, stored: Mapping[bytes, Sequence[Stamp]], versions: VersionStore | None = None) -> None:
+        """*stored*: the latest values of the registers that are written to; *versions* says when an update
         counts as signed, should it matter."""
         self._stored = dict(stored)
-        self._history = history
+        self._versions = versions
         self.come: dict[bytes, list[Value]] = {}
         """The latest values of each register among those that the updates have written."""
         self.superseded: list[tuple[bytes, Stamp]] = []
@@ -52,7 +52,7 @@ class Supersession:
         """The next updates."""
         come, stored = self.come, self._stored
         for stamp, vector, writes in updates:
-            moment = 0 if self._history is None else self._history.moment(stamp)
+            moment = 0 if self._versions is None else self._versions.moment(stamp)
             for key, value in writes:
                 new = Value(stamp, value)
                 if key in come or key in stored:

@@ -1,4 +1,4 @@
-"""What the view says of registers that have changed since the last signed update (`resolver.Unsigned`)."""
+"""The view's word about registers that have changed since the last signed update (`resolver.Unsigned`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 
 def unsigned_place(fs: FileSystem, key: bytes, ino: int) -> Place | None:
     """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
-    What stands under a conflict name now is not to take the name from who has it by being signed later."""
+    A node under a conflict name must not take the name from its holder because it is signed later."""
     shown = fs.places.at(ino, slot_of(key))
     if shown is None:
         return None
@@ -70,7 +70,7 @@ class UnsignedView:
         return any(place_key(one.node, one.slot) in self._pending for one in children)
 
     def _inode(self, node: bytes) -> Inode | None:
-        """The inode that shows the node, its own or one that it is joined with."""
+        """The inode that shows the node, its own or one that it is merged with."""
         ino = ino_shown_for(self._fs.db, node)
         inode = None if ino is None else self._fs.inodes.get(ino)
         return None if inode is None or inode.orphan else inode

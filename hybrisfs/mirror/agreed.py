@@ -1,4 +1,4 @@
-"""What both sides of a mirror were when they last were equal: a database of its own for each mirror.
+"""The state of both sides of a mirror when they last were equal: a database of its own for each mirror.
 
 It is written only after what it says is durable on both sides. `generation` counts the commits; the volume's
 own database keeps the same count (`mirror.volume_side`), which may be ahead by one after a crash, but is
@@ -145,7 +145,7 @@ class AgreedTable:
         return None if row is None else _agreed(row)
 
     def children(self, parent: bytes) -> dict[bytes, Agreed]:
-        """What was agreed of all that is in a directory, by path."""
+        """The agreed states of all names in a directory, by path."""
         rows = self._db.execute(f"SELECT path, {_COLUMNS} FROM agreed WHERE parent = ?", (parent,))
         return {row[0]: _agreed(row[1:]) for row in rows}
 
@@ -169,16 +169,16 @@ class AgreedTable:
         self._db.execute(f"INSERT OR REPLACE INTO agreed VALUES ({', '.join('?' * len(values))})", values)
 
     def forget(self, paths: Iterable[bytes]) -> None:
-        """Nothing is agreed of these any more, nor of what is below them."""
+        """Forget the agreed states of these, and of all below them."""
         for path in paths:
             self._db.execute("DELETE FROM agreed WHERE path = ? OR (path > ? AND path < ?)", _below(path))
 
     def forget_all(self) -> None:
-        """Begin anew: both sides are merged."""
+        """Start over: both sides are merged."""
         self._db.execute("DELETE FROM agreed")
 
     def rename(self, old: bytes, new: bytes) -> None:
-        """What was agreed of *old*, and of what is below it, holds for *new*."""
+        """Let the agreed states of *old*, and of all below it, hold for *new*."""
         self.forget([new])
         self._db.execute(
             "UPDATE agreed SET path = CAST(? || substr(path, ?) AS BLOB), "

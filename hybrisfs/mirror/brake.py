@@ -1,4 +1,4 @@
-"""The brake on mass deletion: who removes much of one side within a while has to say so.
+"""The brake on mass deletion: a person that removes much of one side within a while has to say so.
 
 What it comes of may be a slip, a sick program, or a disk that shows nothing. Pure, but for what it remembers.
 """
@@ -15,8 +15,8 @@ from hybrisfs.mirror.plan import Action, Remove
 __all__ = ["Brake", "removals"]
 
 _WINDOW: Final = 600.0  # seconds: removing bit by bit counts together
-_FEW: Final = 50  # names; who removes no more than that is not held up, unless nothing is left
-_SOME: Final = 10  # names; who removes the last of fewer is not held up
+_FEW: Final = 50  # names; fewer removals are not held up, unless nothing is left
+_SOME: Final = 10  # names; removing the last of fewer is not held up
 
 
 def removals(steps: Iterable[Action]) -> dict[Side, list[bytes]]:

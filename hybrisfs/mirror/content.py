@@ -2,7 +2,7 @@
 the volume has cut them into chunks already.
 
 It is the hash of the number and the chunk id of every window of `WINDOW` bytes that holds something else than
-zeros, and of the size. Chunk ids are keyed, so that it tells nobody anything.
+zeros, and of the size. Chunk ids are keyed, so that the hash reveals nothing.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Original(Protocol):
     def xattrs(self) -> Mapping[bytes, bytes]: ...
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Offset and bytes of what a file holds besides zeros. Raises ChangedError when it changes
-        meanwhile."""
+        during the read."""
 
 
 class Place(Protocol):
@@ -87,7 +87,7 @@ class LocalPlace(Place, Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of carrying out steps: directories to be looked at again, and what went wrong by path."""
+    """The outcome of some steps: directories to be looked at again, and failures by path."""
 
     again: set[bytes] = field(default_factory=set)
     problems: dict[bytes, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ _FATAL: Final = frozenset(
 
 
 class Mirror:
-    """Two sides, and what is agreed of them."""
+    """Two sides, and their agreed state."""
 
     def __init__(self, local: LocalPlace, volume: Place, agreed: AgreedTable) -> None:
         self._places: dict[Side, Place] = {Side.LOCAL: local, Side.VOLUME: volume}
@@ -117,7 +117,8 @@ class Mirror:
         in all below them. With it the directories that are to be looked at again soon. *tick* is called now
         and then, and may raise to stop.
 
-        What somebody moved meanwhile is looked at again at once, and left alone when that goes on."""
+        Names that a program moved during the look are looked at again at once, and left alone when that goes
+        on."""
         wanted = set(directories)
         for _ in range(_LOOKS):
             trees, again, moved = self._look_once(wanted, deep, tick)
@@ -130,7 +131,7 @@ class Mirror:
     def _look_once(
         self, directories: Iterable[bytes], deep: bool, tick: Callable[[], None]
     ) -> tuple[Trees, set[bytes], set[bytes]]:
-        """See `look`; last what was moved meanwhile."""
+        """See `look`; last the names that were moved during the look."""
         trees, again = Trees(), set[bytes]()
         listed: dict[Side, dict[bytes, bool]] = {side: {} for side in Side}
         waiting = list(directories)
@@ -149,7 +150,7 @@ class Mirror:
                 found.add(parent_of(directory))  # it is gone on a side: that is decided where its name is
             waiting += found - known
             known |= found
-        moved = {one for side in Side for one in _moved_meanwhile(trees.on(side), listed[side])}
+        moved = {one for side in Side for one in _moved_since(trees.on(side), listed[side])}
         return trees, again, moved
 
     def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
@@ -219,7 +220,7 @@ class Mirror:
     # -- doing -----------------------------------------------------------------------------------
 
     def carry_out(self, steps: Iterable[Action | Rename], tick: Callable[[], None], outcome: Outcome) -> None:
-        """Do the steps one after the other, and note what comes of them; one that cannot be done is left out.
+        """Do the steps one after the other, and note their outcome; one that cannot be done is left out.
         Raises OSError when a side cannot be used at all just now (full, read-only, gone). *tick* is called
         after each, and may raise."""
         for step in steps:
@@ -273,7 +274,7 @@ class Mirror:
             self._agree(step.to, step.path, new, original.seen)
 
     def _sibling(self, step: Copy) -> tuple[bytes, Seen] | None:
-        """Another name of what is copied, under which the other side has it already."""
+        """Another name of the copied file, under which the other side has it already."""
         if step.source.links < 2 or step.source.facts.kind is Kind.DIRECTORY:
             return None
         for path in self.agreed.named(step.to.other, step.source.identity):
@@ -296,8 +297,8 @@ class Mirror:
         log.info("two versions of %r: the local one is %r now", step.path, aside)
 
 
-def _moved_meanwhile(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
-    """Directories of which it cannot be told what was in them: somebody moved or removed them, or put them
+def _moved_since(shown: Mapping[bytes, Seen], there: Mapping[bytes, bool]) -> list[bytes]:
+    """Directories whose entries are uncertain: a program moved or removed them, or put them
     there, between the look at where their names are and the look into them. *there*: all that were looked
     into, and whether they could be."""
     return [

@@ -1,11 +1,12 @@
 """The folder on the disk as one side of a mirror.
 
-Everything is done relative to open directories, and no symbolic link is ever followed. What is written stands
-under a name of its own until it is complete and durable. What it replaces, or what is removed, is checked
-once more after it has lost its name, and is put back when it is not what it should be.
+Everything is done relative to open directories, and no symbolic link is ever followed. A new file has a
+name of its own until it is complete and durable. A file that it replaces, or that is removed, is checked once
+more after it has lost its name, and is put back when it is not the expected one.
 
-A program may change at any moment what was written. So what is agreed is what was written, not what is found
-there afterwards: where the two differ, the stamp is `_NO_STAMP`, and the next look finds what has changed.
+A program may change a new file at any moment. So the agreed state is the one that was written, not the one
+found there afterwards: where the two differ, the stamp is `_NO_STAMP`, and the next look finds what has
+changed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 
 class Care:
-    """What care is taken of programs that use the folder meanwhile: none, unless a subclass takes some."""
+    """The care for programs that use the folder at the same time: none, unless a subclass takes some."""
 
     def rests(self, path: bytes, stamp: bytes, changed: int, /) -> bool:
         """Whether a file may be taken; *changed*: when it was changed last, ns since the epoch."""
@@ -289,7 +290,7 @@ class Folder:
         return (_identity(status), _lasting(status)) == (seen.identity, _lasting_of(seen.stamp))
 
     def _take_back(self, folder: int, temporary: bytes, path: bytes) -> None:
-        """Somebody saved a version between the last look and now: it goes back to its name. Should there be
+        """A program saved a version between the last look and now: it goes back to its name. Should there be
         yet another one by then, both are kept."""
         mine = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
         self._disk.exchange(folder, temporary, name_of(path))
@@ -327,15 +328,15 @@ class Folder:
         changed = before._replace(
             mode=mode, mtime=mtime, content=target.facts.content, xattrs=digest_of(xattrs)
         )
-        # Who saved the content right before the time was set has left no trace outside of it.
+        # A program that saved the content right before the time was set has left no trace outside of it.
         return _unless_changed(replace(now, facts=changed), now, look_again=dated)
 
     def _set_permissions(self, descriptor: int, mode: int) -> None:
-        """Set these, and leave the other bits: another device grants nobody this user's rights."""
+        """Set these, and leave the other bits: another device grants no user this user's rights."""
         self._disk.set_mode(descriptor, mode & PERMISSIONS | own_bits(os.fstat(descriptor).st_mode))
 
     def _kept(self, path: bytes, facts: Facts) -> tuple[int, int]:
-        """What this filesystem makes of permissions and a time: tried on something that nobody else changes,
+        """What this filesystem makes of permissions and a time: tried on something that nothing else changes,
         as what it makes of them cannot be told from what a program does."""
         with self._parent(path) as folder:
             temporary = _new_name()

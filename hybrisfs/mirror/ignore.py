@@ -1,4 +1,4 @@
-"""Names that are not mirrored: what programs leave behind while they save, and what the user's patterns
+"""Names that are not mirrored: files that programs leave behind while they save, and what the user's patterns
 match.
 
 Patterns are those of gitignore(5), relative to the mirror. The same names are left alone on both sides.

@@ -21,7 +21,7 @@ from hybrisfs.tree.commit import Committer
 __all__ = ["Importer", "ImportReport", "Step"]
 
 Step = Callable[[str, int, int], None]
-"""Told what is being done, and how many bytes of how many; may raise to stop."""
+"""Called with the present step, the bytes done and all bytes; may raise to stop."""
 
 _SHOWN: Final = 200
 _COMMIT_EVERY: Final = 2000  # names
@@ -29,7 +29,7 @@ _COMMIT_EVERY: Final = 2000  # names
 
 @dataclass(slots=True)
 class ImportReport:
-    """What was copied, what was there, and what could not be."""
+    """Counts of files that were copied, that were there, and that could not be copied."""
 
     folders: int = 0
     files: int = 0
@@ -201,7 +201,7 @@ class Importer:
         try:
             again = self._target.read_back(path, stored)
         except ChangedError:
-            return  # somebody has written to it
+            return  # a program has written to it
         if not again.facts.same_content(read.facts):
             self._problem(path, "what was stored is not what was read: check the disk, then import it again")
 

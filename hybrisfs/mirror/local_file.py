@@ -82,7 +82,7 @@ class LocalFile:
         self.own_bits = own_bits(self._before.st_mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """What a program appends meanwhile is left for the next time."""
+        """Bytes that a program appends during the read are left for the next time."""
         found, size = ContentHash(self._namer), self._before.st_size
         for offset in self._windows(size):
             data = read_whole(self.descriptor, min(WINDOW, size - offset), offset)

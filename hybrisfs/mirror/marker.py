@@ -1,4 +1,4 @@
-"""By what a mirror knows its folder again: a marker in it. An empty mount point or another disk has none.
+"""The marker in a folder, by which a mirror recognises it. An empty mount point or another disk has none.
 
 `.hybrisfs-mirror` in the folder: {"format": 1, "mirror": ID}.
 """

@@ -27,8 +27,8 @@ __all__ = [
 
 
 PERMISSIONS: Final = 0o777
-"""The bits of a mode that are mirrored. Who runs a set-user-ID program has its owner's rights: on the disk
-those of whoever mirrors. So set-ID bits, and the sticky bit with them, are each side's own."""
+"""The bits of a mode that are mirrored. A user that runs a set-user-ID program has its owner's rights: on the
+disk those of the user that mirrors. So set-ID bits, and the sticky bit with them, are each side's own."""
 
 
 class ChangedError(Exception):
@@ -75,7 +75,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """What listing a directory tells of a name. *identity* outlives renames; *stamp* changes whenever
+    """What listing a directory says of a name. *identity* outlives renames; *stamp* changes whenever
     anything about it does."""
 
     kind: Kind

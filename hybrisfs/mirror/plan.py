@@ -1,4 +1,4 @@
-"""What is to be done so that both sides become equal: a pure function of what was seen.
+"""The steps that make both sides equal: a pure function of what both sides show.
 
 | since they were equal | what is done |
 |---|---|
@@ -52,7 +52,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Give what the folder on the disk has at *path* a conflict name."""
+    """Give the file or folder that the disk has at *path* a conflict name."""
 
     path: bytes
     target: Seen
@@ -154,7 +154,8 @@ class _Planner:
             self._do(path, Copy(Side.LOCAL, path, volume, local))
 
     def _folder_and_other(self, path: bytes, local: Seen, volume: Seen, agreed: Agreed | None) -> None:
-        """A directory on one side only. Who kept what was agreed gives way, if nothing is left in it."""
+        """A directory on one side only. A side that kept the agreed state gives way, if nothing is left in
+        it."""
         for side, kept, new in ((Side.LOCAL, local, volume), (Side.VOLUME, volume, local)):
             as_agreed = agreed is not None and not kept.changed_since(agreed.on(side))
             if as_agreed and not (kept.facts.kind is Kind.DIRECTORY and path in self._inhabited):

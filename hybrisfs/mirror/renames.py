@@ -1,8 +1,8 @@
 """Renames: something that is gone from one name and has come under another on the same side.
 
 A rename is done as a rename on the other side, so that nothing is copied and all below a folder follows in
-one step. What is not recognised, or cannot be done so, is copied and removed instead, which comes to the
-same.
+one step. A rename that is not recognised, or cannot be done so, becomes a copy and a removal, which comes to
+the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which files are at rest: not being written just now, so that no half of them is taken.
 
-`Rest` is sans-IO: told of what was seen and what the time is.
+`Rest` is sans-IO: it gets what was seen, and the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Recent:
 
 
 class Rest:
-    """What has been seen of files that changed a moment ago. A file counts as finished after *quiet* seconds
+    """Looks at files that changed a moment ago. A file counts as finished after *quiet* seconds
     without a change."""
 
     def __init__(self, quiet: float) -> None:

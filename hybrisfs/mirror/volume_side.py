@@ -1,7 +1,7 @@
 """The folder of the volume as one side of a mirror. It calls the filesystem core as the mount does.
 
-The content of a file is staged in a file without a name, and handed over in one step, so that nobody ever
-sees half a file, whatever dies when.
+The content of a file is staged in a file without a name, and handed over in one step, so that no program
+ever sees half a file, whatever dies when.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class VolumeSide:
             yield file
 
     def read_back(self, path: bytes, stored: Seen) -> Seen:
-        """What is at *path* now, where *stored* was put, with its content. Raises ChangedError when somebody
-        has changed it since; that the volume has signed it is no change."""
+        """What is at *path* now, where *stored* was put, with its content. Raises ChangedError when it
+        has changed since; that the volume has signed it is no change."""
         with ExitStack() as stack:
             with self._fs.lock:
                 inode = self._find(path)

@@ -61,7 +61,7 @@ class Watcher:
         self._missed = False
         self._number = 0
         self.trouble: str | None = None
-        """Why not all changes are heard of; None: they are."""
+        """Why some changes are not noticed; None: all are."""
         self._inotify: InotifyFD | None = None
         try:
             self._inotify = InotifyFD()
@@ -109,7 +109,7 @@ class Watcher:
         return path in self._writing
 
     def stop(self) -> None:
-        """End the thread; nothing is heard of any more."""
+        """End the thread; no change is noticed any more."""
         if self._inotify is not None:
             self._inotify.stop()
             self._inotify.join(_JOIN_SECONDS)

@@ -53,7 +53,7 @@ class MirrorLimits:
     problems: float = 60.0
     """Until what could not be done is tried again."""
     unwatched: float = 30.0
-    """Between two looks at everything while not all changes are heard of."""
+    """Between two looks at everything while not all changes are noticed."""
     everything: float = 1800.0
     """Between two looks at everything otherwise."""
 
@@ -80,7 +80,7 @@ class Surroundings(Protocol):
 
 @dataclass(slots=True)
 class _State:
-    """What people are told."""
+    """The state as people see it."""
 
     state: str = "starting"
     reason: str | None = None
@@ -206,7 +206,7 @@ class Worker:
         except _StoppedError:
             raise
         except Exception as error:
-            log.exception("the mirror of %s failed; it begins anew", self.settings.directory)
+            log.exception("the mirror of %s failed; it starts over", self.settings.directory)
             self._pause(f"unexpected: {error}")
             return self._limits.broken
 
@@ -250,7 +250,7 @@ class Worker:
         return self._next()
 
     def _next(self) -> float:
-        """How long to wait, and what people are told meanwhile."""
+        """How long to wait, and the state to show until then."""
         shown = self._shown
         if self._again:
             pause, self._patience = self._patience, min(self._patience * 1.5, self._limits.longest)
@@ -267,7 +267,7 @@ class Worker:
         return left
 
     def _follow(self, root: int) -> None:
-        """Watch the folder; begin anew when it is another than before."""
+        """Watch the folder; start over when it is another folder than before."""
         status = os.fstat(root)
         if self._folder == (status.st_dev, status.st_ino) and self._shown.state != "paused":
             return
@@ -289,7 +289,7 @@ class Worker:
         generation = self._volume.generation(self.settings.id)
         if generation < self._table.generation:
             log.warning(
-                "the volume is older than what the mirror of %s knows of it: both are merged anew",
+                "the volume is older than what the mirror of %s knows of it: both are merged again",
                 self.settings.directory,
             )
             self._table.forget_all()
@@ -324,7 +324,7 @@ class Worker:
         """The steps, but for removals when there are so many that a person should say yes first."""
         names, now = self._table.count(), time.monotonic()
         wanted = removals(steps)
-        if wanted[Side.VOLUME]:  # who removes the whole folder has not removed what the volume holds
+        if wanted[Side.VOLUME]:  # removing the whole folder does not remove what the volume holds
             os.close(open_marked(self.settings.directory, self.settings.id))
         for side, paths in wanted.items():
             waiting = self._held_back.get(side, set()) | set(paths)

@@ -2,7 +2,7 @@
 
 One loop thread runs the handlers; each holds the volume's lock while it looks into memory and the
 database. What would have to wait (bytes from the clouds, fsync, room in the cache) is answered later by
-another thread, so that a slow cloud holds up nobody but those who want its bytes.
+another thread, so that a slow cloud holds up only the programs that want its bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _WORKERS: Final = 16
 _A_NODE: Final = 4096  # bytes of disk that a new node may take
-_REFUSALS: Final = 100  # by others who are quicker, or by the disk
+_REFUSALS: Final = 100  # by other programs that are quicker, or by the disk
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Adapter(fuse.Operations):
             return self._kept(parent, self._entry(inode))
 
     def _kept(self, directory: int, entry: Entry) -> Entry:
-        """What the kernel may keep of what is found in a directory."""
+        """The entry; the kernel may not keep it where an echo touches the directory."""
         return entry._replace(entry_timeout=0.0) if self.echoes.touches(directory) else entry
 
     def _entry(self, inode: Inode) -> Entry:
@@ -142,22 +142,22 @@ class Adapter(fuse.Operations):
 
     @property
     def _lasting(self) -> float:
-        """For how many seconds the kernel may believe what it is told."""
+        """For how many seconds the kernel may keep an answer."""
         return 0.0 if self._changing else FOREVER
 
     def begin_change(self) -> None:
-        """Names and nodes are about to change: what the kernel is told until `end_change` it must not
-        keep."""
+        """Names and nodes are about to change: the kernel must not keep answers that it
+        gets until `end_change`."""
         with self._lock:
             self._changing += 1
 
     def end_change(self) -> None:
-        """The kernel has been told what has changed."""
+        """The kernel has got notice of all changes."""
         with self._lock:
             self._changing -= 1
 
     def knows(self, directory: int) -> bool:
-        """Whether the kernel knows the directory, so that somebody may watch it."""
+        """Whether the kernel knows the directory, so that a program may watch it."""
         return directory in self._known
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
@@ -173,7 +173,7 @@ class Adapter(fuse.Operations):
         return self._make(request, parent, name, stat.S_IFDIR | mode)
 
     def _shown(self, parent: int, name: bytes) -> Entry:
-        """What an echo makes: it is there already."""
+        """The node that an echo makes: it is there already."""
         with self._lock:
             inode = self._fs.lookup(parent, name)
             if inode is None:
@@ -365,7 +365,7 @@ class Adapter(fuse.Operations):
     def _open_later(
         self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
     ) -> None:
-        """Open what was held up. When another file has come in its place, the kernel looks it up anew."""
+        """Open what was held up. When another file has come in its place, the kernel looks it up again."""
 
         def open_it() -> Opened:
             if error is not None:
@@ -479,7 +479,7 @@ class Adapter(fuse.Operations):
                     data = self._fs.read(self._fs.handle(fh), offset, size)
                 if not isinstance(data, Missing):
                     return data
-                lacking = data  # evicted again at once, or written meanwhile
+                lacking = data  # evicted again at once, or written since
 
         self._answer_later(request, read)
 

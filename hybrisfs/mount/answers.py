@@ -1,4 +1,4 @@
-"""What the kernel is told about nodes, and tells."""
+"""Attributes of nodes, as the kernel gets and sends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hybrisfs.tree.inodes import Inode
 
 __all__ = ["FOREVER", "attributes_of", "change_attributes", "sized", "statvfs_of"]
 
-# The kernel may believe what it was told for long: it hears of changes that do not come through this mount.
+# The kernel may keep answers for long: it is notified of changes that do not come through this mount.
 FOREVER: Final = 86400.0
 
 
@@ -72,7 +72,8 @@ def statvfs_of(space: Space) -> StatVfs:
 
 
 def sized(value: bytes, size: int) -> bytes | int:
-    """The answer to who has room for *size* bytes; 0 asks how many there are. Raises OSError (ERANGE)."""
+    """The answer for a caller with room for *size* bytes; 0 asks how many there are. Raises OSError
+    (ERANGE)."""
     if size == 0:
         return len(value)
     if len(value) > size:

@@ -1,4 +1,4 @@
-"""What /proc tells of who makes a request (proc_pid_status(5))."""
+"""What /proc says about the process that makes a request (proc_pid_status(5))."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Listing a directory into the kernel's buffer.
 
 The dots are at offsets 0 and 1; the offset behind an entry is its number in the database + `_DOTS`, so that a
-listing goes on where it was, whatever has come and gone meanwhile. It ends at the number that was the highest
-when it began (`Listings`): who renames everything that he reads would otherwise never be done.
+listing goes on where it was, whatever has come and gone since. It ends at the number that was the highest
+when it began (`Listings`): a program that renames everything that it reads would otherwise never be done.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _FEWEST_BYTES_PLUS: Final = 160
 
 
 class KnownDirectories:
-    """The directories that the kernel knows. It counts how often it is told of each, for it may be told again
-    before we read that it has forgotten what it was told before."""
+    """The directories that the kernel knows. It counts our answers about each, for we may answer again
+    before we read that it has forgotten earlier answers."""
 
     def __init__(self) -> None:
         self._told: dict[int, int] = {}
@@ -63,7 +63,8 @@ class Listings:
         return self._opened
 
     def end(self, fs: FileSystem, handle: int, offset: int) -> int:
-        """The last number to be listed; a listing that begins (anew) goes up to the highest there is."""
+        """The last number to be listed; a listing that begins, or begins again, goes up to the highest
+        number."""
         if offset == 0 or handle not in self._ends:
             self._ends[handle] = newest_name(fs.db)
         return self._ends[handle]

@@ -1,10 +1,10 @@
-"""Letting programs that watch the mount (inotify) hear of what other devices changed.
+"""Raising events (inotify) in the mount for changes of other devices.
 
-The kernel raises events for what is done through it, not for what it is told. So a process of the daemon's
-(`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it from a hidden
-directory to its name, for programs watch for either; it renames one that has another name now, removes the
-name of one that is gone, opens and closes a file that was written. The view shows it all already: the
-requests that come of it, the *echoes*, are recognised by the process that makes them, and change nothing.
+The kernel raises events for changes made through it, not for those that it is notified of. So a process of
+the daemon's (`mount.hand`) does to the mount what the other device did: it makes a new node, and moves it
+from a hidden directory to its name, for programs watch for either; it renames one that has another name now,
+removes the name of one that is gone, opens and closes a file that was written. The view shows it all already:
+the requests that come of it, the *echoes*, are recognised by the process that makes them, and change nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ECHO_FH", "HIDDEN_INO", "HIDDEN_NAME", "Echoes", "Found"]
 
 HIDDEN_NAME: Final = b".hybrisfs arrivals"
 HIDDEN_INO: Final = 1 << 62
-_GHOST_INO: Final = HIDDEN_INO + 1  # the first of the numbers of what stands for other nodes
+_GHOST_INO: Final = HIDDEN_INO + 1  # the first number of stand-ins for other nodes
 
 ECHO_FH: Final = HIDDEN_INO
 """The handle of files that an echo opens; nothing is read or written through it."""
@@ -34,8 +34,8 @@ Found: TypeAlias = Entry | int
 
 
 class Echoes:
-    """Which requests are echoes, and what these find. `making` is for who has them made, the rest for the
-    mount's loop."""
+    """Which requests are echoes, and what these find. `making` is for the thread that has them made, the rest
+    for the mount's loop."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -47,7 +47,7 @@ class Echoes:
     @contextlib.contextmanager
     def making(self, maker: int, found: Mapping[tuple[int, bytes], Found]) -> Iterator[None]:
         """The process *maker* makes an echo; *found* is what it is to find by directory and name, where that
-        is not what everybody finds."""
+        differs from what other requests find."""
         self._found = found
         self._touched = frozenset(directory for directory, _ in found)
         self._maker = maker
@@ -63,11 +63,11 @@ class Echoes:
         return directory in self._touched
 
     def is_one(self, request: Request) -> bool:
-        """Whether the request comes of what the process is doing."""
+        """Whether the request comes from an echo that the process makes."""
         return self._maker != 0 and request.pid == self._maker
 
     def lookup(self, parent: int, name: bytes) -> Found | None:
-        """What an echo finds; None: what everybody finds."""
+        """What an echo finds; None: what other requests find."""
         if parent == self._root and name == HIDDEN_NAME:
             return Entry(self._hidden())
         found = self._found.get((parent, name))

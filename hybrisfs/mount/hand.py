@@ -1,15 +1,15 @@
-"""The daemon's hand in its own mount: a small process that makes, renames and removes there what it is told.
+"""The daemon's hand in its own mount: a small process that makes, renames and removes nodes there on request.
 
 No thread of the daemon may do that itself: killed in the midst of it, the thread would wait for an answer
 that only its own process could give, keep that process and its end of the mount from going away, and with it
-whoever uses the mount. This process holds nothing of the mount open; when the daemon dies, the kernel answers
-it with an error, and it ends with its standard input.
+all programs that use the mount. This process holds nothing of the mount open; when the daemon dies, the
+kernel answers it with an error, and it ends with its standard input.
 
 It does nothing outside the mount, whatever stands in the way there, for names come from other devices. Each
 is looked up in the directory that was opened before it, no symbolic link is followed, not even by the last
 one, and nothing is entered that is mounted within the mount, or in its place.
 
-Told and answered in lines of JSON: a verb and its arguments, and 0 or the number of the error.
+Requests and answers are lines of JSON: a verb and its arguments, and 0 or the number of the error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hand:
         self._tell("write", folder, name, size)
 
     def touch(self, folder: bytes, name: bytes) -> None:
-        """Set the times of what has that name, which may be a link, to now."""
+        """Set the times of the node with that name, which may be a link, to now."""
         self._tell("touch", folder, name)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class _Mount:
 
     @contextlib.contextmanager
     def _node(self, folder: str, name: str) -> Iterator[str]:
-        """A path to what has the name now, and to nothing else should that be another's soon."""
+        """A path to the node that has the name now, and to no other that may have it soon."""
         with self._folder(folder) as source:
             descriptor = _open_in(source, name, _NODE)
         try:
@@ -159,7 +159,7 @@ class _Mount:
             os.rmdir(_plain(name), dir_fd=source)
 
     def write(self, folder: str, name: str, size: int) -> None:
-        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC  # nobody's lease is waited for
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC  # no lease is waited for
         with self._node(folder, name) as node:
             descriptor = os.open(node, flags)
             try:
@@ -185,7 +185,7 @@ def _plain(name: str) -> str:
 
 
 def _open_in(folder: int, name: str, flags: int) -> int:
-    """Open what has the name in a folder. Raises OSError; also when something else is mounted there."""
+    """Open the node with the name in a folder. Raises OSError; also when something else is mounted there."""
     descriptor = os.open(_plain(name), flags, dir_fd=folder)
     if _mount_of(descriptor) == _mount_of(folder):
         return descriptor
@@ -200,14 +200,14 @@ def _mount_of(descriptor: int) -> int:
 
 
 def _appear(source: int, number: str, target: int, name: str, mode: int) -> None:
-    """Make what has the name, and move it there: programs watch for the one or for the other."""
+    """Make a node, and move it to the name: programs watch for the one or for the other."""
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
             os.rename(number, name, src_dir_fd=source, dst_dir_fd=target)
-        # Made last: whoever watches it from then on must not hear that it was moved.
+        # Made last: a program that watches it from then on must not get an event that it was moved.
         os.mkdir(name, dir_fd=target)
         return
-    with contextlib.suppress(PermissionError):  # not everybody may make a device
+    with contextlib.suppress(PermissionError):  # not every user may make a device
         if stat.S_ISREG(mode):
             os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=target))
         elif stat.S_ISLNK(mode):

@@ -1,4 +1,5 @@
-"""Who keeps a mount busy: processes with an open file, a working directory or a mapping in it (proc(5)).
+"""The processes that keep a mount busy: those with an open file, a working directory or a mapping in it
+(proc(5)).
 
 Only links are read and nothing in the mount is touched: the kernel would have to ask this very daemon. Of
 processes of other users only root learns anything.
@@ -68,7 +69,7 @@ def _used(process: Path) -> Iterator[str]:
     for descriptor in (process / "fd").iterdir():
         try:
             yield os.readlink(descriptor)  # noqa: PTH115
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # closed since
             continue
     with (process / "maps").open(errors="surrogateescape") as lines:
         for line in lines:

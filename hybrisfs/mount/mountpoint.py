@@ -16,9 +16,9 @@ from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
 from hybrisfs.fuse import FuseError
 from hybrisfs.mount.adapter import Served
-from hybrisfs.mount.history import HistoryAdapter
 from hybrisfs.mount.holders import Holder, describe_holders, find_holders
 from hybrisfs.mount.notifier import Notifier
+from hybrisfs.mount.versions import VersionsAdapter
 from hybrisfs.tree.view import Change
 
 __all__ = ["SOURCE", "SUBTYPE", "MountPoint"]
@@ -32,7 +32,7 @@ SOURCE: Final = "hybrisfs:"
 _JOIN_SECONDS: Final = 10.0
 # Access control lists decide what umask does, so that the filesystem has to apply it.
 _CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
-_PASSES_WITHIN: Final = 2.0  # seconds; somebody looks at a name, or has just closed a file
+_PASSES_WITHIN: Final = 2.0  # seconds; a program looks at a name, or has just closed a file
 _AGAIN_AFTER: Final = 0.05  # seconds
 
 
@@ -44,7 +44,7 @@ class MountPoint:
     ) -> None:
         self.directory = directory
         self._fs = fs = served.fs
-        self._adapter = HistoryAdapter(served)
+        self._adapter = VersionsAdapter(served)
         options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -52,7 +52,7 @@ class MountPoint:
             options.append("again")
         try:
             fuse.clear_stale(directory)
-            self._session = fuse.Session(self._adapter, directory, options, capabilities=_CAPABILITIES)
+            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=_CAPABILITIES)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
@@ -63,7 +63,7 @@ class MountPoint:
         self._notifier = Notifier(self._session, self._adapter, fs)
 
     def notify(self, changes: Iterable[Change]) -> None:
-        """Let the kernel hear of changes that did not come through this mount; from any thread."""
+        """Notify the kernel of changes that did not come through this mount; from any thread."""
         self._notifier.notify(changes)
 
     def upcoming(self, changes: Iterable[Change]) -> contextlib.AbstractContextManager[None]:
@@ -78,7 +78,7 @@ class MountPoint:
 
     @property
     def alive(self) -> bool:
-        """False when somebody else has unmounted it."""
+        """False when it was unmounted from outside."""
         return self._thread.is_alive()
 
     def unmount(self, *, lazy: bool) -> None:
@@ -103,9 +103,10 @@ def unmount(
     find: Callable[[Path], Sequence[Holder]] = find_holders,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Call *attempt*, which unmounts *directory*, again while it is busy although nobody can be found.
+    """Call *attempt*, which unmounts *directory*, again while it is busy although no process is found that
+    uses it.
 
-    Raises HybrisError, which names who uses it.
+    Raises HybrisError, which names the processes that use it.
     """
     for _ in range(round(_PASSES_WITHIN / _AGAIN_AFTER)):
         try:
@@ -117,7 +118,9 @@ def unmount(
         if holders:
             raise _busy(directory, describe_holders(holders))
         sleep(_AGAIN_AFTER)
-    raise _busy(directory, "by nobody that can be seen" + ("" if os.geteuid() == 0 else ": by another user"))
+    raise _busy(
+        directory, "by no process that can be seen" + ("" if os.geteuid() == 0 else ": by another user")
+    )
 
 
 def _busy(directory: Path, users: str) -> HybrisError:

@@ -1,12 +1,13 @@
-"""Tells the kernel, and programs that watch, what other devices have changed.
+"""Notifies the kernel, and programs that watch, of changes by other devices.
 
-A thread of its own does it: the kernel may hold a notice back until a handler has returned, so nobody who is
-in a handler, or holds a lock that one takes, may give it. First the kernel drops what is stale, so that
-nobody is served it any more; then events are raised for directories that the kernel knows, see `mount.echo`.
+A thread of its own does it: the kernel may hold a notice back until a handler has returned, so no handler,
+and no thread that holds a lock which a handler takes, may give it. First the kernel drops what is stale, so
+that no program gets it any more; then events are raised for directories that the kernel knows, see
+`mount.echo`.
 
-Programs must not see an update in part. If the kernel were told only afterwards, a program could meanwhile
-look up one name as it is, and be served another one as it was. So it forgets what is about to change
-*before* that, and keeps nothing that it is told until it has been told all (`upcoming`).
+Programs must not see an update in part. If the kernel were notified only afterwards, a program could before
+that look up one name as it is, and be served another one as it was. So it forgets what is about to change
+*before* that, and keeps no answer until it has got all notices (`upcoming`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["Notifier"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 5.0
-_TOGETHER: Final = 128  # arrivals that the hand is told of at once
+_TOGETHER: Final = 128  # arrivals that the hand gets at once
 _MOST_PLACES: Final = 16
 _OF_PAGES: Final = frozenset((Aspect.CONTENT, Aspect.ATTRIBUTES))
 """Changes after which the kernel reads a file again."""
@@ -81,7 +82,7 @@ class _Named:
 class Notifier:
     """One thread per mount, from construction to `stop`."""
 
-    def __init__(self, session: fuse.Session, adapter: Adapter, fs: FileSystem) -> None:
+    def __init__(self, session: fuse.MountedSession, adapter: Adapter, fs: FileSystem) -> None:
         self._session = session
         self._adapter = adapter
         self._fs = fs
@@ -126,7 +127,7 @@ class Notifier:
             yield
 
     def stop(self) -> None:
-        """End the thread; what has not been told yet is of no use any more."""
+        """End the thread; pending notices are of no use any more."""
         self._queue.put(None)
         self._pages.stop()
         self._thread.join(_JOIN_SECONDS)
@@ -168,7 +169,7 @@ class Notifier:
             if name is not None:
                 self._session.notify_inval_entry(ino, name)
             else:
-                # The pages of a file come last, and are nobody's to wait for: they may be being read.
+                # The pages of a file come last, and nothing waits for them: a program may be reading them.
                 self._session.notify_inval_inode(ino, offset=-1 if ino in files else 0)
         self._pages.drop([ino for ino in changed if ino in files])
 
@@ -177,7 +178,8 @@ class Notifier:
             self._session.notify_inval_inode(ino)
 
     def dropped_late(self, ino: int) -> None:
-        """Programs that watch the file hear of it now: any look at it would have waited for the read, too."""
+        """Programs that watch the file get an event now: any look at it would have waited for the read,
+        too."""
         self._queue.put(_Notice([], told=(Change(ino, aspect=Aspect.CONTENT),)))
 
     # -- events ----------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ class Notifier:
             remove(source, step.old.name)
 
     def _node_changed(self, ino: int, changed: Collection[Aspect]) -> None:
-        """Whoever watches a file hears that it was written, or that it has other attributes."""
+        """Raise events for programs that watch a file: it was written, or has other attributes."""
         with self._fs.lock:
             places = self._places_of(ino)
             inode = self._fs.inodes.cached(ino)
@@ -306,7 +308,7 @@ class Notifier:
     def _making(self, found: dict[tuple[int, bytes], Found]) -> Iterator[None]:
         with self._adapter.echoes.making(self._hand.pid, found):
             # The hand is to ask for these: the kernel may have heard of them since they were dropped. Were a
-            # folder there that it knows, it would take it for replaced, and let nobody into it any more.
+            # folder there that it knows, it would take it for replaced, and let no program into it any more.
             for directory, name in found:
                 if directory != HIDDEN_INO:
                     self._session.notify_inval_entry(directory, name)

@@ -96,7 +96,7 @@ class Pages:
             return None if self._stopping else self._due.popleft()
 
     def _done(self, ino: int) -> bool:
-        """Whether somebody is to hear that the last of its pages are gone."""
+        """Whether a callback is due when the last of its pages are gone."""
         with self._condition:
             self._left[ino] -= 1
             self._progress = time.monotonic()

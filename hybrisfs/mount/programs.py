@@ -1,10 +1,10 @@
 """Programs that may not pull content from the clouds: thumbnailers and indexers read everything they see.
 
 A read of theirs that would have to fetch fails at once with EPERM; what is on this device they may read.
-EPERM, because nobody tries again after it (as after EAGAIN or EBUSY), it raises no alarm about a failing disk
-(as EIO does), and it is what the kernel answers where a permission event is denied (fanotify(7)) and what
-other on-demand file systems do. Programs that remember failures, as GNOME's thumbnailers do, look again when
-the file has changed.
+EPERM, because no program tries again after it (as after EAGAIN or EBUSY), it raises no alarm about a failing
+disk (as EIO does), and it is what the kernel answers where a permission event is denied (fanotify(7)) and
+what other on-demand file systems do. Programs that remember failures, as GNOME's thumbnailers do, look again
+when the file has changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NoFetchPrograms:
             names.add((leader / "comm").read_text(errors="replace").rstrip("\n"))
             names.add((leader / "exe").readlink().name)
         except OSError:
-            pass  # gone meanwhile, or another user's
+            pass  # gone since, or another user's
         return names
 
     @staticmethod

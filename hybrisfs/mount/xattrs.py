@@ -1,8 +1,8 @@
 """Extended attributes as the kernel asks for them: those that are kept, access control lists, and our own.
 
-The kernel checks who may see or change which (xattr(7)), but for two things: it shows the names of `trusted`
-ones to nobody but root only when it is told none to others, and it leaves it to us that who sets an access
-control list cannot make set-group-id programs of groups that he is not in.
+The kernel checks which users may see or change them (xattr(7)), but for two things: it shows the names of
+`trusted` ones to nobody but root only when it gets none to others, and it leaves it to us that a user who
+sets an access control list cannot make set-group-id programs of groups of which the user is no member.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class RoomLimits:
 class Evictor:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    What the hoard keeps stays: the rest of its segments goes as holes when their turn comes. *can_upload*
+    What pins keep stays: the rest of its segments goes as holes when their turn comes. *can_upload*
     tells whether enough clouds are well for pending chunks to leave.
     """
 
@@ -70,7 +70,7 @@ class Evictor:
         self._signals = signals
         self._can_upload = can_upload
         self._punched: dict[int, _Ranges] = {}
-        self._thinned: dict[int, tuple[int, float]] = {}  # hoard's generation; until when
+        self._thinned: dict[int, tuple[int, float]] = {}  # generation of the pins; until when
 
     def step(self) -> Pause:
         """Keep some room ahead of those who write."""
@@ -90,7 +90,7 @@ class Evictor:
 
         It gives up at once when no upload can make room, and when none has for a while.
         """
-        last_progress, pinned = self._monotonic(), self._pinned()
+        last_progress, dirty = self._monotonic(), self._dirty_pieces()
         while not self._signals.stopping:
             journal = self._fs.journal
             if journal.fits(length) and journal.free_bytes() >= 0:
@@ -101,17 +101,17 @@ class Evictor:
             except OSError as error:
                 log.warning("cannot make room: %s", error)
                 return False
-            now_pinned = self._pinned()
-            if now_pinned < pinned:
-                last_progress, pinned = self._monotonic(), now_pinned
+            now_dirty = self._dirty_pieces()
+            if now_dirty < dirty:
+                last_progress, dirty = self._monotonic(), now_dirty
             idle = self._monotonic() - last_progress
             if not self._can_upload() or idle > self.limits.patience_seconds or not self._signals.pause(0.05):
                 return False
         return False
 
-    def _pinned(self) -> int:
+    def _dirty_pieces(self) -> int:
         with self._fs.lock:
-            return self._fs.journal.pins.total()
+            return self._fs.journal.dirty_pieces.total()
 
     def evict(self, wanted: int, *, shortage: bool = True) -> int:
         """Remove cache of at least *wanted* bytes if there is as much; the bytes removed.
@@ -138,7 +138,11 @@ class Evictor:
             db, journal = self._fs.db, self._fs.journal
             for number in plan.removed:
                 # Somebody else may have removed it meanwhile, or a chunk been settled into it: then it stays.
-                if number in journal and not journal.pins[number] and not is_segment_named(db, number):
+                if (
+                    number in journal
+                    and not journal.dirty_pieces[number]
+                    and not is_segment_named(db, number)
+                ):
                     freed += journal.remove(number)
             for number, dead in plan.holes.items():
                 if number in journal:
@@ -151,16 +155,16 @@ class Evictor:
         """Choose what goes, and let the database forget it."""
         plan = _Plan()
         self._fs.flush()
-        size = self._plan_unpinned(plan, wanted)
+        size = self._plan_clean(plan, wanted)
         if size < wanted and shortage:
             self._fs.chunks.drop_unwanted()
-            size += self._plan_unpinned(plan, wanted - size)
+            size += self._plan_clean(plan, wanted - size)
         if size < wanted:
             self._fs.journal.seal_active()
             self._plan_holes(plan)
         return plan
 
-    def _plan_unpinned(self, plan: _Plan, wanted: int) -> int:
+    def _plan_clean(self, plan: _Plan, wanted: int) -> int:
         """Choose among the segments that hold nothing but cache; about how many bytes that frees."""
         fs, journal = self._fs, self._fs.journal
         size, removed = 0, list[int]()
@@ -169,7 +173,7 @@ class Evictor:
                 break
             if self._is_thin(number) or number in plan.removed or number in plan.holes:
                 continue
-            kept = fs.hoard.kept_in(number)
+            kept = fs.pins.kept_in(number)
             if kept:
                 size += self._plan_thinning(plan, number, kept)
             else:
@@ -181,21 +185,21 @@ class Evictor:
 
     def _is_thin(self, number: int) -> bool:
         generation, until = self._thinned.get(number, (-1, 0.0))
-        return generation == self._fs.hoard.generation and self._monotonic() < until
+        return generation == self._fs.pins.generation and self._monotonic() < until
 
     def _plan_thinning(self, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
-        """Find what a segment holds besides what the hoard keeps; about how many bytes that frees."""
+        """Find what a segment holds besides what pins keep; about how many bytes that frees."""
         dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
         punched = self._punched.get(number, [])
         if dead == punched:
-            self._thinned[number] = (self._fs.hoard.generation, self._monotonic() + _THINNED_SECONDS)
+            self._thinned[number] = (self._fs.pins.generation, self._monotonic() + _THINNED_SECONDS)
             return 0
         self._fs.chunks.forget_clean(number, kept)
         plan.holes[number] = dead
         return max(0, _length(dead) - _length(punched))
 
     def _plan_holes(self, plan: _Plan) -> None:
-        """Find what pinned segments hold besides what pins them.
+        """Find what dirty segments hold besides the bytes that keep them dirty.
 
         The journal only grows at its end, so what is dead now and durably forgotten stays dead.
         """
@@ -203,8 +207,8 @@ class Evictor:
         live = self._staged()
         for segment, position, length in dirty_ranges(fs.db):
             live[segment].append((position, position + length))
-        for number in fs.journal.pinned():
-            kept = fs.hoard.kept_in(number)
+        for number in fs.journal.dirty():
+            kept = fs.pins.kept_in(number)
             dead = fs.journal.dead_ranges(number, live[number] + _ranges(kept.values()))
             if dead and dead != self._punched.get(number):
                 fs.chunks.forget_clean(number, kept)
@@ -262,7 +266,7 @@ class Evictor:
             if number not in self._fs.journal:
                 continue
             live[number] += chunk_ranges(self._fs.db, number)
-            if live[number] or self._fs.journal.pins[number]:
+            if live[number] or self._fs.journal.dirty_pieces[number]:
                 plan.holes[number] = self._fs.journal.dead_ranges(number, live[number])
             else:
                 plan.removed.append(number)

@@ -134,11 +134,11 @@ class Hoarder:
         self._commit_news()
         with self._fs.lock:
             self._stale = self._fs.uncommitted
-            if not self._fs.hoard:
+            if not self._fs.pins:
                 self.kept, self._look_after = Measure(0, 0, 0), 0.0
                 return []
-            self._fs.hoard.follow()
-            roots = self._fs.hoard.roots()
+            self._fs.pins.follow()
+            roots = self._fs.pins.roots()
         begun = self._monotonic()
         with self._fs.db.snapshot() as snapshot:
             tree = Subtree(snapshot, roots)
@@ -165,7 +165,7 @@ class Hoarder:
         if not self._signals.brisk or now < self._may_commit_at:
             return
         with self._fs.lock:
-            if not self._fs.hoard or not self._fs.uncommitted:
+            if not self._fs.pins or not self._fs.uncommitted:
                 return
         self._may_commit_at = now + self.limits.commit_every
         try:

@@ -116,7 +116,7 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSighting:
-    """What the clouds tell of another device.
+    """What the clouds hold of another device.
 
     `last_seen_ns` is when it was alive for certain, None when never. `vector` is what it had accepted then;
     `lag` by how many steps of logical time that is behind what is known here. `suspect` says that it has
@@ -175,7 +175,7 @@ class Puller:
         return list(self._sightings)
 
     def doubts(self) -> list[str]:
-        """What is amiss with the log on the clouds, in sentences."""
+        """The faults of the log on the clouds, in sentences."""
         return list(self._doubts)
 
     def heads(self) -> Mapping[bytes, Head]:
@@ -204,7 +204,7 @@ class Puller:
         self._ask(lambda follow: follow.heard(device, time_ns))
 
     def look_for_branches(self, device: bytes) -> None:
-        """The device has forked: find what it wrote on branches that its head does not lead to."""
+        """The device has forked: find its updates on branches that its head does not lead to."""
         self._ask(lambda follow: follow.list_branches(device, self._monotonic()))
 
     def wait_until_looked(self, timeout: float) -> bool:

@@ -14,7 +14,7 @@ from hybrisfs.garbage import without_collections
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.authority import lawful, void
-from hybrisfs.receive.examine import Examination, Examined, Examiner
+from hybrisfs.receive.check import CheckedUpdate, UpdateCheck, UpdateChecker
 from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import ino_shown_for
@@ -36,7 +36,7 @@ from sync.inbox import Inbox
 
 __all__ = ["ReceiveLimits", "Receiver", "Upcoming", "foreseen", "unprepared"]
 
-_Batch: TypeAlias = tuple[Sequence[bytes], Examination]
+_Batch: TypeAlias = tuple[Sequence[bytes], UpdateCheck]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Receiver:
         self._arrivals = arrivals
         self._signals = signals
         self._inbox = Inbox()
-        self._examiner = Examiner(fs.environment)
+        self._checker = UpdateChecker(fs.environment)
         self._batch_updates = fs.environment.limits.of(ReceiveLimits).batch_updates
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
@@ -94,38 +94,41 @@ class Receiver:
     def receive(self, updates: Sequence[bytes]) -> bool:
         """Take in signed updates; False when causes of some are missing. Those wait for them.
 
-        While one batch is taken in, the next are examined, for which programs need not wait.
+        While one batch is taken in, the next are checked, for which programs need not wait.
         """
         complete = True
         with without_collections():
-            for number, batch in enumerate(self._examined(updates)):
+            for number, batch in enumerate(self._checked(updates)):
                 if number:
-                    self._sleep(_GIVE_WAY_SECONDS)  # the lock is not fair: who waits for it gets it now
+                    self._sleep(
+                        _GIVE_WAY_SECONDS
+                    )  # the lock is not fair: a thread that waits for it gets it now
                 complete &= self._take_in(*batch)
         self._signals.progressed()
         return complete
 
     def take_refused(self) -> list[bytes]:
-        """Others are members now: what was refused of them, as far as it is here, to be received again."""
+        """Other devices are members now: the updates of theirs that were refused and are here, to receive
+        again."""
         with self._fs.lock:
             return self._inbox.release_unvouched()
 
-    def _examined(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
-        """What is taken in at once, when those that come next are being examined."""
+    def _checked(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
+        """Batches to take in; the next ones are being checked by then."""
         ahead: deque[_Batch] = deque()
         for some in _batches(updates, self._batch_updates):
             keys = self._updates.members.public_keys
-            ahead.append((some, self._examiner.examine(some, keys, self._known)))
+            ahead.append((some, self._checker.check(some, keys, self._known)))
             if len(ahead) > _AHEAD:
                 yield ahead.popleft()
         yield from ahead
 
     def close(self) -> None:
-        """End what examines updates."""
-        self._examiner.close()
+        """End the checks of updates."""
+        self._checker.close()
 
     def named(self, device: bytes) -> int:
-        """The highest clock of an update of *device* that one which had to wait depends on; 0 when none
+        """The highest clock of an update of *device* that a waiting update depends on; 0 when none
         did."""
         return self._named.get(device, 0)
 
@@ -133,8 +136,8 @@ class Receiver:
         with self._fs.lock:
             return self._updates.known(hashes)
 
-    def _take_in(self, updates: Sequence[bytes], examined: Examination) -> bool:
-        found = {data: one for data, one in zip(updates, examined.result(), strict=True) if one is not None}
+    def _take_in(self, updates: Sequence[bytes], checked: UpdateCheck) -> bool:
+        found = {data: one for data, one in zip(updates, checked.result(), strict=True) if one is not None}
         with self._prepared(list(found.values())), self._fs.cutting:
             with self._fs.lock:
                 try:
@@ -145,7 +148,7 @@ class Receiver:
             self._fs.shown(changes)
         return complete
 
-    def _prepared(self, updates: Sequence[Examined]) -> AbstractContextManager[None]:
+    def _prepared(self, updates: Sequence[CheckedUpdate]) -> AbstractContextManager[None]:
         """Programs are prepared for few changes only: of many, each would cost about as much as taking it
         in."""
         if sum([len(one.update.writes) for one in updates]) > _MOST_PREPARED:
@@ -161,10 +164,10 @@ class Receiver:
         """An own update has written to *nodes*; called with the volume's lock held."""
         self._fs.shown(self._arrivals.signed(nodes))
 
-    def _take(self, updates: Iterable[bytes], examined: Mapping[bytes, Examined]) -> bool:
+    def _take(self, updates: Iterable[bytes], checked: Mapping[bytes, CheckedUpdate]) -> bool:
         grown = False
         complete = True
-        accept = partial(self._accept, examined)
+        accept = partial(self._accept, checked)
         for data in updates:
             for outcome in self._inbox.add(data, accept):
                 grown |= isinstance(outcome, Accepted)
@@ -175,9 +178,9 @@ class Receiver:
             self._updates.grew()
         return complete
 
-    def _accept(self, examined: Mapping[bytes, Examined], data: bytes) -> Outcome:
+    def _accept(self, checked: Mapping[bytes, CheckedUpdate], data: bytes) -> Outcome:
         try:
-            one = examined.get(data) or _examined_alone(data)
+            one = checked.get(data) or _checked_alone(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
         signed = lawful(one.update, one.void) if one.void else one.update
@@ -197,10 +200,10 @@ class Receiver:
             log.warning("an update of another device was refused: %s", refused.message)
 
 
-def _examined_alone(data: bytes) -> Examined:
+def _checked_alone(data: bytes) -> CheckedUpdate:
     """Raises DecodeError."""
     update = decode_signed(data)
-    return Examined(update, False, void(update))
+    return CheckedUpdate(update, False, void(update))
 
 
 def _batches(updates: Iterable[bytes], usual: int) -> Iterator[list[bytes]]:
@@ -234,7 +237,7 @@ def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
         if key[0] == PLACE and value is not None:
             try:
                 place = Place.decode(value)
-            except DecodeError:  # whoever takes the update in refuses it
+            except DecodeError:  # refused when it is taken in
                 continue
             parent = ino_shown_for(fs.db, place.parent)
             if parent is not None:

@@ -4,8 +4,8 @@
 register  key                         value
 ========  ==========================  ===============================================================
 proposal  ``d`` device id (16)        version u8 = 2, serial (varint), count (varint <= 256), each
-                                      pack id (32); count, each id (32) of a pack that is not on record;
-                                      count, each a share that is on record elsewhere: pack id (32),
+                                      pack id (32); count, each id (32) of a pack that no register names;
+                                      count, each a share that registers place elsewhere: pack id (32),
                                       index u8, cloud u8. At most 256 together
 ballot    ``v`` device id (16)        version u8 = 1, count (varint <= 4096), each proposal id (16),
                                       stage u8 (1 promised, 2 agreed), count (varint <= 256), each
@@ -36,7 +36,7 @@ MAX_PACKS: Final = 256
 _MAX_ANSWERS: Final = 4096
 _ID_SIZE: Final = 16
 _VERSION: Final = 1
-_PROPOSAL_VERSION: Final = 2  # 1 named packs on record only
+_PROPOSAL_VERSION: Final = 2  # 1 named only packs that registers name
 _CONTEXT: Final = "hybrisfs.gc 2026-11 proposal"
 
 
@@ -57,7 +57,7 @@ class Stage(IntEnum):
 
 
 class Stray(NamedTuple):
-    """A share that a cloud has although it is on record at another one."""
+    """A share that a cloud has although the registers place it on another one."""
 
     pack: bytes
     share: int

@@ -1,4 +1,4 @@
-"""Who has agreed to what: the rules of unanimous consent, as functions of what the registers hold."""
+"""The rules of unanimous consent, as functions of what the registers hold."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Book:
         ballots: Mapping[bytes, Iterable[bytes | None]],
         readers: Collection[bytes] = (),
     ) -> None:
-        """*proposals* and *ballots*: values by device. Who is no member any more, or one of the *readers*,
-        may have begun to delete what it had proposed, but nobody answers that."""
+        """*proposals* and *ballots*: values by device. A device that is no member any more, or one of the
+        *readers*, may have begun to delete what it had proposed, but no member answers that."""
         self.members = members
         self.proposed: list[Listed] = []
         for device in sorted(proposals):
@@ -79,7 +79,7 @@ class Book:
         return [one for one in self.members if self.answer(one, proposal).stage < stage]
 
     def awaited(self, proposal: bytes) -> list[bytes]:
-        """The members whose turn it is: nobody can agree before all have promised."""
+        """The members whose turn it is: no member can agree before all have promised."""
         return self.lacking(proposal, Stage.PROMISED) or self.lacking(proposal, Stage.AGREED)
 
     def due(self, device: bytes, proposal: bytes) -> Stage:
@@ -90,7 +90,7 @@ class Book:
         return stage if self.lacking(proposal, Stage.PROMISED) else Stage.AGREED
 
     def agreed(self, listed: Listed) -> Listed | None:
-        """What may be discarded: what nobody refuses; None while somebody has not agreed."""
+        """What may be deleted: all that no member refuses; None while some member has not agreed."""
         if self.lacking(listed.id, Stage.AGREED):
             return None
         refused = {index for one in self.members for index in self.answer(one, listed.id).refused}

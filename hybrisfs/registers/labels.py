@@ -10,8 +10,8 @@ label      ``l`` node id (16), word (1 .. 64 bytes)        u8: 1 the node has it
 A word is UTF-8 without control characters (below U+0020, U+007F to U+009F) and commas, and begins and ends
 with no space. Words with other bytes are other labels: what people type is brought into the form NFC.
 
-Of concurrent values one that adds the label counts: who took it away had not seen that. The node has the
-label while any of the latest values is 1.
+Of concurrent values one that adds the label counts: the device that took it away had not seen it. The node
+has the label while any of the latest values is 1.
 
 As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
 the order of their bytes, and no more than the first 64.

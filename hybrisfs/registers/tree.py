@@ -24,11 +24,11 @@ lowest bit is 1 is a hole and has no id. (The length is the number shifted right
 depth 1 the runs name chunks that hold the runs themselves, in order; their lengths are the bytes
 of the file that each covers.
 
-A node is removed by a place with `removed` 1, which still tells where it was: should somebody have
-edited it meanwhile, it stands there again. `former` is the directory that a directory was moved from. A
-place that `yields` was written while another node had the name: it leaves the name to whoever does not.
+A node is removed by a place with `removed` 1, which still says where it was: if a device has edited it at the
+same time, it stands there again. `former` is the directory that a directory was moved from. A place that
+`yields` was written while another node had the name: it leaves the name to a place that does not.
 
-A pack is rewritten by an update that tells of the packs that hold its chunks from then on, in their
+A pack is rewritten by an update that names the packs that hold its chunks from then on, in their
 registers, and names them in its `rewritten`.
 """
 
@@ -252,7 +252,7 @@ def _checked(place: Place) -> Place:
 
 
 class Attr(NamedTuple):
-    """What `stat` and `getxattr` tell of a node, but for its size."""
+    """What `stat` and `getxattr` say of a node, but for its size."""
 
     mode: int
     uid: int

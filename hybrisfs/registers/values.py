@@ -8,7 +8,8 @@ __all__ = ["Stamp", "Value"]
 
 
 class Stamp(NamedTuple):
-    """When and by whom a value was written; the greatest wins. *writer* is a branch of a device's log."""
+    """The update that wrote a value: its clock and branch; the greatest wins. *writer* is a branch of a
+    device's log."""
 
     clock: int
     writer: bytes

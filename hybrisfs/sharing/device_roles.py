@@ -45,7 +45,7 @@ class DeviceRoles:
     def proposed(self, device: bytes) -> list[Proposal]:
         """What members want the device to be, which is less than it is, and has no effect yet."""
         with self._fs.lock:
-            proposals = self._registers.roles.proposals(device, self._updates.vector_of)
+            pending = self._registers.roles.pending(device, self._updates.vector_of)
             present = self._members.keys()
             return [
                 Proposal(
@@ -53,7 +53,7 @@ class DeviceRoles:
                     role=rights.role.name.lower(),
                     folders=list(self._shared_folders.paths(rights.areas)) if rights.areas else UNSET,
                 )
-                for author, rights in proposals
+                for author, rights in pending
                 if author in present
             ]
 

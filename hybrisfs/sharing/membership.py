@@ -139,10 +139,10 @@ class Membership:
                     "a device does not say itself what it may do", "", "Say it on another full member."
                 )
             this, vector_of = self._updates.device, self._updates.vector_of
-            proposals = self._registers.roles.proposals(member.device, vector_of)
+            pending = self._registers.roles.pending(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
             holds = self._signer.rights_of(member.device) == record.rights
-            if (this, record.rights) in proposals or (holds and not proposals):
+            if (this, record.rights) in pending or (holds and not pending):
                 return member
             if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
                 raise HybrisError(

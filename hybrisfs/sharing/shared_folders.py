@@ -57,8 +57,8 @@ class SharedFolders:
     def choose(self, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
         """The areas of these folders, those that somebody has proposed for a *device* if there are any;
         called with the volume's lock held. Raises UsageError unless somebody can be limited to them."""
-        proposals = self._signer.proposals(device) if device is not None else []
-        proposed = {area.folder: area.id for _, rights in proposals for area in rights.areas}
+        pending = self._signer.pending_roles(device) if device is not None else []
+        proposed = {area.folder: area.id for _, rights in pending for area in rights.areas}
         chosen: dict[bytes, Area] = {}
         shared = self._fs.borders.folders
         for path in paths:

@@ -18,12 +18,12 @@ from hybrisfs.members.members import MAX_DEVICE_NAME, Member
 from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
-from hybrisfs.merge.history import History
 from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.settlement import Settlement
+from hybrisfs.merge.resolution import ConflictResolution
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
+from hybrisfs.merge.versions import VersionStore
 from hybrisfs.read.freshness import Freshness
 from hybrisfs.receive.pull import CloudReader, GrantSource, Puller
 from hybrisfs.receive.take import Receiver, Upcoming, unprepared
@@ -91,8 +91,8 @@ class Sharing:
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
         self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
         self.hearing.vector_of = self.updates.vector_of
-        self.history = History(fs.db, self.updates)
-        self.registers = Registers(fs.db, fs.chunks.condemned, self.history)
+        self.versions = VersionStore(fs.db, self.updates)
+        self.registers = Registers(fs.db, fs.chunks.condemned, self.versions)
         self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
         self.signer = Signer(self.updates, self.registers, self.members, lambda: self._regaining.under_way)
@@ -149,7 +149,7 @@ class Sharing:
             self.signer,
             signals,
         )
-        fs.inodes.settle = Settlement(fs, self.registers, self.arrivals)
+        fs.inodes.resolve = ConflictResolution(fs, self.registers, self.arrivals)
         self.sparing = Sparing(fs, self.registers, self.arrivals)
         self.agreement = Agreement(fs, self.updates)
         self._puller: Puller | None = None

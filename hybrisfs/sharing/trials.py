@@ -21,7 +21,7 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.settings.config import DEFAULT_VETO_HOURS
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct
-from hybrisfs.state.members import NOBODY, Charge, charges, forget_charges, note_charges
+from hybrisfs.state.members import NO_MEMBER, Charge, charges, forget_charges, note_charges
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -97,7 +97,7 @@ class Trials:
         self, accusations: set[tuple[bytes, bytes]], now_ns: int
     ) -> dict[tuple[bytes, bytes], int]:
         """Since when these are known; what no longer holds is forgotten."""
-        forks = {(device, NOBODY) for device in self._updates.forks()}
+        forks = {(device, NO_MEMBER) for device in self._updates.forks()}
         known = {(one.accused, one.accuser): one.since for one in charges(self._fs.db)}
         current = accusations | forks
         forget_charges(self._fs.db, sorted(known.keys() - current))
@@ -109,7 +109,7 @@ class Trials:
         if not self.evicts:
             return []
         stances, this = self._hearing.stances(), self._updates.device
-        forked = {one.accused: one.since for one in charges(self._fs.db) if one.accuser == NOBODY}
+        forked = {one.accused: one.since for one in charges(self._fs.db) if one.accuser == NO_MEMBER}
         found = []
         for member in self._members.all():
             device = member.device
@@ -129,7 +129,7 @@ class Trials:
             verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
             since: dict[bytes, int] = {}
             for accused, accuser, known in charges(self._fs.db):
-                if accuser != NOBODY:
+                if accuser != NO_MEMBER:
                     since[accused] = min(known, since.get(accused, known))
             found = []
             for accused in sorted({accused for accused, _ in stances}):

@@ -1,8 +1,8 @@
-"""What a volume holds: the one home of SQL on its tables, and of the states of what is in them.
+"""The tables of a volume: the one home of SQL on them, and of the states of their rows.
 
 updates          `UpdateLog`: the log of signed updates; it alone writes it
 registers        `RegisterTable`: the latest values of registers
-members          which devices there are, who granted which epoch, what time makes this device act on
+members          which devices there are, which one granted which epoch, what time makes this device act on
 checkpoints      `CheckpointTable`: what this device states, and the agreed checkpoints
 earlier_state    a snapshot that shows log and registers as they were at an earlier vector
 versions         what registers held once
@@ -22,7 +22,7 @@ chunk_states     the rules, the states, what a row says in each, and which call 
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
 chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or discarded
 condemned        packs that may be discarded soon
-packs            `PackTable`: where the shares of packs are, and who says so
+packs            `PackTable`: where the shares of packs are, and which device says so
 segments         `SegmentTable`: the log segments that this device has put on the clouds
 disposals        what garbage collection has found, and the shares that are to be deleted
 

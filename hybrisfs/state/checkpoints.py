@@ -100,7 +100,7 @@ class CheckpointTable:
         """The number of the newest update in the log, 0 when there is none."""
         return int(self._db.execute("SELECT ifnull(max(number), 0) FROM log").fetchone()[0])
 
-    def is_published(self, through: int) -> bool:
+    def is_shipped(self, through: int) -> bool:
         """Whether the clouds have all updates up to that number that were signed here."""
         row = self._db.execute(
             "SELECT 1 FROM log WHERE chunk_high IS NOT NULL AND clock > ? AND number <= ? LIMIT 1",
@@ -135,7 +135,7 @@ class HintedRow(NamedTuple):
 
 
 def packs_to_hint(db: Reader) -> Iterator[HintedRow]:
-    """The packs that an update has told of, by their ids, but for those that may have ended or not."""
+    """The packs that an update has named, by their ids, but for those that may have ended or not."""
     rows = db.execute(
         "SELECT number, id, k, n, placement, branch, clock FROM pack "
         "WHERE clock > 0 AND (n > 0 OR NOT doubted) ORDER BY id"

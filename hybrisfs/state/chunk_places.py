@@ -28,7 +28,7 @@ class ChunkPlaces:
 
     def __init__(self, database: Database, journal: Journal) -> None:
         self._db = database
-        self._pins = journal.pins
+        self._dirty_pieces = journal.dirty_pieces
         self.claimed: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
         self.settling: set[int] = set()  # chunks that a file is about to name
         self.located = Topic[[]]()
@@ -48,7 +48,7 @@ class ChunkPlaces:
         if row[1] and row[1] != pack:
             self._part(number)
         if row[1] != pack:
-            self._unpin(row[0])
+            self._release(row[0])
         self._db.execute(
             "UPDATE chunk SET pack = ?1, offset = ?2, sealed = ?3, "
             "proven = max(?4, proven AND pack IS ?1) WHERE number = ?5",
@@ -102,7 +102,7 @@ class ChunkPlaces:
             if before == pack or (not before and chunk.length < length):
                 continue  # it has been said before, or cannot be: more than that is shown of it
             if before == ELSEWHERE and (segment is None or (number in believed and number not in doubtful)):
-                self._unpin(segment)
+                self._release(segment)
                 # What is here has been measured.
                 told = chunk.length if segment is None else length
                 moved.append((told, pack, chunk.offset, chunk.sealed, number))
@@ -290,9 +290,9 @@ class ChunkPlaces:
     def discard_pack(self, pack: bytes, clock: int, branch: bytes) -> None:
         """The pack with this id is gone from the clouds, or about to go, as the update at *clock* says.
 
-        All devices have agreed that nobody needs its chunks. Should a file here name one all the same (after
-        a restore from a backup), it goes to the clouds once more when its bytes are here, and else waits for
-        another device that has them.
+        All devices have agreed that none of them needs its chunks. Should a file here name one all the same
+        (after a restore from a backup), it goes to the clouds once more when its bytes are here, and else
+        waits for another device that has them.
         """
         (number,) = self._db.execute(
             "INSERT INTO pack (id, k, n, placement, clock, branch) VALUES (?, 0, 0, x'', ?, ?) "
@@ -327,7 +327,7 @@ class ChunkPlaces:
 
     def _part(self, number: int, *, lost: bool = False) -> None:
         """Rely on the pack of the chunk no longer, but remember that it is there, or that the clouds have
-        *lost* it. The bytes of the chunk are pinned. Raises ForbiddenMoveError when it is in no pack."""
+        *lost* it. Its segment becomes dirty. Raises ForbiddenMoveError when it is in no pack."""
         row = self._db.execute("SELECT segment, pack FROM chunk WHERE number = ?", (number,)).fetchone()
         if row is None or not row[1]:
             raise ForbiddenMoveError("to part from its pack", number)
@@ -341,14 +341,14 @@ class ChunkPlaces:
             (ELSEWHERE, number),
         )
         if row[0] is not None:
-            self._pins[row[0]] += 1
+            self._dirty_pieces[row[0]] += 1
 
     def _drop(self, number: int) -> None:
-        """Nobody needs the chunk, and its segment is pinned for it no more."""
+        """Nothing needs the chunk; its segment is no longer dirty because of it."""
         self._db.execute("DELETE FROM spare WHERE chunk = ?", (number,))
         self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
 
-    def _unpin(self, segment: int | None) -> None:
+    def _release(self, segment: int | None) -> None:
         """A chunk needs that segment no more."""
         if segment is not None:
-            self._pins[segment] -= 1
+            self._dirty_pieces[segment] -= 1

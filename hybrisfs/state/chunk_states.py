@@ -2,8 +2,9 @@
 
 Rules:
 
-1. Bytes that no cloud is known to have are never evicted. So a chunk in a *dirty* state pins its journal
-   segment (`Journal.pins`), from the statement that brings it into the state to the one that ends it.
+1. Bytes that no cloud is known to have are never evicted. So a chunk in a *dirty* state keeps its
+   journal segment dirty (`Journal.dirty_pieces`), from the statement that brings it into the state to the one
+   that ends it.
 2. Only what is `CACHED` may be evicted: a cloud is known to have it.
 3. A chunk is here, or has a pack. A row that says neither is damage, which `hybrisfs fsck` finds.
 4. A member's word about a place is believed where nothing is lost by it (`chunk_places`). Else the place is a
@@ -13,7 +14,7 @@ Rules:
 What a row says (`pack` 0 is `ELSEWHERE`; *aside*: a row of `spare` for the chunk has `lost` set):
 
 state       segment  pack  aside  what it means                                       its bytes here
-UNKNOWN     no row                never heard of, or dropped                          none
+UNKNOWN     no row                unknown to this device, or dropped                  none
 PENDING     set      NULL         this device brings it to the clouds                 dirty
 UNPLACED    set      0     no     its maker brings it, and has yet to say where       dirty
 SET_ASIDE   set      0     yes    the clouds have lost its pack, and get it again     dirty
@@ -29,7 +30,7 @@ spare       (table) further packs that are said to have it; each may be proven, 
 condemned   (`ChunkStore.condemned`) packs that may be discarded: nothing new relies on them
 doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on them either
 claimed     (`ChunkStore.claimed`) PENDING, and its turn to be packed may be over
-lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nobody waits for it
+lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
 settling    (`ChunkStore.settling`) a file is about to name it: it is not dropped
 """
 

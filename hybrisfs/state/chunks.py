@@ -55,7 +55,7 @@ class ChunkStore(ChunkPlaces):
         super().__init__(database, journal)
         self._journal = journal
         self.namer: Final = namer
-        self.lost: set[int] = set()  # on no cloud and damaged here: nobody need wait for them
+        self.lost: set[int] = set()  # on no cloud and damaged here: nothing need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
@@ -64,7 +64,7 @@ class ChunkStore(ChunkPlaces):
         for segment, count in database.execute(
             f"SELECT segment, count(*) FROM chunk WHERE {ONLY_HERE} GROUP BY segment"
         ):
-            self._pins[segment] += count
+            self._dirty_pieces[segment] += count
 
     def state(self, number: int) -> ChunkState:
         """The state of the chunk with this number."""
@@ -90,7 +90,7 @@ class ChunkStore(ChunkPlaces):
         return None if row is None else ChunkRef(*row)
 
     def find(self, identity: bytes) -> ChunkRef | None:
-        """The chunk with this id; None when this device has never heard of it, or has dropped it."""
+        """The chunk with this id; None when this device does not know it, or has dropped it."""
         return chunk_named(self._db, identity)
 
     def newest(self) -> int:
@@ -111,7 +111,7 @@ class ChunkStore(ChunkPlaces):
             cursor = self._db.execute(
                 "INSERT INTO chunk (id, length, segment, position) VALUES (?, ?, ?, ?)", cut
             )
-            self._pins[cut.segment] += 1
+            self._dirty_pieces[cut.segment] += 1
             number = int(cursor.lastrowid or 0)
             self.settling.add(number)
             return number
@@ -124,8 +124,8 @@ class ChunkStore(ChunkPlaces):
         if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):
             self._place(number, cut.segment, cut.position)
             if not pack:
-                self._unpin(segment)
-                self._pins[cut.segment] += 1
+                self._release(segment)
+                self._dirty_pieces[cut.segment] += 1
             self.lost.discard(number)
         if pack == ELSEWHERE:
             self._claim(number, cut.length)
@@ -217,13 +217,13 @@ class ChunkStore(ChunkPlaces):
         return self.read(ref, 0, ref.length)
 
     def _rotten(self, ref: ChunkRef) -> None:
-        """The bytes of a chunk are not what they were. Raises OSError (EIO) when it is PENDING."""
+        """The bytes of a chunk are damaged. Raises OSError (EIO) when it is PENDING."""
         if ref.pack is None:
             log.error("chunk %s is damaged on this disk and on no cloud yet", ref.id.hex())
             raise failure(errno.EIO)
         log.warning("chunk %s is damaged or missing on this disk; it will be fetched", ref.id.hex())
         if ref.pack == ELSEWHERE:
-            self._unpin(ref.segment)
+            self._release(ref.segment)
         self._db.execute(_FORGET, (ref.number,))
 
     def keep(self, number: int, data: bytes) -> None:
@@ -254,7 +254,7 @@ class ChunkStore(ChunkPlaces):
             log.debug("%d chunks are not cached: %s", len(missing) - len(rows), error)
         self._db.executemany("UPDATE chunk SET length = ?, segment = ?, position = ? WHERE number = ?", rows)
         self._verified.difference_update(row[3] for row in rows)
-        self._pins.update(segment for _, segment, _, number in rows if not packs[number])
+        self._dirty_pieces.update(segment for _, segment, _, number in rows if not packs[number])
 
     def missing(self, numbers: Sequence[int]) -> list[ChunkRef]:
         """Those of the chunks that are not on this device's disk, in the order of the numbers."""
@@ -277,7 +277,7 @@ class ChunkStore(ChunkPlaces):
         """The journal segments are about to go: no chunk is there any more. Raises ForbiddenMoveError when
         one of them holds bytes that no cloud is known to have."""
         for segment in segments:
-            if self._pins[segment]:
+            if self._dirty_pieces[segment]:
                 raise ForbiddenMoveError("forget_local", segment)
         self._recent.clear()
         self._recent_bytes = 0
@@ -307,14 +307,14 @@ class ChunkStore(ChunkPlaces):
         return size, segments
 
     def drop_unwanted(self) -> None:
-        """Forget chunks that no cloud has yet and no file names any more. `dropped` tells of it. Of what
+        """Forget chunks that no cloud has yet and no file names any more. `dropped` says so. Of what
         another device made only the bytes go: it may yet tell where that is."""
         rows = self._db.execute(
             f"SELECT number, segment, pack FROM chunk c WHERE {ONLY_HERE} AND NOT {IS_SHOWN}"
         ).fetchall()
         going = [row for row in rows if row[0] not in self.settling]
         for number, segment, pack in going:
-            self._unpin(segment)
+            self._release(segment)
             spares = self.places(self.get(number)) if pack is None else []
             if pack is None and not spares:
                 self._drop(number)

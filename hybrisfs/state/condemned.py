@@ -69,7 +69,7 @@ class Condemned:
             self._db.execute("UPDATE condemned SET wanted = 1 WHERE pack = ?", (pack,))
 
     def want_all(self) -> None:
-        """What is needed cannot be told."""
+        """The needed packs are unknown."""
         for pack in self._wanted:
             self.want(pack)
 

@@ -29,16 +29,16 @@ class ConflictTable:
         ).fetchone()
         return bool(found)
 
-    def entangled(self) -> set[int]:
-        """The inodes with which nodes are joined, those that have copies, and these."""
+    def inodes(self) -> set[int]:
+        """The inodes with which nodes are merged, those that have copies, and these."""
         rows = self._db.execute(
             "SELECT ino FROM joined UNION SELECT ino FROM copy "
             "UNION SELECT n.ino FROM copy c JOIN node n ON n.id = c.id"
         )
         return {ino for (ino,) in rows}
 
-    def entangles(self, ino: int, node: bytes) -> bool:
-        """Whether others are joined with an inode, which shows this node, or are copies of that."""
+    def is_conflict(self, ino: int, node: bytes) -> bool:
+        """Whether others are merged with an inode, which shows this node, or are copies of that."""
         (found,) = self._db.execute(
             "SELECT EXISTS (SELECT 1 FROM joined WHERE ino = ?) OR EXISTS (SELECT 1 FROM copy WHERE id = ?)",
             (ino, node),
@@ -46,37 +46,37 @@ class ConflictTable:
         return bool(found)
 
     def forget(self, ino: int) -> None:
-        """An inode is shown no more, neither as a copy nor for the nodes that were joined with it."""
+        """An inode is shown no more, neither as a copy nor for the nodes that were merged with it."""
         self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
         self._db.execute("DELETE FROM joined WHERE ino = ?", (ino,))
 
     # -- nodes that are seen as one --------------------------------------------------------------
 
-    def joined_with(self, ino: int) -> list[bytes]:
-        """The nodes that are joined with an inode, which is not theirs."""
+    def merged_with(self, ino: int) -> list[bytes]:
+        """The nodes that are merged with an inode, which is not theirs."""
         rows = self._db.execute("SELECT id FROM joined WHERE ino = ?", (ino,))
         return [node for (node,) in rows]
 
-    def is_joined(self, ino: int) -> bool:
-        """Whether nodes are joined with an inode."""
+    def is_merged(self, ino: int) -> bool:
+        """Whether nodes are merged with an inode."""
         return self._db.execute("SELECT 1 FROM joined WHERE ino = ?", (ino,)).fetchone() is not None
 
-    def joins(self, node: bytes) -> int | None:
-        """The inode that a node is joined with."""
+    def merged_into(self, node: bytes) -> int | None:
+        """The inode that a node is merged with."""
         row = self._db.execute("SELECT ino FROM joined WHERE id = ?", (node,)).fetchone()
         return row[0] if row else None
 
-    def join(self, node: bytes, ino: int) -> None:
-        """Let a node, which is joined with none, be seen as one with an inode."""
+    def merge(self, node: bytes, ino: int) -> None:
+        """Let a node, which is merged with none, be seen as one with an inode."""
         self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, ino))
 
     def part(self, node: bytes) -> int | None:
-        """Let a node be joined with none; the inode that it was joined with."""
+        """Let a node be merged with none; the inode that it was merged with."""
         row = self._db.execute("DELETE FROM joined WHERE id = ? RETURNING ino", (node,)).fetchone()
         return row[0] if row else None
 
-    def join_instead(self, ino: int, fresh: int) -> None:
-        """Let all that is joined with an inode be joined with another one."""
+    def merge_instead(self, ino: int, fresh: int) -> None:
+        """Let all that is merged with an inode be merged with another one."""
         self._db.execute("UPDATE joined SET ino = ? WHERE ino = ?", (fresh, ino))
 
     # -- concurrent contents ---------------------------------------------------------------------
@@ -91,7 +91,7 @@ class ConflictTable:
         return row[0] if row else None
 
     def shown_by(self, ino: int) -> list[bytes]:
-        """The nodes that an inode shows besides its own: the original, and those that are joined with it."""
+        """The nodes that an inode shows besides its own: the original, and those that are merged with it."""
         query = "SELECT id FROM copy WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
         return [node for (node,) in self._db.execute(query, (ino,))]
 

@@ -1,4 +1,4 @@
-"""What the contents of files are made of: the tables `file_chunk`, `content_page` and `unlisted`.
+"""The chunks of files: the tables `file_chunk`, `content_page` and `unlisted`.
 
 A file shows chunks by its *parts*, which never overlap. The list of a long file's chunks stands in chunks
 itself, its *pages*. Until these have been read the file has no parts: it is *unlisted*.

@@ -84,7 +84,7 @@ class DamagedRows:
         )
 
     def extents(self, ino: int) -> list[tuple[Any, ...]]:
-        """Start, length, segment and position of what is staged of a file.
+        """Start, length, segment and position of the staged bytes of a file.
 
         Raises UnreadablePartError unless all can be read.
         """

@@ -2,7 +2,7 @@
 
 All writes of a second or so share one transaction, which `commit` ends. SQLite runs with
 synchronous=NORMAL, so that a commit only writes; `make_durable` then syncs the write-ahead log
-without holding anybody's lock. A commit that has been made durable survives a power cut.
+without holding any lock. A commit that has been made durable survives a power cut.
 
 The caller serialises all calls but `make_durable` and `checkpoint` (the volume's lock).
 """
@@ -105,7 +105,7 @@ class Database:
             raise HybrisError(
                 f"{self.path} was made by an earlier development version (format {version})",
                 f"this program reads formats from {OLDEST} on",
-                "Copy the files out with that version, and make the volume anew. Nothing was changed.",
+                "Copy the files out with that version, and create the volume again. Nothing was changed.",
             )
         if version > SCHEMA_VERSION:
             raise NewerFormatError(
@@ -121,7 +121,7 @@ class Database:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
 
     def find_meta(self, key: str) -> Any:
-        """What is noted under a key that a new database does not have; None when nothing is."""
+        """The value of a key that a new database does not have; None when there is none."""
         row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else row[0]
 
@@ -217,7 +217,8 @@ class Database:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without a commit: what is open comes to nothing, as if the process had been killed."""
+        """Close without a commit: the open transaction comes to nothing, as if the process had been
+        killed."""
         self._checkpointer.close()
         self._connection.close()
         os.close(self._wal)

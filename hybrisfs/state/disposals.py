@@ -1,5 +1,5 @@
-"""What garbage collection knows between its looks: packs that are idle, shares that nobody names, and the
-shares that this device has yet to delete from the clouds.
+"""What garbage collection knows between its looks: packs that are candidates for deletion, shares that are
+orphans, and the shares that this device has yet to delete from the clouds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from hybrisfs.state.database import Database, Reader
 
-__all__ = ["Disposal", "DisposalTable", "IdlePack", "IdlePackTable", "ShareOnCloud", "UnnamedShareTable"]
+__all__ = [
+    "Disposal",
+    "DisposalTable",
+    "DeletionCandidate",
+    "DeletionCandidateTable",
+    "ShareOnCloud",
+    "OrphanTable",
+]
 
 
 class Disposal(NamedTuple):
@@ -22,8 +29,8 @@ class Disposal(NamedTuple):
 
 
 class DisposalTable:
-    """What this device has yet to delete, under the volume's lock. Each disposal waits until the clouds hold
-    the own update at its clock, which says that the pack has ended."""
+    """The shares that this device has yet to delete, under the volume's lock. Each disposal waits until the
+    clouds hold the own update at its clock, which says that the pack has ended."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -81,12 +88,12 @@ class DisposalTable:
         self.done(cloud, [pack for (pack,) in rows if pack not in listed])
 
     def forget(self, cloud: int) -> None:
-        """A cloud is none of the volume's any more."""
+        """A cloud has left the volume."""
         self._db.execute("DELETE FROM disposal WHERE cloud = ?", (cloud,))
 
 
-class IdlePack(NamedTuple):
-    """An own pack of which little or nothing is needed: *live* bytes of sealed chunks, and that has not
+class DeletionCandidate(NamedTuple):
+    """An own pack of which little or nothing is needed: *live* bytes of sealed chunks. That number has not
     changed since *since*, ns since the epoch."""
 
     pack: int
@@ -94,28 +101,28 @@ class IdlePack(NamedTuple):
     since: int
 
 
-class IdlePackTable:
-    """The idle packs that the last look found, under the volume's lock; or as a snapshot shows them."""
+class DeletionCandidateTable:
+    """The candidates that the last look found, under the volume's lock; or as a snapshot shows them."""
 
     def __init__(self, db: Reader) -> None:
         self._db = db
 
-    def all(self) -> dict[int, IdlePack]:
+    def all(self) -> dict[int, DeletionCandidate]:
         """By the pack's number."""
         rows = self._db.execute("SELECT pack, live, since FROM idle_pack")
-        return {row[0]: IdlePack(*row) for row in rows}
+        return {row[0]: DeletionCandidate(*row) for row in rows}
 
-    def replace(self, found: Iterable[IdlePack]) -> None:
+    def replace(self, found: Iterable[DeletionCandidate]) -> None:
         """A look has found these, and no others."""
         self._db.execute("DELETE FROM idle_pack")
         self._db.executemany("INSERT INTO idle_pack (pack, live, since) VALUES (?, ?, ?)", list(found))
 
     def emptied(self, packs: Iterable[int]) -> None:
-        """Nothing of these is needed any more; they have been idle long enough for that."""
+        """Nothing of these is needed any more; they have been candidates for long enough."""
         self._db.executemany("UPDATE idle_pack SET live = 0 WHERE pack = ?", [(pack,) for pack in packs])
 
     def put_off(self, packs: Iterable[bytes], now_ns: int) -> None:
-        """Count packs, by their ids, as idle from now on only."""
+        """Count packs, by their ids, as candidates from now on only."""
         self._db.executemany(
             "UPDATE idle_pack SET since = ? WHERE pack = (SELECT number FROM pack WHERE id = ?)",
             [(now_ns, pack) for pack in packs],
@@ -130,9 +137,9 @@ class ShareOnCloud(NamedTuple):
     share: int
 
 
-class UnnamedShareTable:
-    """The shares that the last look found on clouds although no register names them there, with the volume's
-    lock held; or as a snapshot shows them. Of each is known since when it is there, ns since the epoch."""
+class OrphanTable:
+    """The shares that the last look found on clouds although no register names them there, each with the
+    moment since when it is there, ns since the epoch. Under the volume's lock, or of a snapshot."""
 
     def __init__(self, db: Reader) -> None:
         self._db = db

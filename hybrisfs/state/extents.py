@@ -41,16 +41,16 @@ class Piece(NamedTuple):
 
 
 class ExtentMap:
-    """Extents sorted by start. *pins* counts extents per segment and is kept up to date.
+    """Extents sorted by start. *dirty_pieces* counts extents per segment and is kept up to date.
 
     `take_changes` tells what must be written to the database since it was last called.
     """
 
-    __slots__ = ("_added", "_items", "_pins", "_removed", "_starts", "epoch")
+    __slots__ = ("_added", "_dirty_pieces", "_items", "_removed", "_starts", "epoch")
 
-    def __init__(self, pins: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
+    def __init__(self, dirty_pieces: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self.epoch = 1  # the rows are of an earlier one: they have been committed
-        self._pins = pins
+        self._dirty_pieces = dirty_pieces
         # What was written before the map was loaded may be a chunk already (a settling that was cut short).
         self._items = [Extent(start, start + length, seg, pos, -1) for start, length, seg, pos in rows]
         self._items.sort()
@@ -142,13 +142,13 @@ class ExtentMap:
     def _note_added(self, item: Extent) -> None:
         self._added[item.start] = item
         if item.segment != ZEROS:
-            self._pins[item.segment] += 1
+            self._dirty_pieces[item.segment] += 1
 
     def _note_removed(self, item: Extent) -> None:
         self._added.pop(item.start, None)
         self._removed.add(item.start)
         if item.segment != ZEROS:
-            self._pins[item.segment] -= 1
+            self._dirty_pieces[item.segment] -= 1
 
     def take_changes(self) -> tuple[list[int], list[Extent]]:
         """(starts whose rows go, extents whose rows come) since the last call; rows go first."""
@@ -176,23 +176,23 @@ class ExtentMap:
 
 
 class ExtentTable:
-    """The extents of one volume, under its lock. A segment that an extent names is pinned in the journal."""
+    """The extents of one volume, under its lock. A journal segment that an extent names is dirty."""
 
     def __init__(self, database: Database, journal: Journal) -> None:
         self._db = database
-        self._pins = journal.pins
+        self._dirty_pieces = journal.dirty_pieces
         for segment, count in database.execute("SELECT segment, count(*) FROM extent GROUP BY segment"):
             if segment != ZEROS:
-                self._pins[segment] += count
+                self._dirty_pieces[segment] += count
 
     def empty(self) -> ExtentMap:
         """The extents of a file that has none yet."""
-        return ExtentMap(self._pins)
+        return ExtentMap(self._dirty_pieces)
 
     def of(self, ino: int) -> ExtentMap:
-        """The extents of a file; the pins of their rows have been counted already."""
+        """The extents of a file; their rows have been counted already."""
         rows = self._db.execute("SELECT start, length, segment, position FROM extent WHERE ino = ?", (ino,))
-        return ExtentMap(self._pins, rows.fetchall())
+        return ExtentMap(self._dirty_pieces, rows.fetchall())
 
     def is_staged(self, ino: int) -> bool:
         """Whether a file has extents, as of the last `write`."""

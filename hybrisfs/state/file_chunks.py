@@ -114,7 +114,7 @@ def packs_of_file(db: Reader, ino: int) -> list[bytes]:
 
 
 def chunk_named(db: Reader, identity: bytes) -> ChunkRef | None:
-    """The chunk with this id; None when this device has never heard of it, or has dropped it."""
+    """The chunk with this id; None when this device does not know it, or has dropped it."""
     row = db.execute(f"SELECT {CHUNK_COLUMNS} FROM chunk c WHERE c.id = ?", (identity,)).fetchone()
     return None if row is None else ChunkRef(*row)
 

@@ -4,9 +4,9 @@ It is staging area and cache in one. What programs write is appended here and is
 until it has been cut into chunks; a chunk's bytes then simply stay where they were written, first
 because no cloud has them yet, later as cache. Nothing is copied when its role changes.
 
-A segment is *pinned* while something in it is on no cloud as far as is known here: an extent of a file, or
-a chunk without a pack. Only unpinned segments are ever removed, so what is not on the clouds is not
-evictable. Where room is short, the rest of a pinned segment is given back to the disk as a hole.
+A segment is *dirty* while something in it is on no cloud as far as is known here: an extent of a file, or
+a chunk without a pack. Only clean segments are ever removed, so what is not on the clouds is not
+evictable. Where room is short, the rest of a dirty segment is given back to the disk as a hole.
 
 Space: `append` refuses with ENOSPC when the budget is used up, or when the disk has less than the reserve
 left (SQLite needs room to commit what has been accepted): the error belongs to the write that exceeds,
@@ -63,7 +63,7 @@ class JournalFullError(OSError):
 
 
 class Segment:
-    """One segment file. The descriptor lives as long as somebody reads from it."""
+    """One segment file. The descriptor lives as long as a reader needs it."""
 
     __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
 
@@ -88,7 +88,7 @@ class Segment:
             self.requested = ahead
 
     def trim(self) -> None:
-        """Give back what the disk keeps for bytes that will not come. What is there has been synced."""
+        """Give back disk space for bytes that will not come. The bytes that are there have been synced."""
         if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size):
             os.ftruncate(self.descriptor, self.size)
 
@@ -116,7 +116,8 @@ class Journal:
         self.directory = directory
         self._environment = environment
         self.budget = budget
-        self.pins: Counter[int] = Counter()
+        self.dirty_pieces: Counter[int] = Counter()
+        """How many extents and chunks keep each segment dirty."""
         self.segment_size = segment_size or environment.limits.of(JournalLimits).segment_size
         """Bytes after which the next segment begins."""
         self._segments: dict[int, Segment] = {}
@@ -166,7 +167,7 @@ class Journal:
         return active.number, position
 
     def overwrite(self, segment: int, position: int, data: Buffer) -> None:
-        """Replace bytes that nobody else refers to."""
+        """Replace bytes to which nothing else refers."""
         self._require_sound()
         target = self._segments[segment]
         _write_all(target.descriptor, data, position)
@@ -179,7 +180,7 @@ class Journal:
         return self._failure
 
     def fail(self, error: OSError) -> None:
-        """Take nothing more: it could not be committed, and programs that never sync would not hear of it."""
+        """Take nothing more: it could not be committed, and programs that never sync would not notice."""
         self._failure = error
 
     def _require_sound(self) -> None:
@@ -208,7 +209,7 @@ class Journal:
             raise JournalFullError(f"the disk that holds {self.directory} is full", budget=False)
 
     def free_bytes(self, reserve: int = RESERVE) -> int:
-        """What the disk can take beyond *reserve*; below 0 when the reserve is touched.
+        """The bytes that the disk can take beyond *reserve*; below 0 when the reserve is touched.
 
         A disk of less than 1 GiB keeps only a part of the reserve: that of its size which the reserve
         is of 1 GiB.
@@ -220,7 +221,7 @@ class Journal:
     def _open_next(self) -> Segment:
         self.seal_active()
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
-        number = max(self._next, max(self.pins, default=0) + 1)
+        number = max(self._next, max(self.dirty_pieces, default=0) + 1)
         with _full_disk():  # it may be out of inodes, too
             segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
         self._next = number + 1
@@ -235,7 +236,7 @@ class Journal:
 
         Raises OSError, and ever after: what a failed sync has lost, a later one does not bring back.
         """
-        with self._sync_lock:  # whoever finds nothing left to sync must know that it has been synced
+        with self._sync_lock:  # a caller that finds nothing left to sync must know that it has been synced
             self._require_sound()
             with self._unsynced_lock:
                 batch, names = list(self._unsynced.values()), self._unsynced_names
@@ -271,11 +272,11 @@ class Journal:
     # -- eviction --------------------------------------------------------------------------------
 
     def evictable(self) -> list[int]:
-        """Unpinned segments that are not being written, least recently used first."""
+        """Clean segments that are not being written, least recently used first."""
         return [
             segment.number
             for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
-            if segment is not self._active and not self.pins[segment.number]
+            if segment is not self._active and not self.dirty_pieces[segment.number]
         ]
 
     def seal_active(self) -> None:
@@ -297,26 +298,26 @@ class Journal:
         return segment in self._segments
 
     def remove(self, segment: int) -> int:
-        """Delete an unpinned segment; its size. The database must no longer name it, durably."""
-        if self.pins[segment]:
-            raise ValueError(f"segment {segment} is pinned")
+        """Delete a clean segment; its size. The database must no longer name it, durably."""
+        if self.dirty_pieces[segment]:
+            raise ValueError(f"segment {segment} is dirty")
         gone = self._segments.pop(segment)
         if self._active is gone:
             self._active = None
         with self._unsynced_lock:
             self._unsynced.pop(segment, None)
         self.bytes -= gone.stored
-        # XFS gives the blocks of an unlinked file back later, and who makes room would see none.
+        # XFS gives the blocks of an unlinked file back later, and eviction would see no free space.
         os.ftruncate(gone.descriptor, 0)
         gone.path.unlink(missing_ok=True)
         return gone.stored
 
-    def pinned(self) -> list[int]:
+    def dirty(self) -> list[int]:
         """Segments that cannot be removed, least recently used first; none of them is being written."""
         return [
             segment.number
             for segment in sorted(self._segments.values(), key=lambda one: one.used_at)
-            if segment is not self._active and self.pins[segment.number]
+            if segment is not self._active and self.dirty_pieces[segment.number]
         ]
 
     def dead_ranges(self, segment: int, live: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -48,7 +48,7 @@ def remove_unnamed_segments(db: Database, journal: Journal) -> None:
     """Delete the segments that the database does not name: their bytes were never committed."""
     rows = db.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL")
     for number in journal.numbers() - {segment for (segment,) in rows}:
-        if not journal.pins[number]:
+        if not journal.dirty_pieces[number]:
             journal.remove(number)
 
 
@@ -64,7 +64,7 @@ def shown_in_segment(db: Reader, segment: int) -> list[tuple[int, int, int, int,
 
 
 def dirty_ranges(db: Reader) -> Iterator[tuple[int, int, int]]:
-    """Segment, position and length of all chunks that pin their segment."""
+    """Segment, position and length of all chunks that keep their segment dirty."""
     return db.execute(f"SELECT segment, position, length FROM chunk WHERE {ONLY_HERE}")
 
 
@@ -75,7 +75,7 @@ def dirty_segments(db: Reader) -> set[int]:
 
 
 def dirty_among(db: Database, numbers: Iterable[int]) -> list[int]:
-    """Those of the chunks that pin their segment."""
+    """Those of the chunks that keep their segment dirty."""
     query = f"SELECT number FROM chunk WHERE number IN (VALUES {{}}) AND {ONLY_HERE}"
     return [number for (number,) in select_many(db, query, [(one,) for one in numbers])]
 

@@ -1,4 +1,4 @@
-"""What this device knows of the devices of the volume: the tables `member`, `epoch` and `charge`.
+"""The devices of the volume, as this one knows them: the tables `member`, `epoch` and `charge`.
 
 `member`: the devices that may write to the volume, and those that might; a row is a `MemberRow`. What follows
 from the rows, from votes and from the bounds, `hybrisfs.members.member_table` finds.
@@ -6,7 +6,7 @@ from the rows, from votes and from the bounds, `hybrisfs.members.member_table` f
 `epoch`: which devices have granted the keys of which epochs, and the clocks of the updates that did so first.
 
 `charge`: since when this device has known, by its own clock, what time makes it do something about: that a
-device is accused, by whom; the accuser `NOBODY` stands for a proof of a fork.
+device is accused, by whom; the accuser `NO_MEMBER` stands for a proof of a fork.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hybrisfs.state.database import Database, Reader
 from sync import DEVICE_ID_SIZE
 
 __all__ = [
-    "NOBODY",
+    "NO_MEMBER",
     "AdmissionValue",
     "Charge",
     "Granted",
@@ -45,7 +45,7 @@ __all__ = [
     "reserves_with_kits",
 ]
 
-NOBODY: Final = b""
+NO_MEMBER: Final = b""
 _LAST: Final = b"\xff" * (DEVICE_ID_SIZE + 1)
 
 
@@ -54,7 +54,9 @@ class Membership(IntEnum):
 
     MEMBER = 0
     TOLD_REMOVED = 1  # by the device that let this one in; what it wrote before is accepted with the log
-    REMOVED = 2  # by votes that are accepted here; in the table only when nobody knows that it ever belonged
+    REMOVED = (
+        2  # by votes that are accepted here; in the table only when no register says that it ever belonged
+    )
     RESERVE = 3  # the key of a recovery kit; less than removed, more than an ordinary member
 
 
@@ -133,8 +135,8 @@ def put_members(db: Database, rows: Iterable[MemberRow]) -> None:
         "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "
         "WHEN state IN (1, 2) OR excluded.state IN (1, 2) THEN max(state % 3, excluded.state % 3) "
         "WHEN clock IS NOT NULL THEN state ELSE max(state, excluded.state) END, "
-        # One that is known was not let in by whoever removes it, and one that is here from the beginning
-        # not by whoever gives it another name.
+        # The device that removes a known one did not let it in, nor did a device that renames one that is
+        # here from the beginning.
         "inviter = CASE WHEN excluded.state IN (1, 2) OR inviter IS NULL AND clock = 0 THEN inviter "
         "ELSE ifnull(inviter, excluded.inviter) END, "
         "clock = CASE WHEN inviter IS NULL AND clock = 0 THEN 0 "
@@ -146,7 +148,8 @@ def put_members(db: Database, rows: Iterable[MemberRow]) -> None:
 
 
 class AdmissionValue(NamedTuple):
-    """A value of a register that says who let *device* in, and the clock of the update that wrote it."""
+    """A value of a register that says which device let *device* in, and the clock of the update that wrote
+    it."""
 
     device: bytes
     key: bytes
@@ -205,7 +208,7 @@ def grants(db: Reader) -> list[Granted]:
 
 
 class Charge(NamedTuple):
-    """What this device has known *since* then, ns since the epoch by its own clock."""
+    """An accusation that this device has known *since* then, ns since the epoch by its own clock."""
 
     accused: bytes
     accuser: bytes
@@ -219,7 +222,7 @@ def charges(db: Reader) -> list[Charge]:
 
 
 def note_charges(db: Database, new: Iterable[Charge]) -> None:
-    """Remember what was not known before."""
+    """Remember new charges."""
     db.executemany("INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", new)
 
 

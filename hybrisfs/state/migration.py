@@ -8,7 +8,7 @@ leads back: a program refuses a database that is newer than itself (`Database`).
 ======  =======================================================================================
 format  what has changed
 ======  =======================================================================================
-1 to 4  development versions that nobody has kept; they are refused
+1 to 4  development versions of which no database is left; they are refused
 5       the first that is migrated
 6       compaction: index `log_whole`, column `checkpoint.former`, `meta` of what was dropped, and
         pages that can be given back to the disk
@@ -18,7 +18,7 @@ format  what has changed
 10      `removal` tells of conflict copies, too
 11      an index that finds the chunks of which no cloud is known to have the bytes
 12      whether this device knows by itself where chunks are; table `said`
-13      who let a member in (columns of `member`), and who granted an epoch (table `epoch`)
+13      which device let a member in (columns of `member`), and which granted an epoch (table `epoch`)
 14      table `moved_for`, which is filled when the volume opens; indices of conflict names in their
         order, of what stands elsewhere, and of past values by when they ended
 15      tables `deletion` and `held`: what others have deleted and is shown here all the same
@@ -73,14 +73,14 @@ def migrate(connection: sqlite3.Connection, now_ns: int) -> None:
 
 
 def _let_shrink(connection: sqlite3.Connection) -> None:
-    """Have free pages given back from now on, which takes that the database is written anew."""
+    """Have free pages given back from now on. For that, the whole database is written once more."""
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0]:
         return
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("VACUUM")
     except sqlite3.OperationalError as error:
-        log.warning("the database can grow but not shrink, there is no room to write it anew: %s", error)
+        log.warning("the database can grow but not shrink, there is no room to write it again: %s", error)
 
 
 def _add_compaction(connection: sqlite3.Connection, _: int) -> bool:
@@ -149,7 +149,7 @@ def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
 
 
 def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
-    """What stands is known, and not what was said before. Nothing is proven: what has to be is read."""
+    """Present values are known, earlier ones are not. Nothing is proven: devices read chunks for that."""
     lay_out(connection, MINUTES)
     connection.execute(
         "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "
@@ -168,7 +168,7 @@ def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
 
 
 def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
-    """As far as the registers tell; what they tell of epochs is noted when the volume is opened."""
+    """As far as the registers say; epochs are noted when the volume is opened."""
     connection.execute(
         "CREATE TABLE epoch (id BLOB NOT NULL, device BLOB NOT NULL, clock INTEGER NOT NULL, "
         "PRIMARY KEY (id, device)) WITHOUT ROWID"

@@ -1,11 +1,11 @@
 """When an update counts as signed: the time that its writer says, as far as it can be believed.
 
-Versions are told apart by time, and clocks are set wrong. So the *moment* of an update is never before that
-of any update which it depends on: what supersedes something came after it, whatever the clock said. And a
-time in the future is not believed: else a single wrong clock would drag along all that comes after; it counts
-as that of its causes. All devices find the same moment as long as their clocks are right within
-`TOLERANCE_NS`. Where one is ahead by more, what it accepts meanwhile and all that depends on it has other
-moments on that device than on the others. Nothing but dates depends on moments.
+People tell versions apart by time, and clocks are set wrong. So the *moment* of an update is never before
+that of any update which it depends on: what supersedes something came after it, whatever the clock said. And
+a time in the future is not believed: else a single wrong clock would drag along all that comes after; it
+counts as that of its causes. All devices find the same moment as long as their clocks are right within
+`TOLERANCE_NS`. Where one is ahead by more, what it accepts until that time, and all that depends on it, has
+other moments on that device than on the others. Nothing but dates depends on moments.
 """
 
 from __future__ import annotations

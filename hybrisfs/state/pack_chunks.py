@@ -198,7 +198,7 @@ def chunks_of_lost_pack(db: Reader, pack: int) -> list[ChunkRef]:
 
 
 def what_is_lost(db: Reader, pack: int | None = None) -> Lost:
-    """What files show of that which is set aside, all of it or that of one pack."""
+    """The chunks that files show and that are set aside: all of them, or those of one pack."""
     chunks, size, absent = db.execute(
         "SELECT count(*), total(length), total(segment IS NULL) FROM "
         f"(SELECT DISTINCT c.number, c.length, c.segment FROM {_LOST} WHERE p.n > 0 AND {IS_SHOWN} "

@@ -1,11 +1,12 @@
-"""What this device knows of packs: where their shares are, and who says so. What they hold: `pack_chunks`.
+"""Packs, as this device knows them: where their shares are, and which device says so. Their chunks are in
+`pack_chunks`.
 
 A row of `pack` is a `Pack`:
 
-n > 0             the pack is on record; its shares are where `placement` says
+n > 0             a register names the pack; its shares are where `placement` says
 n > 0, doubted    a member says that it was discarded, and it is not known here whether all had agreed
 n = 0             it was discarded, which is for good: its id is never used again
-n = 0, doubted    nothing is known of it but that a member says so; it may be told of still
+n = 0, doubted    only known from a member's word; an update may still name it
 """
 
 from __future__ import annotations
@@ -107,12 +108,12 @@ class PackTable:
         return found is not None and found.is_discarded
 
     def placement(self, pack: bytes) -> bytes:
-        """The cloud of each share of a pack; nothing for one that is not on record."""
+        """The cloud of each share of a pack; nothing for one that no register names."""
         found = self.find(pack)
         return b"" if found is None else found.placement
 
     def is_told_by(self, pack: bytes, branch: bytes) -> bool:
-        """Whether the device with this branch is the one that has told of the pack."""
+        """Whether the device with this branch is the one that has named the pack."""
         query = (
             "SELECT 1 FROM pack p JOIN log_branch b ON b.id = p.branch "
             "JOIN log_branch o ON o.device = b.device WHERE p.id = ? AND o.id = ?"
@@ -122,7 +123,7 @@ class PackTable:
     # -- many packs --------------------------------------------------------------------------------------
 
     def newest(self) -> int:
-        """The number of the pack that this device heard of last, 0 before there is one."""
+        """The number of the pack that this device learned of last, 0 before there is one."""
         (newest,) = self._db.execute("SELECT ifnull(max(number), 0) FROM pack").fetchone()
         return int(newest)
 
@@ -136,7 +137,7 @@ class PackTable:
 
     def authors_after(self, number: int, limit: int) -> dict[int, bytes | None]:
         """The numbers of the next packs after this one that have not been discarded, up to *limit*, and the
-        devices that have told of them, None where no such device is known."""
+        devices that have named them, None where no such device is known."""
         return dict(
             self._db.execute(
                 "SELECT p.number, b.device FROM pack p LEFT JOIN log_branch b ON b.id = p.branch "
@@ -150,7 +151,7 @@ class PackTable:
         return {device for (device,) in self._db.execute("SELECT device FROM member WHERE state = 0")}
 
     def of_device(self, device: bytes, after: int) -> list[Pack]:
-        """The packs after a number that a device has told of and that have not been discarded."""
+        """The packs after a number that a device has named and that have not been discarded."""
         rows = self._db.execute(
             f"SELECT {_COLUMNS} FROM pack WHERE number > ? AND n > 0 "
             "AND branch IN (SELECT id FROM log_branch WHERE device = ?) ORDER BY number",
@@ -189,7 +190,7 @@ class PackTable:
     # -- what this device does ---------------------------------------------------------------------------
 
     def put(self, pack: bytes, k: int, n: int, placement: bytes, stamp: Stamp) -> int:
-        """This device has put a pack on the clouds; its number. Another device may have told of it: chunks in
+        """This device has put a pack on the clouds; its number. Another device may have named it: chunks in
         the same order make the same pack."""
         (number,) = self._db.execute(
             "INSERT INTO pack (id, k, n, placement, proven, clock, branch) VALUES (?, ?, ?, ?, 1, ?, ?) "

@@ -1,4 +1,4 @@
-"""What this device is to keep in full: the table `hoard`, and which files and chunks it covers.
+"""The pins of this device: the table `hoard`, and which files and chunks it covers.
 
 A pin is on a node, by its id. It says where the node was last seen, too: programs save a file by putting
 another in its place, which is then the one that is meant.
@@ -107,7 +107,7 @@ class PinTable:
         }
 
     def _is_kept(self, directory: int, known: dict[int, bool]) -> bool:
-        """Whether a directory or one above it is pinned; *known* remembers what has been found out."""
+        """Whether a directory or one above it is pinned; *known* remembers results."""
         path: list[int] = []
         for at in chain((directory,), self._places.above(directory)):
             if at in known:

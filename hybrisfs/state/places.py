@@ -19,7 +19,7 @@ from hybrisfs.state.schema import ROOT_INO
 __all__ = ["Child", "Holder", "PlaceRow", "PlaceTable", "ShownPlace"]
 
 PlaceRow: TypeAlias = tuple[int, int, int]
-"""What has a name: its inode, the slot of the place, and the stamp."""
+"""The node with a name: its inode, the slot of the place, and the stamp."""
 _INSERT: Final = (
     "INSERT INTO place (number, parent, name, ino, slot, stamp, wanted) "
     "SELECT iif(EXISTS (SELECT 1 FROM place WHERE number = ?1), NULL, ?1), ?, ?, ?, ?, ?, ?"
@@ -123,14 +123,14 @@ class PlaceTable:
     # -- of a name -------------------------------------------------------------------------------
 
     def find(self, parent: int, name: bytes) -> PlaceRow | None:
-        """What has the name in a directory."""
+        """The node with the name in a directory."""
         row: PlaceRow | None = self._db.execute(
             "SELECT ino, slot, stamp FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
         return row
 
     def holder(self, parent: int, name: bytes) -> Holder | None:
-        """What is shown under a name."""
+        """The node that is shown under a name."""
         row = self._db.execute(
             "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", (parent, name)
         ).fetchone()
@@ -149,7 +149,7 @@ class PlaceTable:
         return {(at, called) for at, called in select_many(self._db, query, names)}
 
     def wanting(self, parent: int, name: bytes, most: int) -> dict[tuple[int, int], ShownPlace]:
-        """What is shown under a name, or beside it for its sake, by inode and slot; *most* of it."""
+        """The nodes shown under a name, or beside it for its sake, by inode and slot; at most *most*."""
         rows = self._db.execute(
             "SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND name = ? AND wanted IS NULL "
             "UNION ALL SELECT * FROM "
@@ -247,17 +247,17 @@ class PlaceTable:
         self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh, ino))
 
     def told(self, ino: int, slot: int, stamp: int) -> None:
-        """An update with this stamp tells of the name of an inode, should none have told of it."""
+        """Note that an update with this stamp names the place of an inode, if none has before."""
         query = "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0"
         self._db.execute(query, (stamp, ino, slot))
 
     def put_beside(self, parent: int, name: bytes, free: bytes) -> None:
-        """Show what has a name under this free one instead, for the sake of the one that it wants."""
+        """Show the node with a name under this free one instead, for the sake of the one that it wants."""
         self._db.execute(
             "UPDATE place SET name = ?, wanted = ifnull(wanted, name) WHERE parent = ? AND name = ?",
             (free, parent, name),
         )
 
     def keep_name(self, ino: int) -> None:
-        """From now on an inode wants the name under which it is shown; no update has told of that yet."""
+        """From now on an inode wants the name under which it is shown; no update says so yet."""
         self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (ino,))

@@ -2,7 +2,7 @@
 
 A row of `register` is one of the values that nothing supersedes, with the stamp of the update that wrote it:
 its clock, and the number that `writer` gives its branch. Which values supersede which, `Registers` knows
-(`hybrisfs.merge.registers`), which alone writes them. Of all else here only the stored rows are told.
+(`hybrisfs.merge.registers`), which alone writes them. All other code here reads only the stored rows.
 
 `RegisterTable` remembers which number is which branch's. The functions read a snapshot as well as the open
 transaction. Rows that a function gives by the hundred thousand are plain tuples, read as the caller goes on.
@@ -146,7 +146,7 @@ class RegisterTable:
         return {first[NODE] for (first,) in select_many(self._db, query, ranges)}
 
     def removed_slots(self, node: bytes) -> set[int]:
-        """The slots of a node whose place somebody has removed, others perhaps not."""
+        """The slots of a node whose place some device has removed, others perhaps not."""
         prefix = PLACE.key(node)
         rows = self._db.execute(
             "SELECT key, value FROM register WHERE key >= ? AND key < ?", (prefix, after(prefix))

@@ -1,7 +1,8 @@
 """What members have said in registers whose every value matters: the table `said`.
 
-A row says that the update with this clock on this branch wrote the value to the register of this key. So what
-somebody had seen who decided something can be found again. Which values count, `hybrisfs.members` knows.
+A row says that the update with this clock on this branch wrote the value to the register of this key. So
+the values that the author of a decision had seen can be found again. `hybrisfs.members` knows which values
+count.
 *begins* in a row: what was said before on this branch is not known, or not any more.
 """
 
@@ -106,7 +107,7 @@ def said_of_kind(db: Reader, kind: Kind) -> list[Said]:
 
 
 def said_of_kin(db: Reader) -> list[Said]:
-    """All that was said of who is a member, and of who let whom in, by clock."""
+    """All that was said of members and of their inviters, by clock."""
     rows = db.execute(
         f"SELECT key, branch, clock, value FROM said WHERE {ADMISSION.sql_rows()} OR {MEMBER.sql_rows()} "
         "ORDER BY clock"

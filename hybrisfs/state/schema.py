@@ -170,7 +170,7 @@ CREATE TABLE pack (
     doubted   INTEGER NOT NULL DEFAULT 0
 );
 
--- Further packs that hold a chunk, besides the one that its row names: made twice, or packed anew. `length`
+-- Further packs that hold a chunk, besides the one that its row names: made twice, or packed again. `length`
 -- is the one that is said there, 0 when that is not known; `proven` as in `chunk`. `lost`: the chunk was read
 -- from there until the clouds lost the pack (`ChunkStore.set_aside`).
 CREATE TABLE spare (
@@ -282,7 +282,7 @@ CREATE TABLE moved (
     parent BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX moved_to ON moved (parent);
--- The directories for whose sake they do: where such a node stands is decided anew when one of them changes.
+-- The directories for whose sake they do: where such a node stands is decided again when one of them changes.
 CREATE TABLE moved_for (
     cause BLOB NOT NULL,
     id    BLOB NOT NULL,
@@ -424,9 +424,9 @@ CREATE TABLE IF NOT EXISTS charge (
 """
 
 HISTORY = f"""
--- Values that registers of the tree had once (hybrisfs.merge.history): written by the update that `clock` and
--- `writer` name, true from the moment `since` until the moment `until`, when an update superseded them. What
--- is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
+-- Values that registers of the tree had once (hybrisfs.merge.versions): written by the update that `clock`
+-- and `writer` name, true from the moment `since` until the moment `until`, when an update superseded them.
+-- What is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
 CREATE TABLE past (
     number INTEGER PRIMARY KEY,
     key    BLOB NOT NULL,

@@ -1,7 +1,7 @@
-"""What the view shows of nodes and names, for those who know a node by its id or have to say where it is.
+"""What the view shows of nodes and names, for callers that know a node by its id or must say where it is.
 
 Filesystem calls of programs go another way: `hybrisfs.tree` keeps inodes in memory, and writes their rows in
-batches. So whoever asks here in the open transaction has these written before (`FileSystem.flush`).
+batches. So code that asks here in the open transaction has these written before (`FileSystem.flush`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "number_of_name",
     "path_of",
     "paths_showing",
-    "unjoined_ino",
+    "unmerged_ino",
 ]
 
 _LONGEST_PATH: Final = 4096
@@ -76,13 +76,13 @@ class ConflictName(NamedTuple):
 
 
 def ino_of(db: Reader, node: bytes) -> int | None:
-    """The inode of a node; None of one that is not shown, or only joined with another."""
+    """The inode of a node; None of one that is not shown, or only merged with another."""
     row = db.execute("SELECT ino FROM node WHERE id = ?", (node,)).fetchone()
     return None if row is None else int(row[0])
 
 
 def ino_shown_for(db: Reader, node: bytes) -> int | None:
-    """The inode of a node, or of the one with which it is joined."""
+    """The inode of a node, or of the one with which it is merged."""
     query = "SELECT ino FROM joined WHERE id = ?1 UNION ALL SELECT ino FROM node WHERE id = ?1"
     row = db.execute(query, (node,)).fetchone()
     return None if row is None else int(row[0])
@@ -90,7 +90,7 @@ def ino_shown_for(db: Reader, node: bytes) -> int | None:
 
 def inos_showing(db: Reader, node: bytes) -> list[int]:
     """The inodes that show something of a node: its own, those of its copies, and that with which it is
-    joined."""
+    merged."""
     rows = db.execute(
         "SELECT ino FROM node WHERE id = ?1 UNION ALL SELECT ino FROM copy WHERE id = ?1 "
         "UNION ALL SELECT ino FROM joined WHERE id = ?1",
@@ -105,8 +105,8 @@ def nodes_shown_as(db: Reader, ino: int) -> list[bytes]:
     return [node for (node,) in db.execute(query, (ino,))]
 
 
-def unjoined_ino(db: Reader, node: bytes) -> int | None:
-    """The inode of a node that is not joined with another."""
+def unmerged_ino(db: Reader, node: bytes) -> int | None:
+    """The inode of a node that is not merged with another."""
     row = db.execute(
         "SELECT ino FROM node WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM joined WHERE id = ?1)", (node,)
     ).fetchone()
@@ -138,7 +138,7 @@ def is_bare(db: Reader) -> bool:
 
 
 def nodes_below(db: Reader, ino: int) -> list[bytes]:
-    """The nodes below a directory, with those that are joined with them."""
+    """The nodes below a directory, with those that are merged with them."""
     rows = db.execute(
         "WITH RECURSIVE below (ino) AS (SELECT ino FROM place WHERE parent = ? "
         "UNION SELECT p.ino FROM below b CROSS JOIN place p ON p.parent = b.ino) "
@@ -188,7 +188,7 @@ def name_of_slot(db: Reader, ino: int, slot: int) -> Name | None:
 
 
 def name_of_node(db: Reader, node: bytes) -> Name | None:
-    """A name that a node has; None of one that is only joined with another."""
+    """A name that a node has; None of one that is only merged with another."""
     row = db.execute(
         "SELECT d.id, ifnull(p.wanted, p.name) FROM node n JOIN place p ON p.ino = n.ino "
         "JOIN node d ON d.ino = p.parent WHERE n.id = ?",

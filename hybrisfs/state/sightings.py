@@ -1,4 +1,4 @@
-"""What was last seen of each device, kept in the database for the next start."""
+"""The last sighting of each device, kept in the database for the next start."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class SightingTable:
         self._lock = lock
 
     def load(self) -> dict[bytes, Sighting]:
-        """What was kept, by device."""
+        """The stored sightings, by device."""
         with self._lock:
             rows = self._db.execute("SELECT device, head, seen FROM sighting").fetchall()
         return {device: Sighting(head, seen) for device, head, seen in rows}
 
     def store(self, sightings: Mapping[bytes, Sighting]) -> None:
-        """Keep these instead of what was kept of the same devices."""
+        """Store these instead of earlier ones of the same devices."""
         with self._lock:
             self._db.executemany(
                 "INSERT INTO sighting (device, head, seen) VALUES (?, ?, ?) "

@@ -141,7 +141,7 @@ def vector_of(db: Reader, branch: bytes, clock: int) -> VersionVector | None:
 
 
 def signer_of(db: Reader, branch: bytes, clock: int) -> Signer | None:
-    """Who signed an update; None of one that is not stored."""
+    """The device that signed an update; None if the update is not stored."""
     row = db.execute(
         "SELECT l.device, ifnull(m.name, ''), l.time FROM log l "
         "LEFT JOIN member m ON m.device = l.device WHERE l.branch = ? AND l.clock = ?",

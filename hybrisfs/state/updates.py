@@ -166,13 +166,13 @@ class UpdateLog:
                 self._store(outcome, None)
             return outcome
         except BaseException:
-            self._begin_anew()
+            self._reload()
             raise
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Meanwhile, rows of accepted updates are stored when something looks for them or at the end, many at
-        a time. The caller keeps the volume's lock, so that no transaction ends before."""
+        """Within this context, rows of accepted updates are stored many at a time: at its end, or when a
+        query needs them. The caller keeps the volume's lock, so that no transaction ends before."""
         self._deferring = True
         try:
             yield
@@ -192,14 +192,14 @@ class UpdateLog:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """What is in memory must not be ahead of what is stored."""
+        """The state in memory must not be ahead of the stored one."""
         try:
             yield
         except BaseException:
-            self._begin_anew()
+            self._reload()
             raise
 
-    def _begin_anew(self) -> None:
+    def _reload(self) -> None:
         self._store_rows()
         self.state = self._load()
 
@@ -359,7 +359,7 @@ class UpdateLog:
         return found
 
     def go_on_through(self, clock: int) -> None:
-        """Keep to what the own chain is up to that clock: others are about to be told of it. What a device
+        """Keep to what the own chain is up to that clock: others are about to get it. What a device
         that was restored from a backup wrote before may come back on several branches."""
         branch = next(branch for branch, end in self._own_chain() if clock <= end)
         self.state.go_on_through(branch, clock)

@@ -1,4 +1,4 @@
-"""What registers of the tree held once: the tables `past` and `removal`.
+"""Versions, former values of registers of the tree: the tables `past` and `removal`.
 
 A row of `past` is a value that an update has superseded: written by the update that its clock and the number
 of its branch name, true from one moment until another one (ns since the epoch). What stands there is kept:
@@ -101,7 +101,8 @@ def rename_versions(db: Database, old: int, above: int, new: int) -> None:
 
 
 def know_no_versions_before_bare(db: Database) -> None:
-    """Versions are known from the newest bare update on: what was superseded before nobody has told."""
+    """Versions are known from the newest bare update on: values that were superseded before it are
+    unknown."""
     db.execute(
         "UPDATE meta SET value = max(value, "
         "(SELECT ifnull(max(moment), 0) FROM log WHERE bytes IS NULL)) WHERE key = 'history'"

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
-    "Joined",
+    "MergedNode",
     "NameRow",
     "NodeRow",
     "bodies_by_stamp",
     "copies",
     "count_nodes",
     "folders_alike",
-    "has_joined_name",
-    "joined_with",
+    "has_merged_name",
+    "merged_with",
     "moved_to",
     "names_by_node",
     "names_of_node",
@@ -48,7 +48,7 @@ _RIVALS: Final = (
 )
 
 
-class Joined(NamedTuple):
+class MergedNode(NamedTuple):
     """The *other* node with which one is seen as one; None when it does not exist."""
 
     other: bytes | None
@@ -86,7 +86,7 @@ def copies(db: sqlite3.Connection) -> dict[int, bytes]:
 
 
 def nodes_in_conflicts(db: sqlite3.Connection) -> set[bytes]:
-    """The nodes that have copies, are joined with others, or stand elsewhere than their registers say."""
+    """The nodes that have copies, are merged with others, or stand elsewhere than their registers say."""
     rows = db.execute("SELECT id FROM copy UNION SELECT id FROM joined UNION SELECT id FROM moved")
     return {node for (node,) in rows}
 
@@ -100,7 +100,7 @@ def names_of_node(db: sqlite3.Connection, node: bytes) -> list[NameRow]:
 
 
 def names_shown_for(db: sqlite3.Connection, node: bytes) -> list[NameRow]:
-    """The same, and those of the node that it is joined with."""
+    """The same, and those of the node that it is merged with."""
     query = f"{_NAMES} WHERE n.ino IN ({_OF_NODE} UNION ALL SELECT ino FROM joined WHERE id = ?1)"
     return db.execute(query, (node,)).fetchall()
 
@@ -116,11 +116,11 @@ def bodies_by_stamp(db: sqlite3.Connection, stamp: int) -> list[bytes | None]:
     return [data for (data,) in rows]
 
 
-def joined_with(db: sqlite3.Connection, node: bytes) -> Joined | None:
+def merged_with(db: sqlite3.Connection, node: bytes) -> MergedNode | None:
     """With which node one is seen as one; None when with none."""
     query = "SELECT n.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE j.id = ?"
     row = db.execute(query, (node,)).fetchone()
-    return None if row is None else Joined(*row)
+    return None if row is None else MergedNode(*row)
 
 
 def moved_to(db: sqlite3.Connection, node: bytes) -> bytes | None:
@@ -133,7 +133,7 @@ def moved_to(db: sqlite3.Connection, node: bytes) -> bytes | None:
 
 
 def folders_alike(db: sqlite3.Connection, folder: bytes) -> list[bytes]:
-    """The folder, and those that are joined with it."""
+    """The folder, and those that are merged with it."""
     query = "SELECT j.id FROM node n JOIN joined j ON j.ino = n.ino WHERE n.id = ?"
     return [folder, *(one for (one,) in db.execute(query, (folder,)))]
 
@@ -148,13 +148,13 @@ def rivals_marked(db: sqlite3.Connection, folder: bytes | None, mark: bytes) -> 
     return [node for (node,) in db.execute(f"{_RIVALS} instr(p.name, ?)", (folder, mark))]
 
 
-def has_joined_name(db: sqlite3.Connection, folder: bytes, name: bytes, node: bytes) -> bool | None:
-    """Whether a node is joined with one that has this name in the folder; None: no such folder is shown."""
-    here, joined = db.execute(
+def has_merged_name(db: sqlite3.Connection, folder: bytes, name: bytes, node: bytes) -> bool | None:
+    """Whether a node is merged with one that has this name in the folder; None: no such folder is shown."""
+    here, merged = db.execute(
         "WITH here (ino) AS (SELECT ino FROM node WHERE id = ?3 "
         "UNION ALL SELECT ino FROM joined WHERE id = ?3) SELECT EXISTS (SELECT 1 FROM here), "
         "EXISTS (SELECT 1 FROM joined j JOIN place p ON p.ino = j.ino WHERE j.id = ?1 "
         "AND ifnull(p.wanted, p.name) = ?2 AND p.parent IN (SELECT ino FROM here))",
         (node, name, folder),
     ).fetchone()
-    return bool(joined) if here else None
+    return bool(merged) if here else None

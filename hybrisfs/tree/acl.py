@@ -4,7 +4,7 @@
 
 Entries stand in the order USER_OBJ, USERs, GROUP_OBJ, GROUPs, MASK, OTHER. What a list says of the owner, of
 the mask (or of the owning group, when there is no mask) and of others is also in the mode of the node. Here
-the mode alone is believed: `Acl.with_mode` puts its bits into the list whenever somebody reads it, so that
+the mode alone is believed: `Acl.with_mode` puts its bits into the list whenever a program reads it, so that
 the two agree whatever chmod, or another device at the same time, does to one of them.
 """
 
@@ -47,7 +47,7 @@ class Acl(NamedTuple):
 
     @staticmethod
     def decode(value: bytes) -> Acl:
-        """Raises ValueError for what is no valid list."""
+        """Raises ValueError for an invalid list."""
         if not value.startswith(_VERSION) or len(value) > MAX_ACL or (len(value) - 4) % _ENTRY.size:
             raise ValueError("not the format of an access control list")
         entries = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(value[4:]))

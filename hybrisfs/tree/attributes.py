@@ -55,7 +55,7 @@ class Attributes:
         atime: int | None = None,
         mtime: int | None = None,
     ) -> None:
-        """Set what is not None; times are nanoseconds since the epoch.
+        """Set all that are not None; times are nanoseconds since the epoch.
 
         A time that cannot be kept becomes the nearest that can, as Linux has its own filesystems do.
         """
@@ -165,8 +165,8 @@ class Attributes:
     def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
         """Set the access control list, with which the mode changes, or a directory's default one.
 
-        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, who is not in
-        its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
+        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, a user that
+        is not in its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
         """
         try:
             wanted = Acl.decode(value)
@@ -189,7 +189,7 @@ class Attributes:
         self._changed(inode)
 
     def default_acl(self, directory: Inode) -> Acl | None:
-        """What is made in *directory* inherits this."""
+        """Nodes made in *directory* inherit this."""
         return self._acl(directory, acl.DEFAULT)
 
     def inherit(self, inode: Inode, default: Acl) -> None:

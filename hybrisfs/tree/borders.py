@@ -2,7 +2,7 @@
 
 `hybrisfs.members.areas` says what an *area* is, and which writes count. Here programs are kept to that: what
 is made below the folder of an area belongs to it, nothing crosses its border, and where this device may not
-change anything, programs hear of it at once. They see EXDEV at a border, as between two disks, and EACCES
+change anything, programs get an error at once. They see EXDEV at a border, as between two disks, and EACCES
 where this device may not change anything: EROFS would say that of the whole mount.
 """
 
@@ -22,18 +22,19 @@ __all__ = ["Borders"]
 
 
 class Borders:
-    """Of one volume, under its lock. While nobody is limited to a folder, the database is not asked."""
+    """Of one volume, under its lock. While no device is limited to a folder, nothing is looked up in the
+    database."""
 
     def __init__(self, database: Database, inodes: InodeTable) -> None:
         self._db = database
         self._inodes = inodes
         self.folders: Mapping[bytes, bytes] = {}
-        """The areas that somebody is limited to, by the nodes of their folders."""
+        """The areas to which some device is limited, by the nodes of their folders."""
         self.limits: Collection[bytes] | None = None
         """The areas to which this device is limited; None: it is not."""
 
     def inside(self, directory: Inode) -> bytes | None:
-        """The area to which belongs what is made in a directory."""
+        """The area of new nodes in a directory."""
         if not self.folders:
             return None
         return self.folders.get(directory.id) or self._area(directory.id)
@@ -49,11 +50,11 @@ class Borders:
             raise failure(errno.EACCES)
 
     def may_enter(self, directory: Inode) -> bool:
-        """Whether this device may change what is in a directory."""
+        """Whether this device may change the nodes in a directory."""
         return self.limits is None or self.inside(directory) in self.limits
 
     def require_entry(self, directory: Inode) -> None:
-        """Raises OSError (EACCES) when this device may not change what is in a directory."""
+        """Raises OSError (EACCES) when this device may not change the nodes in a directory."""
         if not self.may_enter(directory):
             raise failure(errno.EACCES)
 

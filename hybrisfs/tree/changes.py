@@ -1,7 +1,7 @@
 """Which registers the view has changed since the last signed update.
 
-`mark` is called by everything that changes the tree. The publisher takes what is marked as one
-consistent cut; a key that is marked again meanwhile stays for the next cut. The set survives a crash:
+`mark` is called by everything that changes the tree. The publisher takes what is marked as one consistent
+cut; a key that is marked again before the cut is signed stays for the next one. The set survives a crash:
 `flush` writes it to the `pending` table within the same transaction as the change itself.
 
 Some keys are *held* (`hybrisfs.merge.losses`): the view keeps on showing what others have taken away, until a
@@ -87,7 +87,7 @@ class Changes:
         self.begun()
 
     def retire(self, key: bytes, ino: int, *, stamp: int) -> None:
-        """The register *key* is gone; nobody need hear of it if no update has named it (stamp 0)."""
+        """The register *key* is gone; no update need say so if none has named it (stamp 0)."""
         if stamp == 0 and key not in self._in_cut:
             self.drop(key)
         else:
@@ -157,7 +157,7 @@ class Changes:
         return found, reach
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
-        """The values of *keys* have been taken and are about to be signed; `begun` tells of the next.
+        """The values of *keys* have been taken and are about to be signed; `begun` says so of the next.
 
         No change numbered *reach* or lower that was dropped matters any more.
         """
@@ -176,12 +176,12 @@ class Changes:
                 del self.unsigned[key]
                 self._first.pop(key, None)
             elif current is not None:
-                self._first[key] = seq + 1  # marked again since, who knows when first
+                self._first[key] = seq + 1  # marked again since, first at an unknown time
         self.flush()
         self._pending.sign(clock, keys.items())
 
     def flush(self) -> None:
-        """Write what has been marked into the open transaction."""
+        """Write the marked keys into the open transaction."""
         if self._dropped:
             self._pending.drop(self._dropped)
             self._dropped.clear()

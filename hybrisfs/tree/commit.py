@@ -30,16 +30,16 @@ class CommitLimits:
     """See `hybrisfs.environment.Limits`. All are seconds."""
 
     interval: float = 1.0
-    """Between two commits that nobody waits for."""
+    """Between two commits for which nothing waits."""
     full: float = 10.0
     """That fsync waits for room before it fails."""
     full_pause: float = 0.1
     checkpoint_interval: float = 5.0
-    """Each checkpoint of the database costs syncs that those who wait for fsync would feel."""
+    """Each checkpoint of the database costs syncs that programs that wait for fsync would feel."""
 
 
 class Committer:
-    """A stage that commits once a second, and at once when somebody waits for it."""
+    """A stage that commits once a second, and at once when a caller waits for it."""
 
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self.limits = fs.environment.limits.of(CommitLimits)
@@ -60,7 +60,7 @@ class Committer:
             self._condition.notify()
 
     def wait(self, pause: Pause) -> bool:
-        """Wait that long, or until somebody waits for a commit; False when the last one has been made."""
+        """Wait that long, or until a caller waits for a commit; False when the last one has been made."""
         with self._condition:
             if self._ended:
                 return False
@@ -69,13 +69,13 @@ class Committer:
         return True
 
     def step(self) -> Pause:
-        """Commit, if there is something to commit, or somebody to answer."""
+        """Commit, if there is something to commit, or a caller waits."""
         if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
             self._round()
         return Pause(self.limits.interval)
 
     def stop(self) -> None:
-        """End the stage, once it has answered those who wait now."""
+        """End the stage, once it has answered the callers that wait now."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -111,7 +111,7 @@ class Committer:
             self._checkpointed = self._monotonic()
 
     def _may_wait(self, answers: list[Answer]) -> bool:
-        """The disk is full. For a while those who wait go on waiting: room is being made."""
+        """The disk is full. For a while the callers go on waiting: room is being made."""
         now = self._monotonic()
         if self._full_since is None:
             self._full_since = now

@@ -24,10 +24,10 @@ from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 from sync.codec import Buffer
 
-__all__ = ["BLOCK", "Content", "Missing"]
+__all__ = ["BLOCK", "FileBytes", "Missing"]
 
 BLOCK: Final = 4096
-"""What programs are told that disk space is given in."""
+"""The unit of disk space that programs see."""
 
 _FALLOC_KEEP_SIZE: Final = 0x01
 _FALLOC_PUNCH_HOLE: Final = 0x02
@@ -41,7 +41,7 @@ class Missing:
     chunks: list[ChunkRef]
 
 
-class Content:
+class FileBytes:
     """Reads and changes the content of inodes, under the volume's lock."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Content:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_staged(self, piece: Piece) -> bytes:
-        """The bytes of a staged piece. Safe without the lock while its segment is pinned."""
+        """The bytes of a staged piece. Safe without the lock while its segment is dirty."""
         length = piece.end - piece.start
         if piece.segment == ZEROS or piece.segment is None:
             return bytes(length)
@@ -157,7 +157,7 @@ class Content:
             inode.stored -= self._table.cut_off(inode.ino, size)
 
     def take_over(self, inode: Inode, source: Inode) -> None:
-        """Let *inode* have the content of *source*, a file that nobody has heard of, which is empty then."""
+        """Move the content of *source*, a file that no update has named, to *inode*."""
         self._inodes.intend(inode, Intent.WRITE)
         if inode.size:
             self._cut_off(inode, 0)

@@ -1,8 +1,8 @@
 """The filesystem of one volume: what a mount, a mirror or a test calls.
 
-Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. What
-must wait (bytes that are elsewhere, durability, room in the cache) is told to the caller instead,
-who waits without the lock.
+Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. An
+operation that must wait (for bytes that are elsewhere, durability, room in the cache) says so to its
+caller, which waits without the lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.database import Database
 from hybrisfs.state.direct import Direct
-from hybrisfs.state.disposals import DisposalTable, IdlePackTable, UnnamedShareTable
+from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
 from hybrisfs.state.extents import Extent, ExtentTable
 from hybrisfs.state.held import HeldDeletions
 from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
@@ -38,12 +38,12 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
-from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.content import FileBytes, Missing
 from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.labels import Labels
 from hybrisfs.tree.names import Names
-from hybrisfs.tree.pins import Hoard
+from hybrisfs.tree.pins import Pins
 from hybrisfs.tree.received import ReceivedContent
 from hybrisfs.tree.unseen import Unseen
 from hybrisfs.tree.view import Change
@@ -85,7 +85,7 @@ class FileSystem:
         owner: tuple[int, int],
     ) -> None:
         self.lock = threading.RLock()
-        self.cutting = threading.Lock()  # taken before `lock` by whoever cuts, or takes in others' updates
+        self.cutting = threading.Lock()  # taken before `lock` to cut, or to take in others' updates
         self.db = database
         self.environment: Final = database.environment
         self.journal = journal
@@ -100,10 +100,10 @@ class FileSystem:
         self.chunks = ChunkStore(database, journal, namer)
         self.packs = PackTable(database)
         self.segments = SegmentTable(database)
-        self.idle_packs = IdlePackTable(database)
-        self.unnamed_shares = UnnamedShareTable(database)
+        self.deletion_candidates = DeletionCandidateTable(database)
+        self.orphans = OrphanTable(database)
         self.disposals = DisposalTable(database)
-        self.content = Content(
+        self.content = FileBytes(
             self.contents,
             self.chunks,
             journal,
@@ -117,7 +117,7 @@ class FileSystem:
         self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)
         self.borders = Borders(database, self.inodes)
         self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
-        self.hoard = Hoard(PinTable(database, self.places), self.conflicts, self.inodes)
+        self.pins = Pins(PinTable(database, self.places), self.conflicts, self.inodes)
         self.unseen = Unseen(database.environment, self.places)
         self.shown = Topic[[Sequence[Change]]]()
         """The view has changed otherwise than through the mount. Called with locks held, so that listeners
@@ -237,11 +237,11 @@ class FileSystem:
 
     def unnamed(self, inode: Inode) -> None:
         """Another device took the last name of the node; it goes now, or when the last handle is closed."""
-        inode.looked_up = False  # who is about to open it does better to look again
+        inode.looked_up = False  # a program that is about to open it does better to look again
         self._unlinked(inode)
 
     def _unlinked(self, inode: Inode) -> None:
-        """The node has lost its last name; it goes when nobody has it open nor is about to open it."""
+        """The node has lost its last name; it goes when no program has it open or is about to open it."""
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:
@@ -261,7 +261,8 @@ class FileSystem:
             self._destroy(inode)
 
     def _end_lingering(self) -> None:
-        """Destroy what has lingered for two commits: the kernel has forgotten it, or never asks for it."""
+        """Destroy nodes that have lingered for two commits: the kernel has forgotten it, or never asks for
+        it."""
         for ino in self._lingering_long:
             inode = self._lingering.pop(ino, None)
             if inode is not None:
@@ -282,7 +283,7 @@ class FileSystem:
         self.inodes.destroy(inode)
 
     def _drop_orphans(self) -> None:
-        """Delete what was open without a name when the daemon stopped."""
+        """Delete files that were open without a name when the daemon stopped."""
         for ino in self.nodes.nameless():
             inode = self.names.inode(ino)
             inode.orphan = True
@@ -363,8 +364,8 @@ class FileSystem:
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
-        """A regular file without a name, open for writing, as O_TMPFILE makes one. Nobody else hears of it,
-        and when it is closed or the daemon dies, it is gone: what it holds is for `Content.take_over`."""
+        """A regular file without a name, open for writing, as O_TMPFILE makes one. No update names it.
+        When it is closed or the daemon dies, it is gone: its content is for `FileBytes.take_over`."""
         self.inodes.trim()
         self._require_space()
         inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
@@ -439,8 +440,8 @@ class FileSystem:
     def commit(self) -> None:
         """End the transaction: what was done so far happens entirely or, after a crash, not at all.
 
-        What the rows name in the journal is synced first, whoever commits: a power cut must not leave rows
-        without their bytes. Who has much to be synced does it before, without the lock.
+        What the rows name in the journal is synced first, in every commit: a power cut must not leave rows
+        without their bytes. A caller with much to sync does it before, without the lock.
 
         Raises JournalFullError, having changed nothing, when the disk has no room for it; to be tried again.
         Raises OSError when the disk is broken.
@@ -456,6 +457,6 @@ class FileSystem:
         self._saved = self.db.total_changes()
 
     def flush(self) -> None:
-        """Write what is only in memory into the open transaction."""
+        """Write changes that are only in memory into the open transaction."""
         self.inodes.flush()
         self.changes.flush()

@@ -24,7 +24,7 @@ __all__ = [
     "LEAST_PATIENCE",
     "NOTHING",
     "STALE",
-    "Displaced",
+    "LostName",
     "Inode",
     "InodeLimits",
     "InodeTable",
@@ -48,7 +48,6 @@ class Inode:
         "attr_stamp",
         "content_stamp",
         "ctime",
-        "derived",
         "dirty_since",
         "extents",
         "forced",
@@ -56,6 +55,7 @@ class Inode:
         "handles",
         "id",
         "ino",
+        "is_conflict_copy",
         "kernel_cache",
         "linkable",
         "looked_up",
@@ -99,13 +99,13 @@ class Inode:
         self.writers = 0
         self.orphan = False
         self.linkable = False  # without a name, which it has not had yet and may get
-        self.derived = False  # a concurrent version of another node, not yet a node of its own
+        self.is_conflict_copy = False  # a concurrent version of another node, not yet a node of its own
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made; 0: there is none
         self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
         self.snapshots = 0  # of its content that are being settled
         self.forced = False  # to be published although it is open for writing
-        self.looked_up = False  # the kernel has been told of it and may open it without asking for a name
+        self.looked_up = False  # the kernel knows it and may open it without asking for a name
         self.kernel_cache = NOTHING  # cache generation in which the kernel may have pages of it
 
     def row(self) -> NodeRow:
@@ -133,7 +133,7 @@ class Inode:
         return self.handles > 0 or self.orphan or self.snapshots > 0 or self.forced
 
 
-class Displaced(NamedTuple):
+class LostName(NamedTuple):
     """Where an open file without a name stood: ids of the node and of the directory, name."""
 
     node: bytes
@@ -142,7 +142,7 @@ class Displaced(NamedTuple):
 
 
 class Intent(Enum):
-    """What is about to be done to a node that is entangled with others."""
+    """The coming change of a node that is part of a conflict."""
 
     WRITE = "write"
     CHANGE = "change"
@@ -150,8 +150,8 @@ class Intent(Enum):
     REMOVE = "remove"
 
 
-def _nothing_to_settle(inode: Inode, intent: Intent) -> None:
-    """Only updates of other devices entangle nodes."""
+def _nothing_to_resolve(inode: Inode, intent: Intent) -> None:
+    """Only updates of other devices make conflicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +178,13 @@ class InodeTable:
         self._random_bytes = environment.random_bytes
         self.most_loaded = environment.limits.of(InodeLimits).most_loaded
         # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
-        # `settle` is told before this device changes one of them.
-        self.entangled = conflicts.entangled()
-        self.settle: Callable[[Inode, Intent], None] = _nothing_to_settle
+        # `resolve` is called before this device changes one of them.
+        self.in_conflict = conflicts.inodes()
+        self.resolve: Callable[[Inode, Intent], None] = _nothing_to_resolve
         # Raises OSError for a node that this device may not change; None: it may change all.
         self.permit: Callable[[Inode], None] | None = None
-        # Open files that lost their names to other devices' updates; they are entangled, too.
-        self.displaced: dict[int, Displaced] = {}
+        # Open files that lost their names to other devices' updates; they are in `in_conflict`, too.
+        self.lost_names: dict[int, LostName] = {}
         # Names that have come or gone since the last update, by directory.
         self.disturbed: set[tuple[int, bytes]] = set()
         # A node that is gone may still have names to withdraw: its number must not name another.
@@ -234,7 +234,7 @@ class InodeTable:
         """An id that no node ever had: see `new_node_id`."""
         return new_node_id(mode, self.now(), area, self._random_bytes)
 
-    def identify_anew(self, inode: Inode, area: bytes | None = None) -> None:
+    def give_new_id(self, inode: Inode, area: bytes | None = None) -> None:
         """Let the node have an id that none ever had, in this area."""
         self.identify(inode, self.new_id(inode.mode, area))
 
@@ -255,8 +255,8 @@ class InodeTable:
             if row is None:
                 raise KeyError(ino)
             inode = self._loaded[ino] = Inode(row)
-            if ino in self.entangled:
-                self._note_derived(inode)
+            if ino in self.in_conflict:
+                self._note_conflict_copy(inode)
         return inode
 
     def find(self, ino: int) -> Inode | None:
@@ -271,17 +271,17 @@ class InodeTable:
         inode = self._loaded.get(row[0])
         if inode is None:
             inode = self._loaded[row[0]] = Inode(row)
-            if inode.ino in self.entangled:
-                self._note_derived(inode)
+            if inode.ino in self.in_conflict:
+                self._note_conflict_copy(inode)
         return inode
 
-    def _note_derived(self, inode: Inode) -> None:
-        inode.derived = self._conflicts.original(inode.ino) is not None
+    def _note_conflict_copy(self, inode: Inode) -> None:
+        inode.is_conflict_copy = self._conflicts.original(inode.ino) is not None
 
     def trim(self) -> None:
         """When there are many, drop the quarter that has been in memory longest and that nothing needs.
 
-        Called when an operation begins: in its midst somebody may hold an inode that nothing pins yet, change
+        Called when an operation begins: in its midst a caller may hold an inode that nothing pins yet, change
         it, and a second one of the same node would be read from the database without that change.
         """
         if len(self._loaded) < self.most_loaded:
@@ -296,22 +296,22 @@ class InodeTable:
 
     def shown_as(self, inode: Inode) -> list[bytes]:
         """The nodes that are seen as this one; a conflict copy is seen as the node whose copy it is."""
-        if inode.ino not in self.entangled:
+        if inode.ino not in self.in_conflict:
             return [inode.id]
         others = self._conflicts.shown_by(inode.ino)
-        return others if inode.derived else [inode.id, *others]
+        return others if inode.is_conflict_copy else [inode.id, *others]
 
-    def entangle(self, ino: int, entangled: bool) -> None:
-        """Say whether `settle` must be told before the node changes."""
-        (self.entangled.add if entangled else self.entangled.discard)(ino)
+    def note_conflict(self, ino: int, is_part: bool) -> None:
+        """Say whether `resolve` must be called before the node changes."""
+        (self.in_conflict.add if is_part else self.in_conflict.discard)(ino)
 
     def intend(self, inode: Inode, intent: Intent) -> None:
         """Call before this device changes a node, its attributes or its names. Raises OSError when it may
         not."""
-        if self.permit is not None and (not inode.orphan or inode.ino in self.displaced):
+        if self.permit is not None and (not inode.orphan or inode.ino in self.lost_names):
             self.permit(inode)
-        if inode.ino in self.entangled:
-            self.settle(inode, intent)
+        if inode.ino in self.in_conflict:
+            self.resolve(inode, intent)
 
     def extents_of(self, inode: Inode) -> ExtentMap:
         extents = inode.extents
@@ -333,8 +333,8 @@ class InodeTable:
         if inode.extents is not None:
             self._flush_extents([inode])
         self._extents_dirty.pop(inode.ino, None)
-        self.entangled.discard(inode.ino)
-        self.displaced.pop(inode.ino, None)
+        self.in_conflict.discard(inode.ino)
+        self.lost_names.pop(inode.ino, None)
         self._nodes.remove(inode.ino)
 
     def forget(self, ino: int) -> None:

@@ -4,7 +4,7 @@ A label that is given to a node is written even if the node has it: a device tha
 time has not seen that, so the node keeps it.
 
 What is seen as one node has the labels of all the nodes that it is. A conflict copy has those of its node,
-and keeps them when it becomes a file of its own. A file without a name has none: nobody else hears of it.
+and keeps them when it becomes a file of its own. A file without a name has none: no update names it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALL: Final = LABEL.prefix, bytes((LABEL + 1,))
 
 
 class Labels:
-    """Those of one volume, under its lock. Changes raise OSError: EINVAL for what is no label, ENOSPC for too
+    """Those of one volume, under its lock. Changes raise OSError: EINVAL for an invalid label, ENOSPC for too
     many, EOPNOTSUPP for a node without a name, and what a node raises that this device may not change."""
 
     def __init__(self, inodes: InodeTable, facets: Facets) -> None:

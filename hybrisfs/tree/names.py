@@ -1,4 +1,4 @@
-"""The namespace: who is called what, where. Every change marks the registers it changes."""
+"""The namespace: the names of nodes in folders. Every change marks the registers it changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RENAME_EXCHANGE: Final = 2
 
 
 class Names:
-    """Lookup, creation, removal and renaming. *discard* is told of nodes that lost their last name."""
+    """Lookup, creation, removal and renaming. *discard* gets each node that lost its last name."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Names:
         self._moved(right)
 
     def _about_to_move(self, inode: Inode, place: PlaceRow) -> PlaceRow:
-        """The place once nothing else hangs on it: it may be one that nobody has heard of then."""
+        """The place, once nothing else hangs on it: then it may be one that no update has named."""
         self._inodes.intend(inode, Intent.MOVE)
         return place if inode.attr_stamp else (place[0], place[1], 0)
 

@@ -1,7 +1,7 @@
-"""The hoard: what this device keeps in full, whether it is used or not (Depot 5.2).
+"""Pins: nodes that this device keeps in full, whether they are used or not (the hoard of Depot 5.2).
 
 A node that is pinned is kept with all that is below it, also what comes there later. Pins are facts of
-this device alone: no other device hears of them.
+this device alone: no other device knows them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hybrisfs.state.conflicts import ConflictTable
 from hybrisfs.state.pins import KeptChunk, PinTable
 from hybrisfs.tree.inodes import Inode, InodeTable
 
-__all__ = ["Hoard", "Pinned"]
+__all__ = ["Pins", "Pinned"]
 
 
 class Pinned(Enum):
@@ -23,7 +23,7 @@ class Pinned(Enum):
     NO = "no"
 
 
-class Hoard:
+class Pins:
     """The pins of one volume, under its lock."""
 
     def __init__(self, pins: PinTable, conflicts: ConflictTable, inodes: InodeTable) -> None:
@@ -46,7 +46,7 @@ class Hoard:
         self.generation += 1
 
     def remove(self, inode: Inode) -> None:
-        """Unpin a node, and what is seen as one with it."""
+        """Unpin a node, and the nodes that are merged with it."""
         for node in self._pinned(inode):
             self._forget(node)
 
@@ -61,7 +61,8 @@ class Hoard:
         return self._pins.inodes()
 
     def follow(self) -> None:
-        """Note where pinned nodes are now; what has taken the place of one that is gone is pinned instead."""
+        """Note where pinned nodes are now; the node that has taken the place of one that is gone is pinned
+        instead."""
         self._inodes.flush()
         for node, heir in self._pins.follow().items():
             self._forget(node)
@@ -69,7 +70,7 @@ class Hoard:
 
     def _pinned(self, inode: Inode) -> list[bytes]:
         """The nodes that are pinned, of that of an inode and those that are seen as one with it."""
-        return [node for node in (inode.id, *self._conflicts.joined_with(inode.ino)) if node in self._nodes]
+        return [node for node in (inode.id, *self._conflicts.merged_with(inode.ino)) if node in self._nodes]
 
     # -- what they keep --------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Contents that other devices made: what the view shows of a file whose content register they wrote.
+"""Contents that other devices made: the bytes of a file whose content register they wrote.
 
 The list of a long file's chunks stands in chunks itself; those may have to be fetched before the file can be
 read or changed: until then the file is *unlisted*.
@@ -10,12 +10,11 @@ import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from hybrisfs.registers.tree import Content as Listed
-from hybrisfs.registers.tree import Run, decode_runs
+from hybrisfs.registers.tree import Content, Run, decode_runs
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.contents import ContentTable, Part
-from hybrisfs.tree.content import Content, Missing
+from hybrisfs.tree.content import FileBytes, Missing
 from hybrisfs.tree.inodes import Inode, InodeTable
 from sync.codec import DecodeError
 
@@ -32,7 +31,9 @@ class NoListError(OSError):
 class ReceivedContent:
     """Shows contents by their register values, under the volume's lock."""
 
-    def __init__(self, table: ContentTable, inodes: InodeTable, content: Content, chunks: ChunkStore) -> None:
+    def __init__(
+        self, table: ContentTable, inodes: InodeTable, content: FileBytes, chunks: ChunkStore
+    ) -> None:
         self._table = table
         self._inodes = inodes
         self._content = content
@@ -40,7 +41,7 @@ class ReceivedContent:
         self._unlisted = table.unlisted()
 
     def show(self, inode: Inode, value: bytes | None) -> None:
-        """Let the file have this content instead of what is there. Nobody has it open."""
+        """Replace the content of the file by this one. No program has the file open."""
         listed = _decode(value)
         self._content.discard(inode)
         self.forget(inode)
@@ -90,11 +91,11 @@ class ReceivedContent:
             self._unlisted.discard(inode.ino)
             self._table.end_unlisted(inode.ino)
 
-    def _show_later(self, inode: Inode, listed: Listed, value: bytes) -> None:
+    def _show_later(self, inode: Inode, listed: Content, value: bytes) -> None:
         self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
         inode.stored = listed.size
 
-    def _numbers(self, contents: Iterable[Listed]) -> dict[bytes, int]:
+    def _numbers(self, contents: Iterable[Content]) -> dict[bytes, int]:
         """The numbers of all chunks that the contents name; the length of a page is not known yet."""
         lengths: dict[bytes, int] = {}
         for one in contents:
@@ -134,14 +135,14 @@ class ReceivedContent:
 
     def lacking_to_know(self, inode: Inode) -> Missing | None:
         """The chunks needed before it is known what the file needs; None when that is. What should be a list
-        of chunks and is none names nothing, for everybody. Raises OSError."""
+        of chunks and is none names nothing, on all devices. Raises OSError."""
         try:
             return self.lacking(inode)
         except NoListError:
             return None
 
     def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
-        parts = _parts(inode.ino, runs, self._numbers([Listed(inode.size, 0, runs)]))
+        parts = _parts(inode.ino, runs, self._numbers([Content(inode.size, 0, runs)]))
         self._table.set_parts(inode.ino, parts)
         inode.stored = sum(length for _, _, length, _ in parts)
         self._inodes.touch(inode)
@@ -157,12 +158,12 @@ def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[
     return parts
 
 
-def _decode(value: bytes | None) -> Listed:
-    """What no correct device can have written counts as an empty file, for everybody."""
+def _decode(value: bytes | None) -> Content:
+    """What no correct device can have written counts as an empty file, on all devices."""
     try:
-        return Listed(0, 0, ()) if value is None else Listed.decode(value)
+        return Content(0, 0, ()) if value is None else Content.decode(value)
     except DecodeError:
-        return Listed(0, 0, ())
+        return Content(0, 0, ())
 
 
 def _page(data: bytes | None, length: int) -> list[Run]:

@@ -63,7 +63,7 @@ class Residency:
         if name == STATE_XATTR and inode.is_file:
             return self.state(inode).value.encode()
         if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
-            return self._fs.hoard.standing(inode).value.encode()
+            return self._fs.pins.standing(inode).value.encode()
         if name in (STATE_XATTR, PINNED_XATTR):
             raise failure(errno.ENODATA)
         return None
@@ -89,7 +89,7 @@ class Residency:
         return State.DURABLE
 
     def _is_in_conflict(self, inode: Inode) -> bool:
-        return inode.derived or is_in_conflict(self._db, inode.ino, inode.id)
+        return inode.is_conflict_copy or is_in_conflict(self._db, inode.ino, inode.id)
 
     def _is_untold(self, inode: Inode) -> bool:
         """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""

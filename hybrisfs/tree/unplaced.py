@@ -2,7 +2,7 @@
 made them: it has yet to tell where it put them.
 
 That is so for a moment whenever a link brings a change. It stays so when the maker reaches no cloud, or is
-lost: then whoever holds the bytes claims them.
+lost: then a device that holds the bytes brings them to the clouds.
 """
 
 from __future__ import annotations

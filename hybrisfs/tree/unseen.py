@@ -2,7 +2,7 @@
 
 A program acts on what it has seen: it reads a file, and a moment later gives its name to another one. When an
 update of another device is taken in between the two, the program means the file that was there before: the
-kernel may not have been told of the new one yet, or the program has not looked again. So each change is noted
+kernel may not know the new one yet, or the program has not looked again. So each change is noted
 here until a program looks, or `SECONDS` are over. Before the filesystem obeys a program, it is asked here
 whether the program may mean something else than what is there now (`merge.sparing`).
 
@@ -60,7 +60,7 @@ class Unseen:
         self._knows: Callable[[int], bool] | None = None
         # The oldest first:
         self._arrivals = OrderedDict[int, _Arrival]()  # by inode
-        self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that nobody has had since then
+        self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that no node has had since then
         self._listed = OrderedDict[int, float]()  # when programs last began to list a directory
 
     def watch(self, knows: Callable[[int], bool] | None) -> None:
@@ -160,7 +160,8 @@ class Unseen:
     # -- what they may not mean ------------------------------------------------------------------
 
     def may_replace_unseen(self, parent: int, name: bytes, ino: int) -> bool:
-        """Whether who gives the name to another file may not know of this inode, or of what is in it."""
+        """Whether a program that gives the name to another file may not know of this inode, or of what is in
+        it."""
         arrival = self._of(ino)
         if arrival is None or arrival.looks:
             return False
@@ -169,15 +170,15 @@ class Unseen:
         return (parent, name) in arrival.names and not self._has_listed(parent, arrival)
 
     def may_remove_unseen(self, parent: int, name: bytes, ino: int) -> bool:
-        """Whether who removes the name may mean what was there before. A name that meant nothing before is
-        removed only by who has seen it since."""
+        """Whether a program that removes the name may mean an earlier node. A name that no node had before is
+        removed only by a program that has seen it since."""
         arrival = self._of(ino)
         if arrival is None or arrival.looks or self._has_listed(parent, arrival):
             return False
         return arrival.content or bool(arrival.names.get((parent, name)))
 
     def may_overwrite_unseen(self, ino: int) -> bool:
-        """Whether who overwrites the file may not know what is in it."""
+        """Whether a program that overwrites the file may not know its content."""
         arrival = self._of(ino)
         if arrival is None:
             return False

@@ -18,8 +18,8 @@ class Aspect(Enum):
 
 
 class Change(NamedTuple):
-    """A name in a directory is another node's or nobody's (`name` given), or an inode has other attributes or
-    content. *gone*: number and mode of the node that lost the name."""
+    """A name in a directory belongs to another node or to none (`name` given), or an inode has other
+    attributes or content. *gone*: number and mode of the node that lost the name."""
 
     ino: int
     name: bytes | None = None

@@ -59,8 +59,8 @@ from hybrisfs.state.view_checks import (
     copies,
     count_nodes,
     folders_alike,
-    has_joined_name,
-    joined_with,
+    has_merged_name,
+    merged_with,
     moved_to,
     names_by_node,
     names_of_node,
@@ -328,10 +328,10 @@ class ViewCheck:
     def _compare(self, nodes: Iterable[bytes], tree: Tree) -> Iterator[str]:
         """What the view shows of the nodes, and the tree."""
         shown = {(one.id, one.slot): one for node in nodes for one in self._names(node)}
-        joined: dict[bytes, bytes] = {}
+        merged: dict[bytes, bytes] = {}
         for folder, names in tree.folders.items():
             for name, seen in names.items():
-                joined.update(dict.fromkeys(seen.joined, seen.node))
+                merged.update(dict.fromkeys(seen.merged, seen.node))
                 right = _Shown(seen.node, seen.slot, folder, name, seen.beside)
                 if seen.is_copy:
                     right = right._replace(id=copy_id(seen.node, seen.content), slot=0)
@@ -346,14 +346,14 @@ class ViewCheck:
         for found in shown.values():
             yield f"{found}: no update says that it has this name"
         for node in nodes:
-            yield from self._compare_joined(node, joined.get(node))
+            yield from self._compare_merged(node, merged.get(node))
             yield from self._compare_moved(node, tree.names.get(node, ()))
 
-    def _compare_joined(self, node: bytes, other: bytes | None) -> Iterator[str]:
+    def _compare_merged(self, node: bytes, other: bytes | None) -> Iterator[str]:
         """Whether the node is seen as one with *other*."""
-        joined = joined_with(self._db, node)
-        if (None if joined is None else joined.other) != other:
-            is_seen = "" if joined is None else f"is seen as one with node {_hex(joined.other)}, and "
+        merged = merged_with(self._db, node)
+        if (None if merged is None else merged.other) != other:
+            is_seen = "" if merged is None else f"is seen as one with node {_hex(merged.other)}, and "
             should = f"as one with node {other.hex()}" if other else "by itself, or not at all"
             yield f"node {node.hex()}: it {is_seen}should be seen {should}"
 
@@ -393,7 +393,7 @@ class ViewCheck:
 
     def _is_to_be_shown(self, node: bytes, name: Located) -> bool:
         """Whether the view shows the directory, and the node not as one with another of this name there."""
-        return has_joined_name(self._db, name.directory, name.place.name, node) is False
+        return has_merged_name(self._db, name.directory, name.place.name, node) is False
 
 
 def _decoded(values: Iterable[Value]) -> list[Place]:

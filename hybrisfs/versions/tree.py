@@ -116,7 +116,7 @@ class PastTree:
 
     def _node(self, entry: Entry) -> PastNode:
         node = entry.node.id
-        ids = node, *(one.id for one in entry.joined)
+        ids = node, *(one.id for one in entry.merged)
         attr = self._resolver.attr(node)
         assert attr is not None
         attr = self._with_labels(attr, ids)

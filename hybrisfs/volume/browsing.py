@@ -52,7 +52,7 @@ class Browsing:
             size=inode.size,
             modified=inode.mtime / 1e9,
             state=self._residency.state(inode).value if inode.is_file else None,
-            pinned=self._fs.hoard.standing(inode).value,
+            pinned=self._fs.pins.standing(inode).value,
             conflict=None if wanted is None else os.fsdecode(wanted),
             labels=self._fs.labels.of(inode),
         )

@@ -58,7 +58,7 @@ class Conflicts:
         return api.Conflict(
             path=os.fsdecode(folder + conflict.name),
             of=os.fsdecode(folder + conflict.wanted),
-            kind="version" if inode.derived else "name",
+            kind="version" if inode.is_conflict_copy else "name",
             size=inode.size,
             modified=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(inode.mtime / 1e9)),
         )
@@ -96,7 +96,7 @@ class Conflicts:
         with self._fs.lock:
             group, _ = self._group(path)
             for one in group:
-                if one.inode.derived:
+                if one.inode.is_conflict_copy:
                     self._fs.inodes.intend(one.inode, Intent.CHANGE)
                 else:
                     # There and back: the renames make what is shown what is meant.

@@ -68,15 +68,15 @@ class OnDemand:
                 inode = self._locate(path)
                 if not (inode.is_file or inode.is_directory):
                     raise HybrisError(f"{self._shown(path)} has no content that could be kept")
-                kept = self._fs.hoard.roots()
-                known = self._fs.hoard.standing(inode) is Pinned.YES
+                kept = self._fs.pins.roots()
+                known = self._fs.pins.standing(inode) is Pinned.YES
             self._committer.commit_now()
             if not known:
                 self._require_room(path, kept, inode.ino)
                 with self._fs.lock:
                     if inode.orphan:
                         raise self._no_such(path)
-                    self._fs.hoard.add(inode)
+                    self._fs.pins.add(inode)
                 self._committer.commit_now()
         self._signals.content_wanted()
         return _described(self._hoarder.measure([inode.ino]))
@@ -136,17 +136,17 @@ class OnDemand:
         """Let a pinned file or folder be evicted again when room is needed."""
         with self._fs.lock:
             inode = self._locate(path)
-            standing = self._fs.hoard.standing(inode)
+            standing = self._fs.pins.standing(inode)
             if standing is not Pinned.YES:
                 raise UsageError(
                     f"{self._shown(path)} is not pinned itself", *self._why_kept(inode, standing)
                 )
-            self._fs.hoard.remove(inode)
+            self._fs.pins.remove(inode)
         self._committer.commit_now()
-        self._signals.content_wanted()  # what is known of the hoard is to be counted again
+        self._signals.content_wanted()  # what is known of the pins is to be counted again
 
     def _why_kept(self, inode: Inode, standing: Pinned) -> tuple[str, str]:
-        keeper = self._fs.hoard.keeper(inode) if standing is Pinned.INHERITED else None
+        keeper = self._fs.pins.keeper(inode) if standing is Pinned.INHERITED else None
         if keeper is None:
             return "", "hybrisfs pin without a path lists what is."
         where = self._shown(PurePath(path_of(self._fs.db, keeper.ino)))
@@ -156,19 +156,19 @@ class OnDemand:
         """Drop the local bytes of a file, or of all files in a folder, that the clouds hold."""
         with self._fs.lock:
             inode = self._locate(path)
-            kept = self._fs.hoard.roots()
+            kept = self._fs.pins.roots()
         self._committer.commit_now()
         with self._fs.db.snapshot() as snapshot:
-            tree, hoard = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
-            numbers, pending, pinned = tree.evictable(hoard), tree.staged(), tree.shared_with(hoard)
+            tree, kept_here = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
+            numbers, pending, pinned = tree.evictable(kept_here), tree.staged(), tree.shared_with(kept_here)
         freed = self._room.evict_chunks(numbers)
         return api.Freed(freed, pending, pinned)
 
     def pins(self) -> list[api.Pin]:
         """What is pinned itself."""
         with self._fs.lock:
-            self._fs.hoard.follow()
-            named = {ino: PurePath(path_of(self._fs.db, ino)) for ino in self._fs.hoard.roots()}
+            self._fs.pins.follow()
+            named = {ino: PurePath(path_of(self._fs.db, ino)) for ino in self._fs.pins.roots()}
         self._committer.commit_now()
         return [
             extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))

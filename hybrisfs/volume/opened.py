@@ -286,7 +286,7 @@ class Opened:
             self.fetcher,
             self.thinner,
             self.uploads,
-            sharing.history,
+            sharing.versions,
             config.name,
         )
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting)

@@ -12,8 +12,8 @@ from typing import Final
 from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.history import History
 from hybrisfs.merge.signing import only_reads
+from hybrisfs.merge.versions import VersionStore
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
@@ -52,7 +52,7 @@ class Versions:
         fetcher: Fetcher,
         thinner: Thinner,
         uploads: Uploads,
-        history: History,
+        store: VersionStore,
         volume: str,
     ) -> None:
         """*volume* is its name."""
@@ -62,9 +62,9 @@ class Versions:
         self._fetcher = fetcher
         self._thinner = thinner
         self._uploads = uploads
-        self._history = history
+        self._store = store
         self._volume = volume
-        history.keeps = not thinner.ladder.is_off
+        store.keeps = not thinner.ladder.is_off
 
     @property
     def ladder(self) -> Ladder:
@@ -75,7 +75,7 @@ class Versions:
         """Keep versions like that from now on; what is kept no longer goes within the hour."""
         self._thinner.ladder = ladder
         with self._fs.lock:
-            self._history.keeps = not ladder.is_off
+            self._store.keeps = not ladder.is_off
 
     def facts(self) -> VersionRoom:
         """What `status` tells of them."""

@@ -333,7 +333,7 @@ def _begin(fs: FileSystem, cut: Cut) -> None:
         snapshot.inode.snapshots += 1
         fs.chunks.settling.update(row.chunk.number for row in snapshot.rows)
         for segment in snapshot.segments():
-            fs.journal.pins[segment] += 1
+            fs.journal.dirty_pieces[segment] += 1
 
 
 def release(fs: FileSystem, cut: Cut) -> None:
@@ -342,7 +342,7 @@ def release(fs: FileSystem, cut: Cut) -> None:
         snapshot.inode.snapshots -= 1
         snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / cut.limits.recut_rate)
         for segment in snapshot.segments():
-            fs.journal.pins[segment] -= 1
+            fs.journal.dirty_pieces[segment] -= 1
     fs.settling = []
     fs.chunks.settling.clear()
     fs.changes.end_cut()

@@ -1,8 +1,8 @@
 """The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
 
-A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when somebody
-flushes. Chunks stay pinned in the journal until the pack's placement is in the database, so a crash at any
-point costs at most an upload that is done again.
+A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when somebody flushes.
+Chunks keep their journal segment dirty until the pack's placement is in the database, so a crash at any point
+costs at most an upload that is done again.
 """
 
 from __future__ import annotations

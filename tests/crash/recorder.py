@@ -135,7 +135,7 @@ class RecordedDisk:
 
 
 def main() -> None:
-    session = fuse.Session(_RecordingFS(Path(sys.argv[2])), Path(sys.argv[1]), ["fsname=recorded"])
+    session = fuse.MountedSession(_RecordingFS(Path(sys.argv[2])), Path(sys.argv[1]), ["fsname=recorded"])
     session.mount()
     loop = threading.Thread(target=session.run)
     loop.start()

@@ -348,7 +348,7 @@ class MemoryFS(Operations):
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
-    session = fuse.Session(MemoryFS(), Path(sys.argv[1]), ["fsname=memory", "subtype=memory"])
+    session = fuse.MountedSession(MemoryFS(), Path(sys.argv[1]), ["fsname=memory", "subtype=memory"])
     session.mount()
     loop = threading.Thread(target=session.run)
     loop.start()

@@ -104,7 +104,7 @@ class MischiefFS(MemoryFS):
 class Orders:
     """What the server can be told to do."""
 
-    def __init__(self, fs: MischiefFS, session: fuse.Session, loop: threading.Thread) -> None:
+    def __init__(self, fs: MischiefFS, session: fuse.MountedSession, loop: threading.Thread) -> None:
         self._fs = fs
         self._session = session
         self._loop = loop
@@ -178,7 +178,7 @@ def main() -> None:
     directory, capabilities, *options = sys.argv[1:]
     fs = MischiefFS()
     try:
-        session = fuse.Session(fs, Path(directory), options, capabilities=int(capabilities))
+        session = fuse.MountedSession(fs, Path(directory), options, capabilities=int(capabilities))
         session.mount()
     except fuse.FuseError as error:
         print(json.dumps({"error": str(error)}), flush=True)

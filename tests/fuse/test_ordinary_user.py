@@ -46,7 +46,13 @@ def own_directory() -> Iterator[Path]:
 
 def as_user(*command: str) -> str:
     done = subprocess.run(
-        command, user=NOBODY, group=NOBODY, extra_groups=[], stdout=subprocess.PIPE, text=True, check=True
+        command,
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return done.stdout
 

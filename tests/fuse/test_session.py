@@ -117,7 +117,7 @@ def test_notices_about_what_the_kernel_does_not_know_are_no_error(server: Server
 
 def refused(directory: Path, *options: str) -> str:
     """The message with which mounting is refused."""
-    session = fuse.Session(fuse.Operations(), directory, options)
+    session = fuse.MountedSession(fuse.Operations(), directory, options)
     with pytest.raises(fuse.FuseError) as caught:
         session.mount()
     session.close()

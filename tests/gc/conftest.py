@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hybrisfs.merge.history import History
+from hybrisfs.merge.versions import VersionStore
 
 
 @pytest.fixture(autouse=True)
 def no_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(History, "keeps", False)
+    monkeypatch.setattr(VersionStore, "keeps", False)

@@ -64,7 +64,7 @@ def shown(rig: Rig) -> dict[str, Any]:
         "joined": dict(rig.db.execute(seen_as.format("joined")).fetchall()),
         "copies": sorted(rig.db.execute(seen_as.format("copy")).fetchall()),
         "moved": dict(rig.db.execute("SELECT id, parent FROM moved").fetchall()),
-        "entangled": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.entangled},
+        "in_conflict": {rig.fs.inodes.get(ino).id for ino in rig.fs.inodes.in_conflict},
         "totals": (rig.fs.total_files, rig.fs.content.total_bytes),
     }
 

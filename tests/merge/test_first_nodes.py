@@ -98,7 +98,7 @@ def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
                 "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
                 (key, stamp.clock, number, value),
             )
-        yield rig, Registers(rig.db, rig.fs.chunks.condemned, rig.sharing.history)
+        yield rig, Registers(rig.db, rig.fs.chunks.condemned, rig.sharing.versions)
     finally:
         rig.abandon()
 

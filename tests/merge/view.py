@@ -36,7 +36,7 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     for path, inode in walk.items():
         expected = seen[path]
         assert device.rig.fs.attributes.record(inode) == expected.attr, path
-        assert device.rig.fs.labels.of(inode) == labels(device, [expected.node, *expected.joined]), path
+        assert device.rig.fs.labels.of(inode) == labels(device, [expected.node, *expected.merged]), path
         assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
         if inode.is_file and not (excused and expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)

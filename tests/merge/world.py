@@ -23,7 +23,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.registers.labels import word_of
 from hybrisfs.registers.tree import content_key, place_key
-from hybrisfs.tree.inodes import Displaced, Inode
+from hybrisfs.tree.inodes import Inode, LostName
 from hybrisfs.tree.unseen import NameChange
 from hybrisfs.write.cut import FileSnapshot
 from tests.merge.beginner import past
@@ -322,29 +322,29 @@ class World:
         one = self.open[pick % len(self.open)]
         device = self.fleet[one.device]
         inode = device.rig.fs.handle(one.number)
-        displaced = device.rig.fs.inodes.displaced.get(inode.ino) if inode.orphan else None
+        lost = device.rig.fs.inodes.lost_names.get(inode.ino) if inode.orphan else None
         token = self._token(one.device, 0)
-        if inode.orphan and displaced is None:
+        if inode.orphan and lost is None:
             self._gone.add(token)  # deleted by a program here: what is written is nobody's
         content = (one.content or b"") + token
         device.rig.fs.write(inode, inode.size, token)
         self._expect(one.device, inode, content)
-        if displaced is not None:
-            self._check_again(device, inode, displaced)
+        if lost is not None:
+            self._check_again(device, inode, lost)
         self._kernels[one.device].forget_attr(inode.ino)
         self._hear(one.device)
         check_accounts(device.rig, [], honest=not self.bad)
 
-    def _check_again(self, device: Device, inode: Inode, displaced: Displaced) -> None:
+    def _check_again(self, device: Device, inode: Inode, lost: LostName) -> None:
         """An open file has a name again: in the folder in which it stood, if anybody was ever told of that,
         or beside what its node is now."""
         rig = device.rig
         [(parent,)] = rig.db.execute("SELECT parent FROM place WHERE ino = ?", (inode.ino,)).fetchall()
         folders = {rig.fs.get(parent).id}
         folders.update(node for (node,) in rig.db.execute("SELECT id FROM joined WHERE ino = ?", (parent,)))
-        known = rig.db.execute("SELECT 1 FROM node WHERE id = ?", (displaced.node,)).fetchone()
-        told = rig.sharing.registers.values(place_key(displaced.folder, 0))
-        assert displaced.folder in folders or known or not told
+        known = rig.db.execute("SELECT 1 FROM node WHERE id = ?", (lost.node,)).fetchone()
+        told = rig.sharing.registers.values(place_key(lost.folder, 0))
+        assert lost.folder in folders or known or not told
         assert inode in device.walk().values()
 
     def sync_open(self, pick: int) -> None:

@@ -46,7 +46,7 @@ def test_who_stays_is_named_at_once() -> None:
 
 
 def test_it_ends_though_nobody_is_found() -> None:
-    with pytest.raises(HybrisError, match="nobody that can be seen"):
+    with pytest.raises(HybrisError, match="no process that can be seen"):
         unmount(PLACE, busy(999), find=nobody, sleep=lambda _: None)
 
 

@@ -152,7 +152,7 @@ def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(tmp_path: Path) -> 
         rig.abandon()
 
 
-def test_dead_bytes_of_a_pinned_segment_are_given_back(rig: Rig) -> None:
+def test_dead_bytes_of_a_dirty_segment_are_given_back(rig: Rig) -> None:
     """One small file that waits for the clouds must not keep a whole segment."""
     with small_chunks(4096):
         cached(rig, *NAMES[:5])
@@ -283,7 +283,7 @@ def test_open_files_are_read_anew_after_the_cache_was_dropped(rig: Rig) -> None:
 
 def pin(rig: Rig, *names: bytes) -> None:
     for name in names:
-        rig.fs.hoard.add(rig.find(name))
+        rig.fs.pins.add(rig.find(name))
 
 
 def test_what_is_pinned_stays_and_the_rest_of_its_segment_goes(rig: Rig) -> None:
@@ -313,18 +313,18 @@ def test_what_is_unpinned_goes_like_the_rest(rig: Rig) -> None:
         pin(rig, NAMES[3])
         rig.room.drop_all()
         assert rig.room.evict(1) == 0
-        rig.fs.hoard.remove(rig.find(NAMES[3]))
+        rig.fs.pins.remove(rig.find(NAMES[3]))
         assert rig.room.evict(1) > 0  # although its segment was looked at just now
         assert rig.journal.bytes == 0
 
 
-def test_pinned_segments_are_not_looked_through_again_and_again(rig: Rig) -> None:
+def test_dirty_segments_are_not_looked_through_again_and_again(rig: Rig) -> None:
     with small_chunks(4096):
         cached(rig, *NAMES)
         pin(rig, *NAMES[:10])
         rig.room.drop_all()
         rig.room.evict(1, shortage=False)
-        with mock.patch.object(rig.fs.hoard, "kept_in", side_effect=AssertionError):
+        with mock.patch.object(rig.fs.pins, "kept_in", side_effect=AssertionError):
             rig.room.evict(1, shortage=False)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.receive.examine import ExamineLimits
+from hybrisfs.receive.check import CheckLimits
 from hybrisfs.receive.take import ReceiveLimits
 from sync import decode_signed_header
 from tests.merge.fleet import Fleet
@@ -19,10 +19,10 @@ FORGED = 50
 
 @pytest.fixture(params=["here", "in another process"])
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    """Two devices; updates are examined in one of the two places, a few at a time."""
+    """Two devices; updates are checked in one of the two places, a few at a time."""
     environment = Environment(
         processors=lambda: 1 if request.param == "here" else 2,
-        limits=Limits(ExamineLimits(worth_it=10), ReceiveLimits(batch_updates=20)),
+        limits=Limits(CheckLimits(worth_it=10), ReceiveLimits(batch_updates=20)),
     )
     fleet = Fleet(2, environment=lambda _: environment)
     yield fleet

@@ -222,7 +222,7 @@ def check(store: Store, state: ChunkState) -> None:
     ):
         (count,) = store.db.execute(f"SELECT count(*) FROM chunk WHERE {condition}").fetchone()
         assert bool(count) is holds, condition
-    pins = {segment: count for segment, count in store.journal.pins.items() if count}
+    pins = {segment: count for segment, count in store.journal.dirty_pieces.items() if count}
     assert pins == ({store.segment: 1} if state.is_dirty else {})
 
 

@@ -14,16 +14,16 @@ def test_nodes_are_joined_with_an_inode_until_they_part(rig: Rig) -> None:
     first, second = rig.mkdir(b"first"), rig.mkdir(b"second")
     own = rig.fs.get(first).id
     rig.fs.flush()
-    assert not conflicts.are_any() and not conflicts.is_joined(first) and conflicts.joins(ONE) is None
+    assert not conflicts.are_any() and not conflicts.is_merged(first) and conflicts.merged_into(ONE) is None
     for node in (ONE, TWO):
-        conflicts.join(node, first)
-    assert conflicts.are_any() and conflicts.entangles(first, own) and conflicts.joins(ONE) == first
-    assert conflicts.joined_with(first) == [ONE, TWO] and nodes_shown_as(rig.db, first) == [own, ONE, TWO]
+        conflicts.merge(node, first)
+    assert conflicts.are_any() and conflicts.is_conflict(first, own) and conflicts.merged_into(ONE) == first
+    assert conflicts.merged_with(first) == [ONE, TWO] and nodes_shown_as(rig.db, first) == [own, ONE, TWO]
     assert ino_shown_for(rig.db, TWO) == first and inos_showing(rig.db, TWO) == [first]
     assert known_nodes(rig.db, [own, ONE, THREE]) == {own, ONE}
     assert conflicts.part(ONE) == first and conflicts.part(ONE) is None
-    conflicts.join_instead(first, second)
-    assert conflicts.joined_with(first) == [] and conflicts.joined_with(second) == [TWO]
+    conflicts.merge_instead(first, second)
+    assert conflicts.merged_with(first) == [] and conflicts.merged_with(second) == [TWO]
     conflicts.forget(second)
     assert not conflicts.are_any()
 
@@ -33,7 +33,7 @@ def test_a_node_that_is_joined_is_shown_by_the_other_inode(rig: Rig) -> None:
     former, inode = rig.mkdir(b"former"), rig.mkdir(b"inode")
     node = rig.fs.get(former).id
     rig.fs.flush()
-    rig.fs.conflicts.join(node, inode)
+    rig.fs.conflicts.merge(node, inode)
     assert former < inode and ino_shown_for(rig.db, node) == inode
 
 
@@ -43,7 +43,7 @@ def test_copies_have_an_original(rig: Rig) -> None:
     rig.fs.flush()
     conflicts.copy(copy.ino, ONE)
     assert conflicts.original(copy.ino) == ONE and conflicts.copies_of(ONE) == [copy.ino]
-    assert conflicts.entangles(99, ONE) and not conflicts.entangles(99, TWO)
+    assert conflicts.is_conflict(99, ONE) and not conflicts.is_conflict(99, TWO)
     assert conflicts.originals_beside(ROOT_INO, b"name") == []
     rig.db.execute("UPDATE place SET wanted = x'6e616d65' WHERE ino = ?", (copy.ino,))
     assert conflicts.originals_beside(ROOT_INO, b"name") == [ONE]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.disposals import Disposal, IdlePack, ShareOnCloud
+from hybrisfs.state.disposals import DeletionCandidate, Disposal, ShareOnCloud
 from tests.tree.rig import Rig
 
 FIRST, SECOND = b"\x01" * 32, b"\x02" * 32
@@ -43,14 +43,14 @@ def test_leftovers_do_not_replace_what_is_to_be_deleted_already(rig: Rig) -> Non
 
 
 def test_a_look_replaces_what_the_last_one_found(rig: Rig) -> None:
-    idle, unnamed = rig.fs.idle_packs, rig.fs.unnamed_shares
+    idle, unnamed = rig.fs.deletion_candidates, rig.fs.orphans
     number = rig.fs.packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(1, bytes(16)))
-    idle.replace([IdlePack(number + 1, 5, 1), IdlePack(number, 7, 2)])
-    idle.replace([IdlePack(number, 7, 2)])
+    idle.replace([DeletionCandidate(number + 1, 5, 1), DeletionCandidate(number, 7, 2)])
+    idle.replace([DeletionCandidate(number, 7, 2)])
     idle.emptied([number])
-    assert idle.all() == {number: IdlePack(number, 0, 2)}
+    assert idle.all() == {number: DeletionCandidate(number, 0, 2)}
     idle.put_off([FIRST, SECOND], 9)
-    assert idle.all() == {number: IdlePack(number, 0, 9)}
+    assert idle.all() == {number: DeletionCandidate(number, 0, 9)}
     unnamed.replace({ShareOnCloud(1, FIRST, 0): 3})
     unnamed.replace({ShareOnCloud(1, FIRST, 1): 4})
     assert unnamed.all() == {ShareOnCloud(1, FIRST, 1): 4}

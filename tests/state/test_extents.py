@@ -32,8 +32,8 @@ class Model:
     """Where each byte of a file is, and the rows of a database that follows `take_changes`."""
 
     def __init__(self) -> None:
-        self.pins: Counter[int] = Counter()
-        self.map = ExtentMap(self.pins)
+        self.dirty_pieces: Counter[int] = Counter()
+        self.map = ExtentMap(self.dirty_pieces)
         self.bytes: list[Byte | None] = [None] * _SIZE
         self.rows: dict[int, tuple[int, int, int]] = {}
         self.end_of_segment: Counter[int] = Counter()
@@ -85,7 +85,7 @@ def test_every_byte_is_where_it_was_put_last(steps: list[tuple[str, tuple[int, i
                 position = 0 if item.segment == ZEROS else item.position + at - item.start
                 found[at] = item.segment, position, item.epoch
         assert found == model.bytes
-        assert +model.pins == Counter(item.segment for item in items if item.segment != ZEROS)
+        assert +model.dirty_pieces == Counter(item.segment for item in items if item.segment != ZEROS)
 
 
 @given(operations, ranges)
@@ -129,8 +129,8 @@ def test_the_database_can_follow(steps: list[tuple[str, tuple[int, int], int]]) 
 
 
 def test_what_was_loaded_is_never_overwritten_in_place() -> None:
-    pins: Counter[int] = Counter()
-    loaded = ExtentMap(pins, [(0, 10, 1, 0)])
+    pieces: Counter[int] = Counter()
+    loaded = ExtentMap(pieces, [(0, 10, 1, 0)])
     assert loaded.in_place(2, 4) is None
     loaded.write(2, 4, 2, 0)
     assert loaded.in_place(2, 4) == (2, 0)

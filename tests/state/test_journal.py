@@ -142,14 +142,14 @@ def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
     assert journal.read(*journal.append(b"more"), 4) == b"more"
 
 
-def test_pinned_segments_are_never_removed(journal: Journal) -> None:
+def test_dirty_segments_are_never_removed(journal: Journal) -> None:
     places = [journal.append(bytes(600)) for _ in range(4)]
-    journal.pins[places[1][0]] += 2
-    journal.pins[places[2][0]] += 1
-    journal.pins[places[2][0]] -= 1
+    journal.dirty_pieces[places[1][0]] += 2
+    journal.dirty_pieces[places[2][0]] += 1
+    journal.dirty_pieces[places[2][0]] -= 1
     assert journal.evictable() == [places[0][0], places[2][0]]  # the fourth is being written
-    assert journal.pinned() == [places[1][0]]
-    with pytest.raises(ValueError, match="pinned"):
+    assert journal.dirty() == [places[1][0]]
+    with pytest.raises(ValueError, match="dirty"):
         journal.remove(places[1][0])
     assert journal.remove(places[0][0]) == BLOCK
     assert journal.read(*places[0], 600) is None
@@ -171,7 +171,7 @@ def test_a_number_that_the_database_still_knows_is_not_used_again(tmp_path: Path
     for path in journal.directory.iterdir():
         path.unlink()
     again = make(tmp_path)
-    again.pins[place[0]] += 1
+    again.dirty_pieces[place[0]] += 1
     assert again.append(b"other")[0] > place[0]
     assert again.read(*place, 7) is None
 

@@ -46,10 +46,10 @@ def test_what_is_missing_or_may_go(rig: Rig) -> None:
     rig.make(b"staged", b"x" * 500, folder)
     rig.commit()
     with rig.db.snapshot() as snapshot:
-        tree, hoard = Subtree(snapshot, [folder]), Subtree(snapshot, [kept], "kept")
+        tree, pins = Subtree(snapshot, [folder]), Subtree(snapshot, [kept], "kept")
         lengths = dict(rig.db.execute("SELECT number, length FROM chunk").fetchall())
-        assert [lengths[number] for number in tree.evictable(hoard)] == [1000]
-        assert tree.shared_with(hoard) == 2000
+        assert [lengths[number] for number in tree.evictable(pins)] == [1000]
+        assert tree.shared_with(pins) == 2000
         assert tree.staged() == 3500
         assert list(tree.missing()) == []
     rig.room.drop_all()

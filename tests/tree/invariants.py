@@ -28,7 +28,7 @@ def check_accounts(rig: Rig, snapshots: list[FileSnapshot], *, honest: bool = Tr
 
 
 def _check_extents(rig: Rig, snapshots: list[FileSnapshot]) -> None:
-    pins: Counter[int] = Counter()
+    pieces: Counter[int] = Counter()
     rows = rig.db.execute("SELECT ino, start, length, segment, position FROM extent ORDER BY ino, start")
     before: tuple[int, int] = (0, 0)
     stored: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -38,7 +38,7 @@ def _check_extents(rig: Rig, snapshots: list[FileSnapshot]) -> None:
         before = ino, start + length
         stored.setdefault(ino, []).append((start, start + length, segment, position))
         if segment != ZEROS:
-            pins[segment] += 1
+            pieces[segment] += 1
     for inode in rig.fs.inodes._loaded.values():
         if inode.extents is not None:
             in_memory = [(one.start, one.end, one.segment, one.position) for one in inode.extents]
@@ -46,11 +46,11 @@ def _check_extents(rig: Rig, snapshots: list[FileSnapshot]) -> None:
     for (segment,) in rig.db.execute(
         "SELECT segment FROM chunk WHERE pack IS NULL OR pack = 0 AND segment IS NOT NULL"
     ).fetchall():
-        pins[segment] += 1
+        pieces[segment] += 1
     for snapshot in snapshots:
-        pins.update(snapshot.segments())
-    assert +rig.journal.pins == pins
-    assert set(pins) <= rig.journal.numbers()
+        pieces.update(snapshot.segments())
+    assert +rig.journal.dirty_pieces == pieces
+    assert set(pieces) <= rig.journal.numbers()
 
 
 def _check_rows(rig: Rig, *, honest: bool) -> None:

@@ -123,7 +123,7 @@ def test_an_unlinked_file_lives_until_it_is_closed(rig: Rig) -> None:
     rig.fs.forget(inode.ino)
     check_accounts(rig, [])
     assert rig.fs.content.total_bytes == 0
-    assert not +rig.journal.pins
+    assert not +rig.journal.dirty_pieces
 
 
 def test_a_file_that_was_looked_up_can_still_be_opened_when_its_name_goes(rig: Rig) -> None:
@@ -141,7 +141,7 @@ def test_a_file_that_was_looked_up_can_still_be_opened_when_its_name_goes(rig: R
     rig.fs.forget(inode.ino)
     check_accounts(rig, [])
     assert rig.fs.content.total_bytes == 0
-    assert not +rig.journal.pins
+    assert not +rig.journal.dirty_pieces
 
 
 def test_what_the_kernel_does_not_forget_goes_with_the_second_commit(rig: Rig) -> None:
@@ -154,7 +154,7 @@ def test_what_the_kernel_does_not_forget_goes_with_the_second_commit(rig: Rig) -
     rig = rig.crashed()
     check_accounts(rig, [])
     assert rig.fs.content.total_bytes == 0
-    assert not +rig.journal.pins
+    assert not +rig.journal.dirty_pieces
     rig.abandon()
 
 
@@ -174,7 +174,7 @@ def test_what_was_open_without_a_name_is_gone_after_a_crash(rig: Rig) -> None:
     assert (rig.fs.total_files, rig.fs.content.total_bytes) == (0, 0)
     for table in ("extent", "xattr", "orphan"):
         assert not rig.db.execute(f"SELECT * FROM {table}").fetchall()
-    assert not +rig.journal.pins
+    assert not +rig.journal.dirty_pieces
     rig.abandon()
 
 

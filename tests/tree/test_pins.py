@@ -20,7 +20,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def standing(rig: Rig, name: bytes, parent: int = ROOT_INO) -> Pinned:
-    return rig.fs.hoard.standing(rig.find(name, parent))
+    return rig.fs.pins.standing(rig.find(name, parent))
 
 
 def test_a_pin_covers_what_is_below(rig: Rig) -> None:
@@ -28,37 +28,37 @@ def test_a_pin_covers_what_is_below(rig: Rig) -> None:
     album = rig.mkdir(b"album", music)
     rig.make(b"song", b"la", album)
     rig.make(b"text", b"x", other)
-    assert not rig.fs.hoard
+    assert not rig.fs.pins
     assert standing(rig, b"song", album) is Pinned.NO
-    rig.fs.hoard.add(rig.find(b"music"))
+    rig.fs.pins.add(rig.find(b"music"))
     assert standing(rig, b"music") is Pinned.YES
     assert standing(rig, b"album", music) is Pinned.INHERITED
     assert standing(rig, b"song", album) is Pinned.INHERITED
     assert standing(rig, b"other") is Pinned.NO
     assert standing(rig, b"text", other) is Pinned.NO
-    assert rig.fs.hoard.standing(rig.fs.get(ROOT_INO)) is Pinned.NO
-    keeper = rig.fs.hoard.keeper(rig.find(b"song", album))
+    assert rig.fs.pins.standing(rig.fs.get(ROOT_INO)) is Pinned.NO
+    keeper = rig.fs.pins.keeper(rig.find(b"song", album))
     assert keeper is not None and keeper.ino == music
-    rig.fs.hoard.remove(rig.find(b"music"))
-    assert not rig.fs.hoard
+    rig.fs.pins.remove(rig.find(b"music"))
+    assert not rig.fs.pins
     assert standing(rig, b"song", album) is Pinned.NO
 
 
 def test_the_root_covers_all(rig: Rig) -> None:
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"x", folder)
-    rig.fs.hoard.add(rig.fs.get(ROOT_INO))
-    assert rig.fs.hoard.standing(rig.fs.get(ROOT_INO)) is Pinned.YES
+    rig.fs.pins.add(rig.fs.get(ROOT_INO))
+    assert rig.fs.pins.standing(rig.fs.get(ROOT_INO)) is Pinned.YES
     assert standing(rig, b"file", folder) is Pinned.INHERITED
-    rig.fs.hoard.follow()
-    assert rig.fs.hoard.roots() == [ROOT_INO]
+    rig.fs.pins.follow()
+    assert rig.fs.pins.roots() == [ROOT_INO]
 
 
 def test_a_hard_link_in_a_pinned_folder_is_enough(rig: Rig) -> None:
     kept = rig.mkdir(b"kept")
     inode = rig.make(b"file", b"x")
     rig.fs.link(inode.ino, kept, b"second")
-    rig.fs.hoard.add(rig.find(b"kept"))
+    rig.fs.pins.add(rig.find(b"kept"))
     assert standing(rig, b"file") is Pinned.INHERITED
 
 
@@ -66,7 +66,7 @@ def test_pins_survive_restarts_and_renames(rig: Rig) -> None:
     target = rig.mkdir(b"target")
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"x", folder)
-    rig.fs.hoard.add(rig.find(b"folder"))
+    rig.fs.pins.add(rig.find(b"folder"))
     rig.fs.rename(ROOT_INO, b"folder", target, b"renamed", 0)
     rig = rig.reopen()
     assert standing(rig, b"renamed", target) is Pinned.YES
@@ -79,18 +79,18 @@ def test_pins_survive_restarts_and_renames(rig: Rig) -> None:
 def test_a_pin_goes_over_to_what_replaces_the_file(rig: Rig) -> None:
     """Editors write a new file and rename it over the old one."""
     rig.make(b"text", b"old")
-    rig.fs.hoard.add(rig.find(b"text"))
+    rig.fs.pins.add(rig.find(b"text"))
     rig.fs.rename(ROOT_INO, b"text", ROOT_INO, b"notes", 0)
-    rig.fs.hoard.follow()
+    rig.fs.pins.follow()
     rig.make(b"text", b"another")
     rig.make(b".notes.new", b"new")
     rig.fs.rename(ROOT_INO, b".notes.new", ROOT_INO, b"notes", 0)
-    rig.fs.hoard.follow()
+    rig.fs.pins.follow()
     assert standing(rig, b"notes") is Pinned.YES
     assert standing(rig, b"text") is Pinned.NO
     rig.fs.unlink(ROOT_INO, b"notes")
-    rig.fs.hoard.follow()
-    assert rig.fs.hoard.roots() == []
+    rig.fs.pins.follow()
+    assert rig.fs.pins.roots() == []
 
 
 def test_folders_that_are_seen_as_one_are_pinned_together(fleet: Fleet) -> None:
@@ -98,17 +98,17 @@ def test_folders_that_are_seen_as_one_are_pinned_together(fleet: Fleet) -> None:
     for device in (fleet[0], fleet[1]):
         device.mkdir("same")
         device.write(f"same/{device.name}", b"x")
-        device.rig.fs.hoard.add(device.at("same"))
+        device.rig.fs.pins.add(device.at("same"))
     fleet.meet()
     for device in (fleet[0], fleet[1]):
-        hoard = device.rig.fs.hoard
+        pins = device.rig.fs.pins
         assert len(device.rig.db.execute("SELECT * FROM joined").fetchall()) == 1
-        assert hoard.standing(device.at("same")) is Pinned.YES
-        assert hoard.standing(device.at("same/ada")) is Pinned.INHERITED
-        hoard.follow()
-        hoard.remove(device.at("same"))
-        assert hoard.standing(device.at("same")) is Pinned.NO
-        assert not hoard
+        assert pins.standing(device.at("same")) is Pinned.YES
+        assert pins.standing(device.at("same/ada")) is Pinned.INHERITED
+        pins.follow()
+        pins.remove(device.at("same"))
+        assert pins.standing(device.at("same")) is Pinned.NO
+        assert not pins
 
 
 def test_deep_trees(rig: Rig) -> None:
@@ -117,5 +117,5 @@ def test_deep_trees(rig: Rig) -> None:
         parent = rig.mkdir(b"d", parent)
     rig.make(b"file", b"x", parent)
     assert standing(rig, b"file", parent) is Pinned.NO
-    rig.fs.hoard.add(rig.find(b"d"))
+    rig.fs.pins.add(rig.find(b"d"))
     assert standing(rig, b"file", parent) is Pinned.INHERITED

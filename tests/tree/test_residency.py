@@ -168,7 +168,7 @@ def test_what_has_which_attribute(rig: Rig) -> None:
             residency.refuse_change(name)
     assert residency.attribute(folder, b"user.other") is None
     residency.refuse_change(b"user.other")
-    rig.fs.hoard.add(folder)
+    rig.fs.pins.add(folder)
     assert residency.attribute(folder, PINNED_XATTR) == b"yes"
     assert residency.attribute(rig.make(b"in", parent=folder.ino), PINNED_XATTR) == b"inherited"
     assert rig.fs.attributes.list_xattrs(folder) == []

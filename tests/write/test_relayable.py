@@ -81,13 +81,13 @@ def test_what_is_here_is_claimed_once_and_counts_when_the_clouds_have_it(gate: G
     assert gate.count() == 0
     assert gate.claimed() == 0, "nobody asked for it"
     assert gate.count(claim=True) == 0
-    pins = gate.near.rig.journal.pins.copy()
+    pins = gate.near.rig.journal.dirty_pieces.copy()
     assert gate.claimed() == 1 and pins.total() == 1
     assert gate.count(claim=True) == 0
-    assert gate.near.rig.journal.pins == pins
+    assert gate.near.rig.journal.dirty_pieces == pins
     gate.near.rig.pack()
     assert gate.count() == 1
-    assert gate.near.rig.journal.pins.total() == 0
+    assert gate.near.rig.journal.dirty_pieces.total() == 0
 
 
 def test_all_chunks_that_are_here_are_claimed_at_once(gate: Gate) -> None:

@@ -1,18 +1,18 @@
-"""What becomes of nodes that are entangled with others when this device changes one of them.
+"""What becomes of nodes in a conflict when this device changes one of them.
 
 Saving a file that has concurrent versions beside it makes files of their own of these: what is signed then
-supersedes them, and nobody is to lose work by it. Changing such a version makes a file of its own of it, too;
-deleting it settles the conflict. Equal files of one name become one for good, folders of one name move and go
-together. What a program writes to an open file that has lost its name to another device's update becomes a
-file beside the one that has the name now, in the folder in which it stood; was that removed, too, it lives
-again, as it would have done by an edit of the closed file.
+supersedes them, and no device may lose work by it. Changing such a version makes a file of its own of it,
+too; deleting it resolves the conflict. Equal files of one name become one for good, folders of one name move
+and go together. What a program writes to an open file that has lost its name to another device's update
+becomes a file beside the one that has the name now, in the folder in which it stood; was that removed, too,
+it lives again, as it would have done by an edit of the closed file.
 """
 
 from __future__ import annotations
 
 from hybrisfs.kinds import PLACE
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.beginning import begin_anew, begin_beside
+from hybrisfs.merge.beginning import begin_beside, begin_node
 from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import content_key
@@ -21,11 +21,11 @@ from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.view import Change
 
-__all__ = ["Settlement"]
+__all__ = ["ConflictResolution"]
 
 
-class Settlement:
-    """`InodeTable.settle` of a volume with several devices; called with the volume's lock held."""
+class ConflictResolution:
+    """`InodeTable.resolve` of a volume with several devices; called with the volume's lock held."""
 
     def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
@@ -37,15 +37,15 @@ class Settlement:
 
     def __call__(self, inode: Inode, intent: Intent) -> None:
         if inode.orphan:
-            if intent is Intent.WRITE and inode.ino in self._fs.inodes.displaced:
+            if intent is Intent.WRITE and inode.ino in self._fs.inodes.lost_names:
                 self._name_again(inode)
             return
-        if inode.derived:
-            self._settle_copy(inode, intent)
+        if inode.is_conflict_copy:
+            self._resolve_copy(inode, intent)
             return
         if intent in (Intent.WRITE, Intent.REMOVE):
             self._release_copies(inode.id)
-        for node in self._conflicts.joined_with(inode.ino):
+        for node in self._conflicts.merged_with(inode.ino):
             if inode.is_directory and intent not in (Intent.MOVE, Intent.REMOVE):
                 continue
             if not inode.is_directory or intent is Intent.REMOVE:
@@ -60,7 +60,7 @@ class Settlement:
 
     # -- concurrent versions ---------------------------------------------------------------------
 
-    def _settle_copy(self, inode: Inode, intent: Intent) -> None:
+    def _resolve_copy(self, inode: Inode, intent: Intent) -> None:
         original = self._conflicts.original(inode.ino)
         assert original is not None
         if intent is Intent.REMOVE:
@@ -83,15 +83,15 @@ class Settlement:
         """Make the version of a node a node of its own, under the name that it has."""
         self._forget(inode)
         self._places.keep_name(inode.ino)
-        begin_anew(self._fs, inode, original)
+        begin_node(self._fs, inode, original)
 
     def _forget(self, inode: Inode) -> None:
         self._conflicts.end_copy(inode.ino)
-        inode.derived = False
-        self._fs.inodes.entangle(inode.ino, False)
+        inode.is_conflict_copy = False
+        self._fs.inodes.note_conflict(inode.ino, False)
 
     def _write_again(self, node: bytes) -> None:
-        """Sign the content that everybody sees once more, so that it supersedes the others."""
+        """Sign the content that all devices show once more, so that it supersedes the others."""
         self._fs.inodes.flush()
         original = self._nodes.find(node)
         if original is not None:
@@ -102,8 +102,8 @@ class Settlement:
     def _name_again(self, inode: Inode) -> None:
         fs = self._fs
         fs.inodes.flush()
-        place = fs.inodes.displaced.pop(inode.ino)
-        fs.inodes.entangle(inode.ino, False)
+        place = fs.inodes.lost_names.pop(inode.ino)
+        fs.inodes.note_conflict(inode.ino, False)
         holder = self._nodes.find(place.node)
         shown = None if holder is None else self._places.first(holder.ino)
         if shown is not None:

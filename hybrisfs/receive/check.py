@@ -1,9 +1,10 @@
-"""Examining updates before the volume's lock is taken: are they well formed, and signed by whom they name?
+"""Checking updates before the volume's lock is taken: are they well formed, and signed by the members that
+they name?
 
 When there are many, a process of its own does it, beside the one that takes updates in: it takes about as
 long as all else that is done about an update. Threads of this process would have to ask for Python's lock
 before and after each signature, and lose on that what they gain; the process needs it not at all. It is
-started when there is much to examine, and ends when there has been nothing for a while.
+started when there is much to check, and ends when there has been nothing for a while.
 
 Requests and answers on its standard input and output, with big-endian numbers:
 
@@ -14,8 +15,8 @@ Requests and answers on its standard input and output, with big-endian numbers:
                None when it is malformed, else a tuple: whether its member signed it; size of header and
                signature; the fields of `sync.SignedHeader` from `hash` on; the writes; which do not count
 
-It takes as long to start as to examine thousands of updates: until it is ready, its parent does the work.
-Answers come in the order of the requests. The process reads requests and writes answers while it examines, so
+It takes as long to start as to check thousands of updates: until it is ready, its parent does the work.
+Answers come in the order of the requests. The process reads requests and writes answers while it checks, so
 that neither side waits for the other as long as there is something to do.
 """
 
@@ -42,7 +43,7 @@ from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
 
-__all__ = ["Examination", "ExamineLimits", "Examined", "Examiner"]
+__all__ = ["UpdateCheck", "CheckLimits", "CheckedUpdate", "UpdateChecker"]
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +51,22 @@ _SIZE: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _MEMBER: Final = struct.Struct(f"{DEVICE_ID_SIZE}s{PUBLIC_KEY_SIZE}s")
 _MARSHAL: Final = 2  # later versions look for what is in there twice, which takes longer than it saves
-_DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields that are told
+_DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields of an answer
 
 
 @dataclass(frozen=True, slots=True)
-class ExamineLimits:
+class CheckLimits:
     """See `hybrisfs.environment.Limits`."""
 
     worth_it: int = 96 << 10
-    """Bytes of updates; fewer are examined sooner than handed over."""
+    """Bytes of updates; fewer are checked sooner than handed over."""
     idle_seconds: float = 10.0
     """After which the process ends when it has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """An update that is well formed. *signed*: it is certain that the member whom it names signed it."""
+class CheckedUpdate:
+    """An update that is well formed. *signed*: it is certain that the member that it names signed it."""
 
     update: SignedUpdate
     signed: bool
@@ -77,11 +78,11 @@ Keys: TypeAlias = Mapping[bytes, bytes]
 """The public keys of members by their device ids."""
 
 WhichAreHere: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
-"""Tells which of the updates with these hashes are here already: their signatures need not be checked."""
+"""Says which of the updates with these hashes are here already: their signatures need not be checked."""
 
 
-class Examination:
-    """Updates that are being examined; what nobody else has done is done when the result is asked for."""
+class UpdateCheck:
+    """Updates that are being checked; the caller of `result` checks what the process has not checked."""
 
     def __init__(
         self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere, asked: _Asked | None
@@ -91,38 +92,38 @@ class Examination:
         self._which = which
         self._asked = asked
 
-    def result(self) -> Sequence[Examined | None]:
-        """What becomes of each update; None: it is malformed."""
+    def result(self) -> Sequence[CheckedUpdate | None]:
+        """The checked updates, in order; None for a malformed one."""
         found = self._asked.answer() if self._asked is not None else None
-        return self._examine() if found is None else found
+        return self._check() if found is None else found
 
-    def _examine(self) -> list[Examined | None]:
+    def _check(self) -> list[CheckedUpdate | None]:
         decoded = [_decoded(data) for data in self._updates]
         here = self._which(one.hash for one in decoded if one is not None)
         signed = [one is not None and one.hash not in here and _is_signed(one, self._keys) for one in decoded]
         return [
-            None if one is None else Examined(one, is_signed, void(one))
+            None if one is None else CheckedUpdate(one, is_signed, void(one))
             for one, is_signed in zip(decoded, signed, strict=True)
         ]
 
 
-class Examiner:
-    """Examines updates. May be called from several threads."""
+class UpdateChecker:
+    """Checks updates. May be called from several threads."""
 
     def __init__(self, environment: Environment = SYSTEM) -> None:
         self._lock = threading.Lock()
         self._environment = environment
-        self._limits = environment.limits.of(ExamineLimits)
+        self._limits = environment.limits.of(CheckLimits)
         self._process: _Process | None = None
         self._beside = (environment.processors() or 1) > 1
 
-    def examine(self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere) -> Examination:
-        """Begin to examine *updates*, of which *which* is asked by whoever asks for the result."""
+    def check(self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere) -> UpdateCheck:
+        """Begin to check *updates*. The caller of `result` calls *which* about them."""
         asked = None
         if self._beside and sum(map(len, updates)) >= self._limits.worth_it:
             with self._lock:
                 asked = self._ask(updates, keys) if self._beside else None
-        return Examination(updates, keys, which, asked)
+        return UpdateCheck(updates, keys, which, asked)
 
     def _ask(self, updates: Sequence[bytes], keys: Keys) -> _Asked | None:
         """Hand them over; None when the process is not ready yet, or cannot start."""
@@ -137,10 +138,10 @@ class Examiner:
         return None
 
     def close(self) -> None:
-        """End the process; what has been asked for can still be had."""
+        """End the process; the answers to earlier requests can still be had."""
         self._beside = False
         if (process := self._process) is not None:
-            process.stop()  # so that nobody who has the lock waits for it any more
+            process.stop()  # so that no holder of the lock waits for it any more
         with self._lock:
             self._end()
 
@@ -166,7 +167,7 @@ class _Process:
         self._ready = False
         self._unanswered: deque[_Asked] = deque()
         self._reading = threading.Lock()
-        self._reaper = threading.Thread(target=self._process.wait, name="examine", daemon=True)
+        self._reaper = threading.Thread(target=self._process.wait, name="check", daemon=True)
         self._reaper.start()
 
     def runs(self) -> bool:
@@ -208,7 +209,7 @@ class _Process:
         self._process.kill()
 
     def end(self) -> None:
-        """Once it has stopped, nobody may ask it for anything any more."""
+        """No request may follow once it has stopped."""
         self.stop()
         self._reaper.join()
         with self._reading:
@@ -217,15 +218,15 @@ class _Process:
 
 
 class _Asked:
-    """What the process is to examine, and its answer when it has been read."""
+    """What the process is to check, and its answer when it has been read."""
 
     def __init__(self, process: _Process, updates: Sequence[bytes]) -> None:
         self._process = process
         self._updates = updates
         self.message: bytes | None = None
 
-    def answer(self) -> list[Examined | None] | None:
-        """What it has found; None when it fails to tell."""
+    def answer(self) -> list[CheckedUpdate | None] | None:
+        """Its answer; None when it fails to give one."""
         try:
             self._process.read_until(self)
             assert self.message is not None
@@ -238,7 +239,7 @@ class _Asked:
 
 
 def _warn(error: Exception) -> None:
-    log.warning("updates are not examined in a process of their own: %s", error)
+    log.warning("updates are not checked in a process of their own: %s", error)
 
 
 def _decoded(data: bytes) -> SignedUpdate | None:
@@ -277,19 +278,19 @@ def _read_exactly(pipe: IO[bytes], count: int) -> bytes | None:
 
 
 def _packed(update: SignedUpdate, signed: bool) -> tuple[Any, ...]:
-    """The update as `marshal` can tell of it, which knows no classes."""
+    """The update as `marshal` can write it, which knows no classes."""
     data, *fields = update.header
     fields[_DEPS] = tuple(map(tuple, update.header.deps))
     return signed, len(data), fields, update.writes, void(update)
 
 
-def _unpacked(data: bytes, packed: tuple[Any, ...] | None) -> Examined | None:
+def _unpacked(data: bytes, packed: tuple[Any, ...] | None) -> CheckedUpdate | None:
     if packed is None:
         return None
     signed, size, fields, writes, broken = packed
     if fields[_DEPS]:
         fields[_DEPS] = tuple([Stamp(*one) for one in fields[_DEPS]])
-    return Examined(SignedUpdate(data, SignedHeader(data[:size], *fields), writes), signed, broken)
+    return CheckedUpdate(SignedUpdate(data, SignedHeader(data[:size], *fields), writes), signed, broken)
 
 
 # -- what runs in the process ------------------------------------------------------------------------
@@ -309,7 +310,7 @@ def _parse_updates(request: bytes, at: int) -> Iterator[bytes]:
         yield request[start:at]
 
 
-def _examine_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes | None]) -> None:
+def _check_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes | None]) -> None:
     try:
         while (request := requests.get()) is not None:
             with without_collections():
@@ -351,7 +352,7 @@ def _serve(idle_seconds: float) -> None:
     requests: SimpleQueue[bytes | None] = SimpleQueue()
     answers: SimpleQueue[bytes | None] = SimpleQueue()
     answers.put(b"")  # ready
-    threading.Thread(target=_examine_all, args=(requests, answers)).start()
+    threading.Thread(target=_check_all, args=(requests, answers)).start()
     threading.Thread(target=_write_all, args=(answers,)).start()
     _read_all(requests, idle_seconds)
 

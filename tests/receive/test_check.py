@@ -1,4 +1,4 @@
-"""Many updates are examined in a process of its own."""
+"""Many updates are checked in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.receive.examine import Examination, Examined, ExamineLimits, Examiner
+from hybrisfs.receive.check import CheckedUpdate, CheckLimits, UpdateCheck, UpdateChecker
 from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
 from sync.hashing import ZERO_HASH
 
-FEW, MANY = 20, 600  # examined by the caller, and by the process
+FEW, MANY = 20, 600  # checked by the caller, and by the process
 DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
 KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is no member
 
@@ -46,22 +46,22 @@ def started(processes: Processes) -> list[subprocess.Popen[bytes]]:
     return processes.started
 
 
-def examines(processes: Processes, *limits: object) -> Iterator[Examiner]:
+def checkers(processes: Processes, *limits: object) -> Iterator[UpdateChecker]:
     environment = Environment(processors=lambda: 2, start=processes.start, limits=Limits(*limits))
-    one = Examiner(environment)
+    one = UpdateChecker(environment)
     yield one
     one.close()
 
 
 @pytest.fixture
-def examiner(processes: Processes) -> Iterator[Examiner]:
-    yield from examines(processes)
+def checker(processes: Processes) -> Iterator[UpdateChecker]:
+    yield from checkers(processes)
 
 
 @pytest.fixture
-def hasty(processes: Processes) -> Iterator[Examiner]:
+def hasty(processes: Processes) -> Iterator[UpdateChecker]:
     """Its process ends as soon as there is nothing to do."""
-    yield from examines(processes, ExamineLimits(idle_seconds=0.25))
+    yield from checkers(processes, CheckLimits(idle_seconds=0.25))
 
 
 def update(number: int) -> bytes:
@@ -90,9 +90,11 @@ def update(number: int) -> bytes:
     return data if number % 7 else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def expected(number: int) -> Examined | None:
+def expected(number: int) -> CheckedUpdate | None:
     data = update(number)
-    return None if number % 11 == 0 else Examined(decode_signed(data), number % 7 != 0 and number % 3 != 2)
+    return (
+        None if number % 11 == 0 else CheckedUpdate(decode_signed(data), number % 7 != 0 and number % 3 != 2)
+    )
 
 
 UPDATES = [update(number) for number in range(MANY)]
@@ -104,35 +106,37 @@ def nothing(hashes: Iterable[bytes]) -> set[bytes]:
     return set()
 
 
-def handed_over(examiner: Examiner) -> Examination:
-    return examiner.examine(UPDATES, KEYS, nothing)
+def handed_over(checker: UpdateChecker) -> UpdateCheck:
+    return checker.check(UPDATES, KEYS, nothing)
 
 
-def begin(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
+def begin(checker: UpdateChecker, started: list[subprocess.Popen[bytes]]) -> None:
     """Have the process started, and wait until it is ready."""
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
     assert (answers := started[-1].stdout) is not None
     assert select.select([answers], [], [], 60)[0]
 
 
-def test_few_are_examined_without_a_process(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+def test_few_are_checked_without_a_process(
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    assert examiner.examine(UPDATES[:FEW], KEYS, nothing).result() == EXPECTED[:FEW]
+    assert checker.check(UPDATES[:FEW], KEYS, nothing).result() == EXPECTED[:FEW]
     assert started == []
 
 
-def test_signatures_of_what_is_known_are_not_checked(examiner: Examiner) -> None:
+def test_signatures_of_what_is_known_are_not_checked(checker: UpdateChecker) -> None:
     one, other = UPDATES[1], UPDATES[3]
     known = {decode_signed(one).hash}
-    found = examiner.examine([one, other], KEYS, known.intersection).result()
+    found = checker.check([one, other], KEYS, known.intersection).result()
     assert [each and each.signed for each in found] == [False, True]
 
 
-def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subprocess.Popen[bytes]]) -> None:
-    begin(examiner, started)
-    for examination in [handed_over(examiner) for _ in range(3)]:
-        found = examination.result()
+def test_many_are_checked_by_one_process(
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
+) -> None:
+    begin(checker, started)
+    for check in [handed_over(checker) for _ in range(3)]:
+        found = check.result()
         assert found == EXPECTED
         headers = [one.update.header for one in found if one is not None]
         assert {type(header) for header in headers} == {SignedHeader}
@@ -141,12 +145,12 @@ def test_many_are_examined_by_one_process(examiner: Examiner, started: list[subp
 
 
 def test_results_may_be_asked_for_in_any_order_by_any_thread(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    begin(examiner, started)
+    begin(checker, started)
 
     def ask() -> bool:
-        asked = [handed_over(examiner) for _ in range(3)]
+        asked = [handed_over(checker) for _ in range(3)]
         return all(one.result() == EXPECTED for one in reversed(asked))
 
     with ThreadPoolExecutor(4) as threads:
@@ -155,33 +159,33 @@ def test_results_may_be_asked_for_in_any_order_by_any_thread(
 
 
 def test_one_large_update_is_as_many_small_ones(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
     writes = [(b"key %d" % one, b"x" * 100) for one in range(5000)]
     large = encode_signed(
         Update(b"v" * 16, DEVICES[0].device_id, 1, 0, ZERO_HASH, (), bytes(32), 1, writes), DEVICES[0]
     )
-    begin(examiner, started)
+    begin(checker, started)
     for _ in range(2):
-        found = examiner.examine([large], KEYS, nothing).result()
-        assert found == [Examined(decode_signed(large), True)]
+        found = checker.check([large], KEYS, nothing).result()
+        assert found == [CheckedUpdate(decode_signed(large), True)]
     assert len(started) == 1
 
 
-def test_the_process_ends_with_the_examiner(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+def test_the_process_ends_with_the_checker(
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    begin(examiner, started)
-    asked = handed_over(examiner)
-    examiner.close()
+    begin(checker, started)
+    asked = handed_over(checker)
+    checker.close()
     assert [one.returncode for one in started] == [-signal.SIGKILL]
     assert asked.result() == EXPECTED
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
     assert len(started) == 1
 
 
 def test_the_process_ends_when_there_has_been_nothing_to_do(
-    hasty: Examiner, started: list[subprocess.Popen[bytes]]
+    hasty: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
     handed_over(hasty).result()
     assert started[0].wait(60) == 0
@@ -189,20 +193,20 @@ def test_the_process_ends_when_there_has_been_nothing_to_do(
 
 
 def test_a_process_that_dies_is_done_without(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    begin(examiner, started)
-    asked = [handed_over(examiner) for _ in range(2)]
+    begin(checker, started)
+    asked = [handed_over(checker) for _ in range(2)]
     started[0].send_signal(signal.SIGKILL)
-    asked += [handed_over(examiner) for _ in range(2)]
+    asked += [handed_over(checker) for _ in range(2)]
     assert all(one.result() == EXPECTED for one in asked)
     assert started[0].wait(60) == -signal.SIGKILL
-    assert all(handed_over(examiner).result() == EXPECTED for _ in range(3))
+    assert all(handed_over(checker).result() == EXPECTED for _ in range(3))
     assert len(started) == 2
 
 
 def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
-    hasty: Examiner, started: list[subprocess.Popen[bytes]]
+    hasty: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
     begin(hasty, started)
     handed_over(hasty)  # more than fits into a pipe
@@ -214,41 +218,43 @@ def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
     assert started[0].wait(60) == -signal.SIGKILL
 
 
-def test_a_process_that_stands_still_does_not_keep_the_examiner_from_ending(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+def test_a_process_that_stands_still_does_not_keep_the_checker_from_ending(
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    begin(examiner, started)
+    begin(checker, started)
     started[0].send_signal(signal.SIGSTOP)
     assert started[0].stdin is not None
     reads = select.poll()
     reads.register(started[0].stdin, select.POLLOUT)
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(lambda: [handed_over(examiner) for _ in range(3)])
+        asked = threads.submit(lambda: [handed_over(checker) for _ in range(3)])
         while reads.poll(0):
             pass
-        examiner.close()
+        checker.close()
         assert all(one.result() == EXPECTED for one in asked.result(60))
 
 
 def test_a_process_that_is_interrupted_ends(
-    examiner: Examiner, started: list[subprocess.Popen[bytes]]
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
     """As by Ctrl-C, which all of a terminal's processes get."""
-    begin(examiner, started)
-    handed_over(examiner).result()
+    begin(checker, started)
+    handed_over(checker).result()
     started[0].send_signal(signal.SIGINT)
     assert started[0].wait(60) == 0
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
 
 
-def test_a_process_that_cannot_be_started_is_done_without(examiner: Examiner, processes: Processes) -> None:
+def test_a_process_that_cannot_be_started_is_done_without(
+    checker: UpdateChecker, processes: Processes
+) -> None:
     processes.python = "/nowhere/python"
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
 
 
 @pytest.mark.parametrize("words", [r"\0\0\0\4junk", r"\0\0\0\0\0\0\0\4junk"])
 def test_a_process_that_answers_nonsense_is_done_without(
-    examiner: Examiner,
+    checker: UpdateChecker,
     processes: Processes,
     started: list[subprocess.Popen[bytes]],
     tmp_path: Path,
@@ -258,27 +264,27 @@ def test_a_process_that_answers_nonsense_is_done_without(
     mad.write_text(f"#!/bin/sh\nprintf '{words}'\nexec cat > /dev/null\n")
     mad.chmod(0o755)
     processes.python = str(mad)
-    begin(examiner, started)
-    assert handed_over(examiner).result() == EXPECTED
+    begin(checker, started)
+    assert handed_over(checker).result() == EXPECTED
     assert started[0].wait(60) == -signal.SIGKILL
-    assert handed_over(examiner).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
 
 
 def test_nothing_waits_for_a_process_that_does_not_become_ready(
-    examiner: Examiner, processes: Processes, tmp_path: Path
+    checker: UpdateChecker, processes: Processes, tmp_path: Path
 ) -> None:
     slow = tmp_path / "python"
     slow.write_text("#!/bin/sh\nexec sleep 3600\n")
     slow.chmod(0o755)
     processes.python = str(slow)
     for _ in range(3):
-        assert handed_over(examiner).result() == EXPECTED
+        assert handed_over(checker).result() == EXPECTED
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
-def test_who_waits_hears_of_a_failure(examiner: Examiner, count: int) -> None:
+def test_who_waits_hears_of_a_failure(checker: UpdateChecker, count: int) -> None:
     def fails(hashes: Iterable[bytes]) -> set[bytes]:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        examiner.examine(UPDATES[:count], KEYS, fails).result()
+        checker.check(UPDATES[:count], KEYS, fails).result()

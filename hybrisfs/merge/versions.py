@@ -1,9 +1,9 @@
-"""What registers of the tree held once: noted when an update supersedes it, in the same transaction.
+"""Versions: former values of registers of the tree, noted when an update supersedes them, in its transaction.
 
 A value is true from the moment of the update that wrote it until that of the first update which supersedes it
 (`hybrisfs.state.moments`). Both follow from the accepted updates alone: devices that have accepted the same
-ones note the same, in whatever order and batches these came. What is overwritten before it is signed is no
-version: nobody else ever hears of it.
+ones note the same, in whatever order and batches these came. A value that is overwritten before it is signed
+is no version: no other device ever sees it.
 
 A removal supersedes a place only. What the removed file held is still the latest value of its content, so
 it is noted as removed.
@@ -29,7 +29,7 @@ from hybrisfs.state.versions import (
 )
 from sync import Rename
 
-__all__ = ["Ended", "History", "is_removal"]
+__all__ = ["Ended", "VersionStore", "is_removal"]
 
 _VERSIONED: Final = having(Trait.VERSIONED)
 
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
     value: bytes | None = None
 
 
-class History:
+class VersionStore:
     """The versions of one volume, under the volume's lock."""
 
     keeps = True
@@ -58,7 +58,7 @@ class History:
         self._db = database
         self._updates = updates
         self.renames: Sequence[Rename] = ()
-        """What the log has renamed already, and the stamps that come here have not."""
+        """Renames that the log has made already, and that the incoming stamps do not show yet."""
 
     def moment(self, stamp: Stamp) -> int:
         """When the update counts as signed."""

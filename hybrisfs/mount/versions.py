@@ -1,8 +1,7 @@
-"""The past in a mount: requests for what is in `.hybrisfs` are answered by `versions.browser`, all others by
-the adapter.
+"""Versions in a mount: `versions.browser` answers requests below `.hybrisfs`, the adapter all others.
 
-Answers come from the workers, since a snapshot of the database is read for them. Whatever would change
-something is refused (EROFS); and so is making something else called `.hybrisfs` at the root (EEXIST).
+Answers come from the workers, since a snapshot of the database is read for them. A change of
+anything there is refused (EROFS), and so is another node called `.hybrisfs` at the root (EEXIST).
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from hybrisfs.tree.content import BLOCK
 from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past
 from hybrisfs.versions.contents import size_of
 
-__all__ = ["HistoryAdapter"]
+__all__ = ["VersionsAdapter"]
 
 _DOTS: Final = 2
 _SECTOR: Final = 512
 
 
-class HistoryAdapter(Adapter):
+class VersionsAdapter(Adapter):
     """The handlers of a mounted volume that has a past."""
 
     def __init__(self, served: Served) -> None:
