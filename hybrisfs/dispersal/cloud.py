@@ -7,6 +7,7 @@ import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from backends.errors import (
@@ -145,7 +146,7 @@ class CloudPort:
         """
         own = StandingClock()
 
-        def run() -> None:
+        def run() -> Callable[[], None]:
             if started is not None:
                 started()
             began = own()
@@ -153,11 +154,9 @@ class CloudPort:
             with self.traffic.transfer(operation, size, pacer) as counting, paced(counting):
                 answer = self._answer(call)
             carried = counting.carried
-            if deletes and self._note_deletion(answer.error):
-                report(answer)
-                return
-            self._record(operation, carried, own() - began if ranked else None, answer.error)
-            report(answer)
+            if not (deletes and self._note_deletion(answer.error)):
+                self._record(operation, carried, own() - began if ranked else None, answer.error)
+            return partial(report, answer)
 
         job = Job(run, writes=operation == "put", key=key, clock=own)
         if not self._workers.submit(job):

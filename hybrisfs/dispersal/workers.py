@@ -22,12 +22,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One call. `run` must not raise. Calls with equal `key` run one after the other, in order.
+    """One call. Calls with equal `key` run one after the other, in order.
 
-    `clock` stands still while the call is held back.
+    `run` must not raise. It returns a function that reports the answer: that is called when the call is not
+    under way any more, so that whoever hears of its end may delete what it has written. `clock` stands still
+    while the call is held back.
     """
 
-    run: Callable[[], None]
+    run: Callable[[], Callable[[], None]]
     writes: bool = False
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
@@ -121,12 +123,14 @@ class CloudWorkers:
     def _work(self) -> None:
         while (job := self._take()) is not None:
             try:
-                job.run()
+                report = job.run()
             finally:
                 with self._changed:
                     del self._running[job]
                     self._changed.notify_all()
                 del job  # it may hold a share of several MiB
+            report()
+            del report  # so may this
 
     def _take(self) -> Job | None:
         with self._changed:

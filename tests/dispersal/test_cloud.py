@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 from backends import pacing
 from backends.store import Store
@@ -80,3 +81,18 @@ def test_a_read_beside_another_one_tells_of_what_the_line_carried_for_both() -> 
     *beside, alone = ranking.sizes
     assert SMALL + LARGE in beside and SMALL not in beside
     assert alone == SMALL
+
+
+def test_a_call_that_has_been_answered_is_under_way_no_more() -> None:
+    """Whoever has the answer to a put may delete the object at once."""
+    ended = SimpleQueue[set[str]]()
+    with opened(Recorded()) as port:
+        port.submit(
+            "put",
+            SMALL,
+            lambda store: store.put("name", b""),
+            lambda _: ended.put(port.under_way()),
+            clock=StandingClock(),
+            key="name",
+        )
+        assert ended.get(timeout=PATIENCE) == set()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -17,10 +18,11 @@ class Gate:
         self.opened = threading.Event()
         self.ended = threading.Event()
 
-    def __call__(self) -> None:
+    def __call__(self) -> Callable[[], None]:
         self.begun.set()
         assert self.opened.wait(WAIT)
         self.ended.set()
+        return lambda: None
 
 
 def job(gate: Gate, *, writes: bool = False, key: str | None = None) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
@@ -14,10 +14,12 @@ from sync.codec import DecodeError
 from tests.pairing.support import GRANT, INVITER, flip
 
 RECORD = GRANT.encode()
+READER = RECORD + b"\x01"  # the same for a device that only reads
 
 
 def test_round_trips() -> None:
     assert Grant.decode(RECORD) == GRANT
+    assert Grant.decode(READER) == replace(GRANT, reader=True)
     peer = Peer(INVITER.public, "Anns Läptop")
     offer = Offer(bytes(32), peer, GRANT.volume, "photos")
     assert Offer.decode(offer.encode()) == offer
@@ -25,9 +27,14 @@ def test_round_trips() -> None:
     assert Reveal.decode(reveal.encode()) == reveal
 
 
-@given(st.integers(min_value=0), st.integers(0, len(RECORD) - 1), st.binary(min_size=1, max_size=9))
+@given(
+    st.integers(min_value=0),
+    st.integers(0, len(RECORD) - 1),
+    st.binary(min_size=1, max_size=9).filter(lambda more: RECORD + more != READER),
+)
+@example(bit=0, length=0, more=b"\x00")  # no second way to say that it may do more than read
 def test_hostile_records_are_decoded_strictly(bit: int, length: int, more: bytes) -> None:
-    for data in (RECORD[:length], RECORD + more):
+    for data in (RECORD[:length], RECORD + more, READER + more):
         with pytest.raises(DecodeError):
             Grant.decode(data)
     try:

@@ -206,15 +206,17 @@ def test_a_process_that_dies_is_done_without(
 
 
 def test_a_process_that_ends_with_answers_nobody_has_read_is_done_without(
-    hasty: UpdateChecker, started: list[subprocess.Popen[bytes]]
+    checker: UpdateChecker, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    begin(hasty, started)
-    handed_over(hasty)  # more than fits into a pipe
+    begin(checker, started)
+    handed_over(checker)
+    assert started[0].stdin is not None and started[0].stdout is not None
+    assert select.select([started[0].stdout], [], [], 60)[0]  # the answer is more than fits into a pipe
+    started[0].send_signal(signal.SIGINT)
     reads_no_more = select.poll()
-    assert started[0].stdin is not None
     reads_no_more.register(started[0].stdin, 0)
     assert reads_no_more.poll(60_000)
-    assert handed_over(hasty).result() == EXPECTED
+    assert handed_over(checker).result() == EXPECTED
     assert started[0].wait(60) == -signal.SIGKILL
 
 

@@ -16,6 +16,7 @@ from hybrisfs.gc.collector import Collection
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.write.pack import PackLimits
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
 
@@ -212,16 +213,14 @@ def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
         assert hasty.volume.signals.wait_until(lambda: bool(cut.called), deadline=None, step=0.05)
         hasty.volume.transfers.pause(None)
         hasty.close()
-    hasty.reopen()
-    hasty.write("another", noise(3, 1000))  # so that the chunks make another pack
-    hasty.volume.signals.begin_flush()
+    # The chunks must make another pack: the same one could go to other clouds now, and be on all three.
+    hasty.reopen(PackLimits(linger_seconds=600.0))
+    hasty.write("another", noise(3, 1000))
     until(hasty.has_signed, "all to be signed")
     hasty.volume.transfers.resume()
     hasty.sync()
-    (name,) = {
-        identity.hex()
-        for (identity,) in hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0 LIMIT 1").fetchall()
-    }
+    recorded = hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0").fetchall()
+    (name,) = [identity.hex() for (identity,) in recorded]
     placed = next(cloud for cloud in hasty.clouds if list(cloud.glob(f"packs/*/{name}.*")))
     share = next(placed.glob(f"packs/*/{name}.*"))
     spare = next(cloud for cloud in hasty.clouds if not list(cloud.glob(f"packs/*/{name}.*")))
@@ -236,8 +235,7 @@ def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
     done = collect(hasty)
     assert done.unnamed["strays"] == 1 and done.trouble == ""
     assert not vain.exists()
-    named = {identity.hex() for (identity,) in hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0")}
-    assert {path.split("/")[1].split(".")[0] for path in packs(hasty)} == named
+    assert {path.split("/")[1].split(".")[0] for path in packs(hasty)} == {name}
     assert collect(hasty).unnamed.total() == 0
     sound(hasty)
     hasty.volume.drop_cache()
