@@ -39,7 +39,7 @@ from backends.errors import (
 from backends.folder import MARKER, FolderStore, first_page, may_hold
 from backends.names import is_name
 from backends.pacing import piece, received, sending
-from backends.store import Buffer, Entry, Page
+from backends.store import Buffer, Page, StoredObject
 
 __all__ = ["FileStore"]
 
@@ -112,7 +112,7 @@ class FileStore(FolderStore[int]):
     def _get(self, root: int, name: str, limit: int) -> bytes:
         with _object(root, name) as descriptor:
             size = self._regular_size(descriptor)
-            # One byte more than allowed, in case the file grows meanwhile.
+            # One byte more than allowed, in case the file grows while it is read.
             data = _read_exactly(descriptor, 0, limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
             raise BodyError("long", f"larger than the {limit} bytes expected")
@@ -173,7 +173,7 @@ class FileStore(FolderStore[int]):
                 except FileExistsError:
                     pass
                 if path not in self._known_durable:
-                    # Somebody else may have made it a moment ago and not have synced it yet.
+                    # Another process may have made it a moment ago and not have synced it yet.
                     _fsync_folder(current)
                     self._known_durable.add(path)
                 current = stack.enter_context(_opened(segment, current))
@@ -349,7 +349,7 @@ def _read_exactly(descriptor: int, offset: int, length: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
+def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[StoredObject]:
     """Yield the objects below an open folder, whose name is `base`, in name order."""
     children: list[tuple[str, os.DirEntry[str]]] = []
     with os.scandir(folder) as entries:
@@ -368,4 +368,4 @@ def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
-                    yield Entry(name, status.st_size)
+                    yield StoredObject(name, status.st_size)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -38,7 +38,7 @@ from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
 from sync import CheckpointId, Head, StateClaim, Statement
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 
 __all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
 
@@ -120,20 +120,20 @@ class HeadSources:
     """Tell what heads of this device say, see `ship.HeadSource`."""
 
     puller: Puller
-    keeper: Keeper
+    checkpointer: Checkpointer
     agreement: Agreement
 
-    def past(self) -> Past:
-        return self.puller.past()
+    def earlier_heads(self) -> EarlierHeads:
+        return self.puller.earlier_heads()
 
-    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
-        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
+    def checkpoints(self, earlier_heads: EarlierHeads) -> tuple[Statement | None, CheckpointId | None]:
+        return self.checkpointer.statement(), self.checkpointer.newest(earlier_heads.checkpoint)
 
     def state(self) -> StateClaim | None:
         return self.agreement.claim()
 
     def head_put(self, head: Head) -> None:
-        self.keeper.machine.head_put(head.checkpoint)
+        self.checkpointer.machine.head_put(head.checkpoint)
 
 
 @dataclass(frozen=True)

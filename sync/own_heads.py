@@ -2,7 +2,7 @@
 
 A head is the one object that is overwritten, and it may be all that leads to a segment. A device whose state
 was set back, restored from a backup or copied, does not know of segments that its own heads on the clouds
-name. So whoever is about to put a head on a cloud keeps two rules:
+name. So a device that is about to put a head on a cloud keeps two rules:
 
  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
  2. The head in its place names what those that were looked at lead to and our log lacks, or knows through a
@@ -10,11 +10,12 @@ name. So whoever is about to put a head on a cloud keeps two rules:
     those that it relays, and the newest checkpoint that they name and our log lacks. It has a higher serial
     than all.
 
-What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
-through the newest segment, all else as it is relayed (`hybrisfs.write.relay`), our own other branches
-included. So at any time our head on a correct cloud leads to all that any head of ours before it on that
-cloud led to, by induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost
-or set back, too. Nothing need be fetched before; a segment that is away keeps nobody waiting.
+Of the updates that those lead to, our head leads to those in our log in the usual way: to the own chain
+through the newest segment, and to all others, our own other branches included, as they are relayed
+(`hybrisfs.write.relay`). So at any time our head on a correct cloud leads to all that any head of ours before
+it on that cloud led to, by induction over the puts: nothing that is on the clouds gets out of reach, even if
+other devices are lost or set back, too. Nothing need be fetched before; no device waits for a segment that is
+away.
 
 What clouds can do against that:
  * One that is away at the start is looked at when it is back. Until then the others go on; what only its
@@ -40,13 +41,13 @@ from typing import Final
 from sync.head import MAX_RELAYED, CheckpointId, Head, Relayed
 from sync.trail import Holds
 
-__all__ = ["OwnHeads", "Past"]
+__all__ = ["EarlierHeads", "OwnHeads"]
 
 _MOST_NAMED: Final = 4 * MAX_RELAYED
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierHeads:
     """What has been seen of our own heads since the start."""
 
     clouds: frozenset[int] = frozenset()
@@ -65,23 +66,25 @@ class OwnHeads:
     def __init__(self, known: Holds) -> None:
         self._known = known
         self._checkpoint_serial = -1  # of the head that named the checkpoint
-        self.past = Past()
+        self.earlier_heads = EarlierHeads()
 
     def seen(self, cloud: int, head: Head | None) -> None:
         """The cloud returned this head, or has none that would be worth keeping."""
-        past = replace(self.past, clouds=self.past.clouds | {cloud})
+        earlier_heads = replace(self.earlier_heads, clouds=self.earlier_heads.clouds | {cloud})
         if head is not None:
-            segments = self._bounded({*past.segments, *_named(head)})
-            past = replace(past, serial=max(past.serial, head.serial), segments=segments)
+            segments = self._bounded({*earlier_heads.segments, *_named(head)})
+            earlier_heads = replace(
+                earlier_heads, serial=max(earlier_heads.serial, head.serial), segments=segments
+            )
             if head.checkpoint is not None and head.serial > self._checkpoint_serial:
                 self._checkpoint_serial = head.serial
-                past = replace(past, checkpoint=head.checkpoint)
-        self.past = past
+                earlier_heads = replace(earlier_heads, checkpoint=head.checkpoint)
+        self.earlier_heads = earlier_heads
 
     def keep_clouds(self, clouds: Container[int]) -> None:
         """Forget that other clouds than these were looked at: they may be used again one day."""
-        kept = frozenset(cloud for cloud in self.past.clouds if cloud in clouds)
-        self.past = replace(self.past, clouds=kept)
+        kept = frozenset(cloud for cloud in self.earlier_heads.clouds if cloud in clouds)
+        self.earlier_heads = replace(self.earlier_heads, clouds=kept)
 
     def _bounded(self, segments: set[Relayed]) -> tuple[Relayed, ...]:
         """Old heads that clouds bring up again add names: if there are too many, those go first whose
@@ -95,5 +98,5 @@ class OwnHeads:
 
 
 def _named(head: Head) -> list[Relayed]:
-    own = [] if head.extent is None else [Relayed(head.writer, head.extent.newest)]
+    own = [] if head.on_clouds is None else [Relayed(head.writer, head.on_clouds.newest)]
     return [*own, *head.relayed]

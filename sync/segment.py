@@ -1,10 +1,10 @@
-"""Segments: consecutive updates of one writer, compressed and sealed, as the clouds hold them.
+"""Log segments: consecutive updates of one device, compressed and sealed, as the clouds hold them.
 
 A segment is the object `log/<writer, hex>/<id>`, where the id is made of the clock of its first update in 16
 hex digits, "-", and the first 8 bytes of the hash of its last update in hex. As each update names the one
-before by its hash, the name determines the updates: whoever puts something under it a second time, the
-writer restored from a backup or a device that relays for it, overwrites nothing. Only `previous` may differ,
-where two divided what comes before in different ways, and either leads to it.
+before by its hash, the name determines the updates: a second put under it, by the writer restored from a
+backup or by a device that relays for it, overwrites nothing. Only `previous` may differ, where two divided
+what comes before in different ways, and either leads to it.
 
 What a cloud sees: which device wrote, the clocks of the first and last transaction, part of a hash, the size.
 It sees no volume, no key, no value and no other device.
@@ -46,7 +46,7 @@ __all__ = [
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
     "SEGMENT_PREFIX_SIZE",
-    "Segment",
+    "LogSegment",
     "SegmentId",
     "decode_segment",
     "encode_segment",
@@ -83,7 +83,7 @@ class SegmentId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LogSegment:
     """A decoded segment: its updates are well formed and chained, their signatures not yet verified."""
 
     writer: bytes
@@ -170,7 +170,7 @@ def encode_segment(
 
 def decode_segment(
     data: Buffer, name: str, volume: bytes, keys: SealKeys, limit: int = MAX_SEGMENT
-) -> Segment:
+) -> LogSegment:
     """Open the object that a cloud returned for `name`.
 
     `limit` is the most bytes of records to accept; no more is ever decompressed.
@@ -198,4 +198,4 @@ def decode_segment(
     held = headers[0].volume, headers[0].writer, headers[-1].clock
     if held != (volume, writer, last) or SegmentId.of(headers[0].clock, headers[-1].hash) != identity:
         raise DecodeError(f"segment {name} does not hold the updates that its header states")
-    return Segment(writer, previous, updates)
+    return LogSegment(writer, previous, updates)

@@ -22,7 +22,7 @@ __all__ = [
     "Budget",
     "Holds",
     "Piece",
-    "Walk",
+    "ChainWalk",
     "Wanted",
     "id_of",
     "newest_segment",
@@ -70,11 +70,11 @@ def tips_of(head: Head) -> tuple[bytes, ...]:
 
 def newest_segment(head: Head) -> Wanted | None:
     """The segment from which the head says that the others are found, None when there is none."""
-    if head.extent is None:
+    if head.on_clouds is None:
         return None
     newest = head.newest
-    last = newest.hash if newest and head.extent.last == newest.clock else None
-    return Wanted(segment_name(head.writer, head.extent.newest), last)
+    last = newest.hash if newest and head.on_clouds.last == newest.clock else None
+    return Wanted(segment_name(head.writer, head.on_clouds.newest), last)
 
 
 def relayed_segments(head: Head) -> list[tuple[bytes, Wanted]]:
@@ -120,7 +120,7 @@ class Budget:
         self.used = 0
 
 
-class Walk:
+class ChainWalk:
     """One walk along the segments of `device`, from `target` on. Drop it with `close`.
 
     The log may grow on another way at any moment. It is asked in `skip_known` only, so that what the
@@ -159,7 +159,7 @@ class Walk:
         return id_of(self._path[-1].name).first
 
     def skip_known(self) -> None:
-        """Leave out what has reached our log on another way meanwhile."""
+        """Leave out what has reached our log on another way by now."""
         while self._path:
             oldest = self._path[-1]
             if oldest.name in self._pieces or not self._known(self.device, oldest.end):

@@ -4,8 +4,8 @@ A reserve signs nothing but that. Its updates depend on none but each other, so 
 by all devices, without the rest of the log. Each is a segment of its own, and the reserve's head leads others
 to it, as that of any device.
 
-Two machines that recover at the same moment fork the reserve, which loses nothing: both branches let
-somebody in, and whoever sees both on the clouds puts a head there that names both.
+Two machines that recover at the same moment fork the reserve, which loses nothing: both branches let a
+machine in, and a machine that sees both on the clouds puts a head there that names both.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sync import (
     NONCE_SIZE,
     Accepted,
     DeviceKey,
-    Extent,
     Head,
+    LogOnClouds,
+    LogSegment,
     Members,
     OwnTip,
     SealKeys,
-    Segment,
     SegmentId,
     Write,
     decode_signed_header,
@@ -61,7 +61,7 @@ class ReserveLog:
         """Let go of the database."""
         self._database.close()
 
-    def take(self, segments: Iterable[Segment]) -> bool:
+    def take(self, segments: Iterable[LogSegment]) -> bool:
         """Accept what clouds hold of it; whether there is something new."""
         news = False
         for segment in sorted(segments, key=lambda one: one.updates[0].header.clock):
@@ -97,7 +97,7 @@ class ReserveLog:
             now_ns,
             self._updates.state.vector,
             tuple(OwnTip(tip.clock, tip.hash) for tip in tips[:MAX_OWN_TIPS]),
-            Extent(len(chain), chain[-1], chain[-1].first),
+            LogOnClouds(len(chain), chain[-1], chain[-1].first),
             offline=True,
         )
         sealed = encode_head(head, self._reserve, self._keys, os.urandom(NONCE_SIZE))

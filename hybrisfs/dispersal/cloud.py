@@ -216,9 +216,9 @@ class CloudPort:
         with self._lock:
             return self._health.take_rechecks()
 
-    def demerit(self, operation: Operation) -> int:
+    def penalty(self, operation: Operation) -> int:
         """Return how far back the cloud is put for this operation. The caller holds the lock."""
-        return self._health.demerit(operation) if self.stalled() is None else 3
+        return self._health.penalty(operation) if self.stalled() is None else 3
 
     def probe_due(self) -> bool:
         """Whether it should be found out now if the cloud works again."""
@@ -269,7 +269,7 @@ class CloudPort:
         except StoreError as error:
             return Answer(None, error)
         except Exception as error:
-            # Whatever a driver or its SDK lets escape must end as an answer: somebody waits for one.
+            # Whatever a driver or its SDK lets escape must end as an answer: a thread waits for one.
             logger.exception("cloud %s: unexpected error", self.name)
             reason = f"unexpected {type(error).__name__}: {error}"
             return Answer(None, TransientError(self.url, "call", "", reason))

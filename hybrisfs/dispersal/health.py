@@ -83,7 +83,7 @@ class CloudHealth:
         self._note()
 
     def failed(self, kind: FailureKind, reason: str, *, lasting: bool = False) -> None:
-        """A request failed; `lasting` when it will until somebody mends it. Reads may go on when full."""
+        """A request failed; `lasting` when it will until a person mends it. Reads may go on when full."""
         if kind == "full":
             self._full = reason
         else:
@@ -153,7 +153,7 @@ class CloudHealth:
         """When the state became what it is."""
         return self._since
 
-    def demerit(self, operation: Operation) -> int:
+    def penalty(self, operation: Operation) -> int:
         """Return 0 when the cloud is as good as any for this operation, more the less it should be asked."""
         state, _ = self.state()
         if state in ("down", "auth"):

@@ -3,7 +3,7 @@
 The store itself is in docs/internals/key-value.md.
 
 A wrong object is put back, under its own name, where it was. When that cannot be, and when a value is to
-leave a cloud or to be stored with other f and k, the whole value is *written anew*: like a put it gets a
+leave a cloud or to be stored with other f and k, the whole value is *rewritten*: like a put it gets a
 number of its own, which is in `garbage` before the first byte goes up, and goes to f+k clouds; each object
 is read back. Then one conditional update makes its objects the key's, if the entry of the key is still the
 one that was read, and makes garbage of the former ones. The timestamp stays, so that a put or delete that is
@@ -39,7 +39,7 @@ from hybrisfs.dispersal.values import StoredValue
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import Garbage
 from hybrisfs.kv.store import KeyValueStore
 
@@ -59,7 +59,7 @@ class ValueMender:
         self._upkeep = upkeep
         self._one_large = threading.Lock()
 
-    def look_at(self, place: Place, entry: Entry, index: int) -> Finding | None:
+    def look_at(self, place: Place, entry: KeyMetadata, index: int) -> Finding | None:
         """Read and verify share *index* of a value; what is wrong with it, None when it is not needed now."""
         stored = self._describe(place, entry)
         with self._spared(place, entry) as current:
@@ -69,17 +69,17 @@ class ValueMender:
         self._store.suspects.add(place)
         return replace(found, key=self._metadata.spelled(place))
 
-    def mend(self, place: Place, entry: Entry, *, writable: Container[int], move: bool) -> list[Repair]:
+    def mend(self, place: Place, entry: KeyMetadata, *, writable: Container[int], move: bool) -> list[Repair]:
         """Verify every share of a value and put right what is wrong; what was wrong.
 
-        Nothing is put back on clouds but *writable* ones. With *move* the value is written anew, on the best
+        Nothing is put back on clouds but *writable* ones. With *move* the value is rewritten, on the best
         clouds, when a share cannot be put back where it was.
         """
         with self._room_for(entry), self._spared(place, entry) as current:
             return self._mend(place, entry, writable, move) if current else []
 
-    def rewrite(self, place: Place, misplaced: Callable[[Entry], bool]) -> str | None:
-        """Write the value of a key anew if its entry is *misplaced*; why that failed, None when it is not."""
+    def rewrite(self, place: Place, misplaced: Callable[[KeyMetadata], bool]) -> str | None:
+        """Rewrite the value of a key if its entry is *misplaced*; why that failed, None when it is not."""
         entry = self._metadata.read(place)
         if entry is None or not misplaced(entry):
             return None
@@ -92,7 +92,7 @@ class ValueMender:
                 return str(error)
             if fetched is None or not misplaced(fetched[1]):
                 return None
-            outcome = self._write_anew(place, fetched[1], fetched[0])
+            outcome = self._store_rewritten(place, fetched[1], fetched[0])
         return outcome if isinstance(outcome, str) else None
 
     def unreadable(self) -> int:
@@ -114,7 +114,7 @@ class ValueMender:
                 found += 1
         return found
 
-    def _left(self, place: Place, entry: Entry, wrong: Container[WrongObject]) -> int:
+    def _left(self, place: Place, entry: KeyMetadata, wrong: Container[WrongObject]) -> int:
         """How many shares of a value can be read, as far as is known."""
         stored = self._describe(place, entry)
         return sum(
@@ -129,18 +129,18 @@ class ValueMender:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _describe(self, place: Place, entry: Entry) -> StoredValue:
+    def _describe(self, place: Place, entry: KeyMetadata) -> StoredValue:
         return describe(entry, self._sealer, self._metadata.spelled(place))
 
     @contextmanager
-    def _spared(self, place: Place, entry: Entry) -> Iterator[bool]:
+    def _spared(self, place: Place, entry: KeyMetadata) -> Iterator[bool]:
         """Nothing that the entry names is deleted meanwhile. Whether the key has it still: if not, that may
         have been deleted."""
         with self._store.collector.sparing(entry.objects):
             yield self._metadata.read(place) == entry
 
     @contextmanager
-    def _room_for(self, entry: Entry) -> Iterator[None]:
+    def _room_for(self, entry: KeyMetadata) -> Iterator[None]:
         with self._one_large if entry.size > _LARGE else nullcontext():
             yield
 
@@ -161,7 +161,7 @@ class ValueMender:
         )
         return None if found is None else replace(found, what=f"{stored.what}: {found.what}")
 
-    def _mend(self, place: Place, entry: Entry, writable: Container[int], move: bool) -> list[Repair]:
+    def _mend(self, place: Place, entry: KeyMetadata, writable: Container[int], move: bool) -> list[Repair]:
         stored = self._describe(place, entry)
         good: dict[int, bytes] = {}
         wrong: dict[int, Finding] = {}
@@ -186,15 +186,15 @@ class ValueMender:
                 left[index] = outcome
             else:
                 repairs.append(Repair(outcome, found, outcome))
-        anew: Entry | str | None = None
+        rewritten: KeyMetadata | str | None = None
         if left and move:
             try:
                 value = self._sealer.open(entry.objects, sealed, entry.size)
-                anew = self._write_anew(place, entry, value)
+                rewritten = self._store_rewritten(place, entry, value)
             except IntegrityError as error:
-                anew = str(error)
+                rewritten = str(error)
         for index, failure in left.items():
-            repairs.append(self._outcome(stored, index, wrong[index], failure, anew))
+            repairs.append(self._outcome(stored, index, wrong[index], failure, rewritten))
         return repairs
 
     def _recall(self, stored: StoredValue, good: dict[int, bytes], wrong: Mapping[int, Finding]) -> None:
@@ -211,15 +211,20 @@ class ValueMender:
                 self._upkeep.recall(cloud, name, stored.share_size, partial(take, index))
 
     def _outcome(
-        self, stored: StoredValue, index: int, found: Finding, failure: str, anew: Entry | str | None
+        self,
+        stored: StoredValue,
+        index: int,
+        found: Finding,
+        failure: str,
+        rewritten: KeyMetadata | str | None,
     ) -> Repair:
         """What became of a share that could not be put back."""
         cloud = stored.placement[index]
-        if isinstance(anew, Entry):
+        if isinstance(rewritten, KeyMetadata):
             self._upkeep.excuse(cloud, stored.name(index))
-            elsewhere = [one for one in anew.placement if one not in stored.placement]
-            return Repair(cloud, found, (elsewhere or anew.placement)[0])
-        return Repair(cloud, found, None, failure if anew is None else anew)
+            elsewhere = [one for one in rewritten.placement if one not in stored.placement]
+            return Repair(cloud, found, (elsewhere or rewritten.placement)[0])
+        return Repair(cloud, found, None, failure if rewritten is None else rewritten)
 
     def _put_back(self, stored: StoredValue, index: int, data: bytes, writable: Container[int]) -> int | str:
         cloud = stored.placement[index]
@@ -227,7 +232,7 @@ class ValueMender:
         name = stored.name(index)
         return restore(self._upkeep, name, data, targets, lambda _: self._look(stored, index, None))
 
-    def _write_anew(self, place: Place, entry: Entry, value: bytes) -> Entry | str:
+    def _store_rewritten(self, place: Place, entry: KeyMetadata, value: bytes) -> KeyMetadata | str:
         """The entry that the value has now, or would have if the key had not got another one; or why not."""
         collector, uploader = self._store.collector, self._store.uploader
         # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
@@ -238,11 +243,11 @@ class ValueMender:
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])
-                anew = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
-                found = self._read_back(place, anew)
+                rewritten = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
+                found = self._read_back(place, rewritten)
                 if found is None:
-                    self._metadata.move(place, entry, anew)
-                    return anew
+                    self._metadata.move(place, entry, rewritten)
+                    return rewritten
                 trouble = found.what
         except CloudsUnavailable as error:
             trouble = str(error)
@@ -252,7 +257,7 @@ class ValueMender:
                 collector.end(writes)
         return trouble
 
-    def _read_back(self, place: Place, entry: Entry) -> Finding | None:
+    def _read_back(self, place: Place, entry: KeyMetadata) -> Finding | None:
         stored = self._describe(place, entry)
         for index in range(len(stored.placement)):
             found = self._look(stored, index, None)

@@ -23,7 +23,7 @@ from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.group_commit import GroupCommit, Request
 from hybrisfs.kv.recent import Place, RecentEntries
-from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
+from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
 from sync.codec import DecodeError
@@ -47,14 +47,14 @@ class Listed(NamedTuple):
     """A key that has a value."""
 
     key: bytes
-    entry: Entry
+    entry: KeyMetadata
 
 
 class Found(NamedTuple):
     """A key of whatever container; no entry when its record is damaged."""
 
     place: Place
-    entry: Entry | None
+    entry: KeyMetadata | None
 
 
 class MetadataStore:
@@ -99,7 +99,7 @@ class MetadataStore:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, place: Place) -> Entry | None:
+    def read(self, place: Place) -> KeyMetadata | None:
         """The entry of a key, a tombstone included. Linearizable. Raises DamagedError."""
         try:
             return self._recent.find(place)
@@ -143,7 +143,8 @@ class MetadataStore:
         return [Listed(key, self._decode(record)) for key, record in rows]
 
     def values(self) -> Iterator[Found]:
-        """All keys that have values, and those with damaged records; what changes meanwhile as it may be."""
+        """All keys that have values, and those with damaged records; a key that changes may be in either
+        state."""
         after: Place = (-1, b"")
         while True:
             with self._database.reader() as connection:
@@ -157,7 +158,7 @@ class MetadataStore:
             for container, key, record in rows:
                 after = container, key
                 try:
-                    entry = Entry.decode(record)
+                    entry = KeyMetadata.decode(record)
                 except DecodeError:
                     yield Found(after, None)
                     continue
@@ -171,7 +172,7 @@ class MetadataStore:
         return int(count)
 
     def held(self, cloud: int) -> int:
-        """How many values are on record at a cloud. Waits for nobody."""
+        """How many values a cloud should hold. Does not wait."""
         return self._held.get(cloud, 0)
 
     def problems(self) -> list[str]:
@@ -228,7 +229,7 @@ class MetadataStore:
         return next(self._writes)
 
     def skip_writes(self) -> None:
-        """Begin to number writes anew, far above all numbers that any backup of this database may have led
+        """Begin to number writes again, far above all numbers that any backup of this database may have led
         to: none of these is used again."""
         highest = self._highest_write + _SKIPPED + secrets.randbelow(_SKIPPED)
         self._do(lambda transaction: transaction.skip_to(highest))
@@ -245,7 +246,7 @@ class MetadataStore:
         """
         return bool(self._do(lambda transaction: transaction.update(changes)))
 
-    def move(self, place: Place, old: Entry, new: Entry) -> bool:
+    def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
         """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
         return bool(self._do(lambda transaction: transaction.move(place, old, new)))
 
@@ -332,9 +333,9 @@ class MetadataStore:
         )
         return self._failure
 
-    def _decode(self, record: bytes) -> Entry:
+    def _decode(self, record: bytes) -> KeyMetadata:
         try:
-            return Entry.decode(record)
+            return KeyMetadata.decode(record)
         except DecodeError as error:
             raise self._damaged(error) from error
 

@@ -1,4 +1,4 @@
-"""Are packs and chunks on record where the signed updates of all devices say?"""
+"""Does the database have packs and chunks where the signed updates of all devices say?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hybrisfs.state.chunk_checks import is_spare_in
 from hybrisfs.state.condemned import is_condemned
 from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.state.packs import PackTable
-from hybrisfs.verify.log_check import Entry
+from hybrisfs.verify.log_check import LogRow
 from sync import DecodeError
 
 __all__ = ["PackCheck"]
@@ -23,10 +23,10 @@ class PackCheck:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._packs = PackTable(db)
-        self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
+        self._wrong: dict[bytes, str] = {}  # a later update may agree with the database
         self._right: set[bytes] = set()  # packs whose chunks are where an update says
 
-    def compare(self, entry: Entry) -> None:
+    def compare(self, entry: LogRow) -> None:
         """Take note of what an update says of packs."""
         for key, value in entry.update.writes:
             if key[0] != PACK:
@@ -42,11 +42,11 @@ class PackCheck:
                 self._wrong[key] = f"pack {key[ID].hex()}: {wrong}"
 
     def finish(self) -> list[str]:
-        """What is on record otherwise than the last update of each pack says, in words."""
+        """Where the database differs from the last update of each pack, in words."""
         return list(self._wrong.values())
 
-    def _difference(self, pack: bytes, signed: PackRecord, entry: Entry) -> str | None:
-        """What is on record otherwise, in words; nothing when that is for another update to say."""
+    def _difference(self, pack: bytes, signed: PackRecord, entry: LogRow) -> str | None:
+        """How the database differs, in words; nothing when another update decides that."""
         found = self._packs.find(pack)
         if found is None:
             return "it is not on record"

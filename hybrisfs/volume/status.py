@@ -32,7 +32,7 @@ _CONTRIBUTOR: Final = (
 )
 _NO_FOLDER: Final = "folders that are gone"
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
-_PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
+_PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before the status says what waits for it
 
 
 def volume_status(volume: Opened) -> VolumeStatus:
@@ -195,7 +195,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     waiting += _about_values(volume, values)
     waiting += volume.mirrors.broken
     waiting += volume.settings.doubts
-    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.machine.alarm) if one]
+    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 
@@ -226,7 +226,7 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
 
 
 def _proposal(device: Device, one: Proposal) -> str:
-    """What somebody wants a device to do, and what agrees to it."""
+    """What a member wants a device to do, and how to agree to it."""
     who = "this device" if device.this else shown(device.name)
     folders = one.folders or []
     what = f"change only what is in {_these(folders)}" if folders else "only read"

@@ -17,7 +17,7 @@ from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "is_only_said"]
+__all__ = ["ExpectedObjects", "is_only_said"]
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -34,7 +34,7 @@ def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
     return not any(upkeep.find_share(pack, index) is not None for index in range(found.n))
 
 
-class Holdings:
+class ExpectedObjects:
     """Tells what should be where, and looks whether it is. Thread-safe."""
 
     def __init__(self, fs: FileSystem, upkeep: Upkeep, ring: KeyRing, volume: bytes) -> None:
@@ -46,7 +46,7 @@ class Holdings:
         self.head = head_name(ring.keys.device.device_id)
 
     def packs(self) -> Iterator[PackPlace]:
-        """All packs on record, those that come meanwhile included."""
+        """All packs that the clouds should hold, also those that come during the iteration."""
         last = 0
         while True:
             with self._fs.lock:
@@ -92,12 +92,12 @@ class Holdings:
     def look_at_segment(self, cloud: int, name: str) -> Finding | None:
         """What is wrong with the copy of a segment on a cloud."""
         found = self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, self.segment_check(name))
-        if found is not None and not self.is_on_record(name):
+        if found is not None and not self.is_recorded(name):
             self._upkeep.excuse(cloud, name)
             return None
         return found
 
-    def is_on_record(self, name: str) -> bool:
+    def is_recorded(self, name: str) -> bool:
         """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
         with self._fs.lock:
             return self._fs.segments.find(name) is not None
@@ -114,8 +114,8 @@ class Holdings:
         )
         if found is not None:
             return replace(found, expected=None)  # an earlier one would be no remedy
-        extent = heads[-1].extent
-        if extent is None or extent.last < shipped:
+        on_clouds = heads[-1].on_clouds
+        if on_clouds is None or on_clouds.last < shipped:
             return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")
         return None
 

@@ -1,7 +1,7 @@
-"""A volume whose database was made anew has yet to get its own log back, and signs nothing before.
+"""Waiting for the own log: a volume whose database was rebuilt signs nothing before it has its log back.
 
-A second update with the same predecessor would make a fork (Depot 4.3): nothing is lost by that, but
-everybody sees this device as two from then on.
+A second update with the same predecessor would make a fork (Depot 4.3): nothing is lost by that, but all
+devices see this one as two from then on.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import sync_directory
 from sync import Head
 
-__all__ = ["REBUILDING_FOLDER", "Regaining"]
+__all__ = ["REBUILDING_FOLDER", "AwaitedLog"]
 
 REBUILDING_FOLDER: Final = "rebuilding"
 _PATIENCE: Final = 600.0  # seconds for what our own head names and no cloud returns
 
 
-class Regaining:
+class AwaitedLog:
     """Whether the volume with this state folder waits for its own log; a folder in there says so."""
 
     def __init__(self, state: Path | None = None, environment: Environment = SYSTEM) -> None:
