@@ -37,7 +37,7 @@ _MODULES: Final = {
         "sync/writes.py",
         "sync/history.py",
         "sync/vector.py",
-        "sync/skeleton.py",
+        "sync/log_index.py",
         "hybrisfs/checkpoint/snapshot.py",
         "hybrisfs/kinds.py",
         "hybrisfs/registers/tree.py",

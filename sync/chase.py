@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from sync.beacons import Fault, Report
 from sync.segment import SegmentId
-from sync.trail import Budget, Holds, Piece, Walk, Wanted, id_of, segments_of
+from sync.trail import Budget, ChainWalk, Holds, Piece, Wanted, id_of, segments_of
 
 __all__ = ["FIRST_RETRY", "Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
 
@@ -62,7 +62,7 @@ class _Target:
     by: bytes  # the device whose head aims at it
     tips: tuple[bytes, ...] = ()  # what the head knows to exist; the first may not be in any segment yet
     listed: bool = False  # from a listing, which any cloud may have made up
-    walk: Walk | None = None
+    walk: ChainWalk | None = None
     flying: str | None = None  # the segment that is being fetched
     end: bytes | None = None  # the last update in the segment
     failed: str | None = None  # the segment that could not be fetched
@@ -72,8 +72,8 @@ class _Target:
 
 
 @dataclass(slots=True)
-class _Quarry:
-    """One device."""
+class _LogFetch:
+    """The fetch of one device's log."""
 
     targets: dict[str, _Target] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)  # listed and not yet looked at, the highest clock last
@@ -91,44 +91,44 @@ class Chase:
         self._known = known
         self._first_retry = first_retry
         self._budget = Budget(kept_bytes)
-        self._quarries: dict[bytes, _Quarry] = {}
+        self._fetches: dict[bytes, _LogFetch] = {}
 
     def aim(self, device: bytes, wanted: Wanted, tips: tuple[bytes, ...]) -> None:
         """A head of `device` states that its log ends in `wanted` and that the updates `tips` exist."""
-        quarry = self._quarries.setdefault(device, _Quarry())
-        target = quarry.targets.get(wanted.name)
+        fetch = self._fetches.setdefault(device, _LogFetch())
+        target = fetch.targets.get(wanted.name)
         if target is None or target.by != device or target.wanted != wanted:
-            _add(quarry, _Target(wanted, device, tips))
+            _add(fetch, _Target(wanted, device, tips))
         else:
             target.tips = tips
 
     def aim_relayed(self, device: bytes, wanted: Wanted, by: bytes) -> None:
         """A head of another device, `by`, states that it has put the segment there for `device`."""
-        quarry = self._quarries.setdefault(device, _Quarry())
-        if wanted.name not in quarry.targets and not self._known(device, wanted.end):
-            _add(quarry, _Target(wanted, by))
+        fetch = self._fetches.setdefault(device, _LogFetch())
+        if wanted.name not in fetch.targets and not self._known(device, wanted.end):
+            _add(fetch, _Target(wanted, by))
 
     def list_branches(self, device: bytes, now: float) -> None:
         """Look for segments of `device` that no head leads to, unless that was done not long ago."""
-        quarry = self._quarries.setdefault(device, _Quarry())
-        if quarry.list_at is None:
-            quarry.list_at = now + (self._pause(quarry.listings + 5) if quarry.listings else 0.0)
+        fetch = self._fetches.setdefault(device, _LogFetch())
+        if fetch.list_at is None:
+            fetch.list_at = now + (self._pause(fetch.listings + 5) if fetch.listings else 0.0)
 
     def forget(self, device: bytes) -> None:
         """The device is no member any more."""
-        for target in self._quarries.pop(device, _Quarry()).targets.values():
+        for target in self._fetches.pop(device, _LogFetch()).targets.values():
             _close(target)
-        for quarry in self._quarries.values():
-            for name in [name for name, target in quarry.targets.items() if target.by == device]:
-                _close(quarry.targets.pop(name))
+        for fetch in self._fetches.values():
+            for name in [name for name, target in fetch.targets.items() if target.by == device]:
+                _close(fetch.targets.pop(name))
 
     def due(self, now: float) -> list[ChaseAction]:
         """What to do now; call again after it was done, until nothing is due."""
         actions: list[ChaseAction] = []
-        for device, quarry in self._quarries.items():
-            self._settle(device, quarry, now)
-            if not quarry.listing and quarry.list_at is not None and quarry.list_at <= now:
-                quarry.listing = True
+        for device, fetch in self._fetches.items():
+            self._settle(device, fetch, now)
+            if not fetch.listing and fetch.list_at is not None and fetch.list_at <= now:
+                fetch.listing = True
                 actions.append(ListSegments(device))
         active = [(device, target) for device, target in self._active(now) if target.walk is not None]
         returning = [(device, target) for device, target in active if not _turned(target)]
@@ -143,11 +143,11 @@ class Chase:
         """When to call `due` again if nothing arrives before, None when nothing is left to do."""
         times = [
             target.retry_at
-            for quarry in self._quarries.values()
-            for target in quarry.targets.values()
+            for fetch in self._fetches.values()
+            for target in fetch.targets.values()
             if target.flying is None
         ]
-        times += [q.list_at for q in self._quarries.values() if q.list_at is not None and not q.listing]
+        times += [q.list_at for q in self._fetches.values() if q.list_at is not None and not q.listing]
         return min(times, default=None)
 
     def segment_arrived(self, device: bytes, piece: Piece) -> None:
@@ -176,7 +176,7 @@ class Chase:
         target.failures += 1
         if target.listed:
             _close(target)
-            del self._quarries[device].targets[target.wanted.name]
+            del self._fetches[device].targets[target.wanted.name]
             return None  # whoever listed it may have made it up
         if not (gone and first):
             return None
@@ -190,28 +190,28 @@ class Chase:
 
     def names_arrived(self, device: bytes, names: Iterable[str]) -> None:
         """The segments of `device` that clouds claim to have; none when they did not answer."""
-        quarry = self._quarries.get(device)
-        if quarry is not None:
-            quarry.listing = False
-            quarry.list_at = None
-            quarry.listings = min(quarry.listings + 1, 32)
-            quarry.names = segments_of(device, names)
+        fetch = self._fetches.get(device)
+        if fetch is not None:
+            fetch.listing = False
+            fetch.list_at = None
+            fetch.listings = min(fetch.listings + 1, 32)
+            fetch.names = segments_of(device, names)
 
     def failing(self, device: bytes, name: str) -> bool:
         """Whether the segment of that name could still not be had."""
-        quarry = self._quarries.get(device)
-        targets = quarry.targets.values() if quarry is not None else ()
+        fetch = self._fetches.get(device)
+        targets = fetch.targets.values() if fetch is not None else ()
         return any(target.failed == name for target in targets)
 
     def pending(self, device: bytes) -> bool:
         """Whether updates of `device` are announced that have not been delivered."""
-        quarry = self._quarries.get(device)
-        return quarry is not None and bool(quarry.targets)
+        fetch = self._fetches.get(device)
+        return fetch is not None and bool(fetch.targets)
 
-    def _settle(self, device: bytes, quarry: _Quarry, now: float) -> None:
+    def _settle(self, device: bytes, fetch: _LogFetch, now: float) -> None:
         """Drop the targets that have been reached, and take up a listed one when no other is due."""
-        searching = bool(quarry.names) or any(target.listed for target in quarry.targets.values())
-        for name, target in list(quarry.targets.items()):
+        searching = bool(fetch.names) or any(target.listed for target in fetch.targets.values())
+        for name, target in list(fetch.targets.items()):
             if target.flying is not None:
                 continue
             reached = self._reached(device, target)
@@ -221,11 +221,11 @@ class Chase:
                 self.list_branches(device, now)
             if reached:
                 _close(target)
-                del quarry.targets[name]
-        while quarry.names and all(target.retry_at > now for target in quarry.targets.values()):
-            name = quarry.names.pop()
-            if name not in quarry.targets and not self._known(device, id_of(name).prefix):
-                quarry.targets[name] = _Target(Wanted(name), device, listed=True)
+                del fetch.targets[name]
+        while fetch.names and all(target.retry_at > now for target in fetch.targets.values()):
+            name = fetch.names.pop()
+            if name not in fetch.targets and not self._known(device, id_of(name).prefix):
+                fetch.targets[name] = _Target(Wanted(name), device, listed=True)
 
     def _reached(self, device: bytes, target: _Target) -> bool:
         end = target.end or target.wanted.end
@@ -234,13 +234,13 @@ class Chase:
     def _active(self, now: float) -> Iterator[tuple[bytes, _Target]]:
         """The target to walk to now of each device: of those that are not postponed that with the highest
         clock, from which the others may be passed on the way."""
-        for device, quarry in self._quarries.items():
-            ready = [t for t in quarry.targets.values() if t.flying is not None or t.retry_at <= now]
+        for device, fetch in self._fetches.items():
+            ready = [t for t in fetch.targets.values() if t.flying is not None or t.retry_at <= now]
             if not ready:
                 continue
             target = max(ready, key=_precedence)
             if target.walk is None:
-                target.walk = Walk(device, target.wanted, self._known, self._budget)
+                target.walk = ChainWalk(device, target.wanted, self._known, self._budget)
             target.walk.skip_known()
             if target.walk.over:
                 self._finish(device, target, now)
@@ -273,7 +273,7 @@ class Chase:
         target.retry_at = now + self._pause(target.walks)
         target.walks += 1
         if target.listed:
-            self._quarries[device].targets.pop(target.wanted.name, None)
+            self._fetches[device].targets.pop(target.wanted.name, None)
 
     def _pause(self, times: int) -> float:
         """Seconds to wait after so many failures before this one."""
@@ -281,8 +281,8 @@ class Chase:
 
     def _waiting(self, device: bytes, name: str) -> _Target | None:
         """The target whose walk waits for this segment."""
-        quarry = self._quarries.get(device)
-        targets = quarry.targets.values() if quarry is not None else ()
+        fetch = self._fetches.get(device)
+        targets = fetch.targets.values() if fetch is not None else ()
         return next((target for target in targets if target.flying == name), None)
 
 
@@ -290,15 +290,15 @@ def _precedence(target: _Target) -> tuple[bool, bool, SegmentId]:
     return target.flying is not None, target.walk is not None, id_of(target.wanted.name)
 
 
-def _add(quarry: _Quarry, target: _Target) -> None:
+def _add(fetch: _LogFetch, target: _Target) -> None:
     """Take up a target. Each device has room for its own, so that none can crowd out another's."""
-    replaced = quarry.targets.pop(target.wanted.name, None)
+    replaced = fetch.targets.pop(target.wanted.name, None)
     if replaced is not None:
         _close(replaced)
-    theirs = [name for name, one in quarry.targets.items() if one.by == target.by]
+    theirs = [name for name, one in fetch.targets.items() if one.by == target.by]
     if len(theirs) >= _MAX_TARGETS:
-        _close(quarry.targets.pop(min(theirs, key=id_of)))
-    quarry.targets[target.wanted.name] = target
+        _close(fetch.targets.pop(min(theirs, key=id_of)))
+    fetch.targets[target.wanted.name] = target
 
 
 def _close(target: _Target) -> None:

@@ -22,7 +22,7 @@ __all__ = [
     "Budget",
     "Holds",
     "Piece",
-    "Walk",
+    "ChainWalk",
     "Wanted",
     "id_of",
     "newest_segment",
@@ -120,7 +120,7 @@ class Budget:
         self.used = 0
 
 
-class Walk:
+class ChainWalk:
     """One walk along the segments of `device`, from `target` on. Drop it with `close`.
 
     The log may grow on another way at any moment. It is asked in `skip_known` only, so that what the

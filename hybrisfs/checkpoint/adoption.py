@@ -28,14 +28,14 @@ from hybrisfs.state.versions import know_no_versions_before_bare
 from hybrisfs.tree.filesystem import FileSystem
 from sync import ZERO_HASH, DecodeError, Rename, VersionVector
 from sync.checkpoint import Root
+from sync.log_index import IndexEntry
 from sync.log_tree import Placed
-from sync.skeleton import Bone
 
 __all__ = ["Adoption", "check_snapshot"]
 
 _KEYS: Final = 4096  # registers that are merged at once
 _PACKS: Final = 64
-_BONES: Final = 2048
+_ENTRIES: Final = 2048
 
 
 def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
@@ -93,15 +93,15 @@ class Adoption:
         # What was superseded before, and when, a checkpoint does not tell.
         know_no_versions_before_bare(self._db)
 
-    def _adopt_log(self, records: Iterator[Header | Bone | Latest]) -> Iterator[Latest]:
-        """Take in the bones; what comes after them."""
+    def _adopt_log(self, records: Iterator[Header | IndexEntry | Latest]) -> Iterator[Latest]:
+        """Take in the entries; what comes after them."""
         before = self._updates.state.vector
         hashes: list[bytes] = []
         renames: list[Rename] = []
         rest: list[Latest] = []
         with self._updates.adopting():
-            while bones := list(_bones(records, rest)):
-                for placed in self._adopt_some(bones, hashes):
+            while entries := list(_entries(records, rest)):
+                for placed in self._adopt_some(entries, hashes):
                     renames += placed.renames
                     before = before.renamed(placed.renames)
         self._arrivals.renamed(renames)
@@ -109,16 +109,16 @@ class Adoption:
         self._find_stamps(hashes)
         return chain(rest, cast("Iterator[Latest]", records))
 
-    def _adopt_some(self, bones: Sequence[Bone], hashes: list[bytes]) -> Iterator[Placed]:
-        """Take in the next bones, whose hashes join *hashes*; where those are that renamed others."""
-        known = self._updates.known(bone.hash for bone in bones)
-        for bone in bones:
-            if bone.hash not in known:
-                prev = ZERO_HASH if bone.prev is None else hashes[bone.prev]
-                placed = self._updates.adopt(bone, prev, [hashes[cause] for cause in bone.causes])
+    def _adopt_some(self, entries: Sequence[IndexEntry], hashes: list[bytes]) -> Iterator[Placed]:
+        """Take in the next entries, whose hashes join *hashes*; where those are that renamed others."""
+        known = self._updates.known(entry.hash for entry in entries)
+        for entry in entries:
+            if entry.hash not in known:
+                prev = ZERO_HASH if entry.prev is None else hashes[entry.prev]
+                placed = self._updates.adopt(entry, prev, [hashes[cause] for cause in entry.causes])
                 if placed.renames:
                     yield placed
-            hashes.append(bone.hash)
+            hashes.append(entry.hash)
 
     def _find_stamps(self, hashes: Sequence[bytes]) -> None:
         """How the log here calls the checkpoint's updates."""
@@ -165,10 +165,10 @@ def _covers(vector: VersionVector, stamp: Stamp) -> bool:
     return vector[stamp.writer] >= stamp.clock
 
 
-def _bones(records: Iterator[Header | Bone | Latest], rest: list[Latest]) -> Iterator[Bone]:
-    """The next bones, if there are any; what comes after the last one goes to *rest*."""
-    for record in islice(records, _BONES) if not rest else ():
-        if isinstance(record, Bone):
+def _entries(records: Iterator[Header | IndexEntry | Latest], rest: list[Latest]) -> Iterator[IndexEntry]:
+    """The next entries, if there are any; what comes after the last one goes to *rest*."""
+    for record in islice(records, _ENTRIES) if not rest else ():
+        if isinstance(record, IndexEntry):
             yield record
         else:
             assert isinstance(record, Latest)

@@ -1,7 +1,7 @@
 """Which of the checkpoints that others name this device takes in: one that it can believe, and that stands
 for updates which are not known here and may be had in no other way.
 
-What is lacking is told by the names of updates in the skeleton of the checkpoint, not by vectors. Branches
+What is lacking is told by the names of updates in the index of the checkpoint, not by vectors. Branches
 get other names when a fork comes to light, so that a vector may seem to cover what the log lacks, and to lack
 what it has. The log forgets no name: so nobody takes in a checkpoint twice, nor one that he has stated.
 """
@@ -28,13 +28,13 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, Head, LimitError, Members
 from sync.checkpoint import Root
-from sync.skeleton import Bone
+from sync.log_index import IndexEntry
 
 __all__ = ["Intake"]
 
 log = logging.getLogger(__name__)
 
-_BONES: Final = 2048
+_ENTRIES: Final = 2048
 _RETRY_SECONDS: Final = 300.0
 
 
@@ -142,8 +142,8 @@ class Intake:
         if root.snapshot in self._complete:
             return False
         pieces = (self._fetching.part(one.name) for one in root.slices)
-        bones = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
-        while some := {one.hash for one in islice(bones, _BONES) if isinstance(one, Bone)}:
+        entries = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
+        while some := {one.hash for one in islice(entries, _ENTRIES) if isinstance(one, IndexEntry)}:
             with self._fs.lock:
                 if not some <= self._updates.known(some):
                     return True

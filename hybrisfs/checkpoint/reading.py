@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hybrisfs.checkpoint.snapshot import HEADER, PACKS, REGISTERS, SKELETON, Header, decode_header
+from hybrisfs.checkpoint.snapshot import HEADER, LOG_INDEX, PACKS, REGISTERS, Header, decode_header
 from hybrisfs.registers.tree import PackedChunk
 from sync import MAX_KEY, MAX_VALUE, DecodeError, Reader
-from sync.skeleton import Bone, SkeletonReader
+from sync.log_index import IndexEntry, LogIndexReader
 
 __all__ = ["HintedPack", "Latest", "read_hints", "read_snapshot"]
 
@@ -39,13 +39,13 @@ class HintedPack:
     spare: tuple[PackedChunk, ...]
 
 
-def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | Bone | Latest]:
+def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | IndexEntry | Latest]:
     """What is in the slices of a snapshot, in order: the header first. Raises DecodeError, also at the end,
     when something is missing."""
-    skeleton = SkeletonReader()
+    index = LogIndexReader()
     header: Header | None = None
     kind = HEADER
-    bones = 0
+    entries = 0
     last_key, last_update = b"", -1
     for piece in pieces:
         if header is None:
@@ -54,19 +54,19 @@ def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | Bone | Latest]:
             continue
         reader = Reader(piece)
         before, kind = kind, reader.u8()
-        if not before <= kind or kind not in (SKELETON, REGISTERS) or not reader.remaining:
+        if not before <= kind or kind not in (LOG_INDEX, REGISTERS) or not reader.remaining:
             raise DecodeError("slices of a snapshot out of order")
         while reader.remaining:
-            if kind == SKELETON:
-                bones += 1
-                yield skeleton.read(reader)
+            if kind == LOG_INDEX:
+                entries += 1
+                yield index.read(reader)
                 continue
             key, update, _ = latest = _read_value(reader, header.updates)
             if key < last_key or (key == last_key and update <= last_update):
                 raise DecodeError("registers of a snapshot out of order")
             last_key, last_update = key, update
             yield latest
-    if header is None or bones != header.updates:
+    if header is None or entries != header.updates:
         raise DecodeError("updates are missing in a snapshot")
 
 

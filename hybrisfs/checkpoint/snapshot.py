@@ -6,10 +6,10 @@ kind is the first byte of a slice; kinds come in ascending order.
 
     0 header      once, first: magic "HFCP", version u16 = 1; volume 16; vector (version vector form);
                   updates varint, how many
-    1 skeleton    bones (`sync.skeleton`), to the end of the slice
+    1 log index   entries (`sync.log_index`), to the end of the slice
     2 registers   values, by key and then by the number of their update, to the end of the slice:
                   key     blob, 1 .. MAX_KEY bytes
-                  update  varint: number in the skeleton, counted from 0, of the update that wrote it
+                  update  varint: number in the index, counted from 0, of the update that wrote it
                   value   varint: 0 = tombstone, else the length + 1; then the bytes
 
 *Hints* tell where chunks are in packs, by the pack's id, in slices of their own:
@@ -40,14 +40,14 @@ from hybrisfs.state.pack_chunks import places_in_pack
 from hybrisfs.state.registers import branches_by_number, rows_of_kind
 from hybrisfs.state.stored_log import branches, count_by_branch, updates_by_clock
 from sync import DecodeError, Reader, VersionVector, Writer
-from sync.skeleton import MAX_SKELETON, Bone, SkeletonWriter
+from sync.log_index import MAX_INDEXED, IndexEntry, LogIndexWriter
 from sync.update import VOLUME_ID_SIZE
 
 __all__ = [
     "HEADER",
     "PACKS",
     "REGISTERS",
-    "SKELETON",
+    "LOG_INDEX",
     "SLICE_BYTES",
     "Header",
     "SnapshotHash",
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 SLICE_BYTES: Final = 1 << 20
-HEADER, SKELETON, REGISTERS, PACKS = range(4)
+HEADER, LOG_INDEX, REGISTERS, PACKS = range(4)
 
 _MAGIC: Final = b"HFCP"
 _VERSION: Final = 1
@@ -96,7 +96,7 @@ def decode_header(piece: bytes) -> Header:
     if reader.u8() != HEADER:
         raise DecodeError("a snapshot that does not begin with its header")
     reader.format(_MAGIC, _VERSION)
-    header = Header(reader.raw(VOLUME_ID_SIZE), VersionVector.read_from(reader), reader.varint(MAX_SKELETON))
+    header = Header(reader.raw(VOLUME_ID_SIZE), VersionVector.read_from(reader), reader.varint(MAX_INDEXED))
     reader.end()
     return header
 
@@ -109,23 +109,23 @@ class Snapshotter:
         self._db = db
         self._slice_bytes = slice_bytes
         self._volume = volume
-        self._numbers: dict[tuple[bytes, int], int] = {}  # (branch, clock) -> number in the skeleton
+        self._numbers: dict[tuple[bytes, int], int] = {}  # (branch, clock) -> number in the index
 
     def slices(self) -> Iterator[bytes]:
         """The slices of the snapshot, in order."""
         rows = count_by_branch(self._db)
         vector = VersionVector({branch: clock for branch, clock, _ in rows})
         yield Header(self._volume, vector, sum(row[2] for row in rows)).encode()
-        yield from _cut(SKELETON, self._bones(), self._slice_bytes)
+        yield from _cut(LOG_INDEX, self._entries(), self._slice_bytes)
         yield from _cut(REGISTERS, self._values(), self._slice_bytes)
 
     def hints(self) -> Iterator[bytes]:
         """The slices of hints; to be asked for when all of `slices` have been taken."""
         yield from _cut(PACKS, self._packs(), self._slice_bytes)
 
-    def _bones(self) -> Iterator[bytes]:
+    def _entries(self) -> Iterator[bytes]:
         parents = {one.id: (one.parent, one.above) for one in branches(self._db)}
-        skeleton = SkeletonWriter()
+        index = LogIndexWriter()
         tips: dict[bytes, tuple[int, VersionVector]] = {}  # of each branch, with all that it implies
         for number, (branch, clock, device, identity, time_ns, encoded) in enumerate(
             updates_by_clock(self._db)
@@ -138,8 +138,8 @@ class Snapshotter:
             causes = [self._numbers[one] for one in vector.items() if one[1] > known[one[0]]]
             self._numbers[branch, clock] = number
             tips[branch] = number, vector.with_entry(branch, clock)
-            bone = Bone(device, clock, identity, prev, causes, time_ns)
-            yield skeleton.encode(bone)
+            entry = IndexEntry(device, clock, identity, prev, causes, time_ns)
+            yield index.encode(entry)
 
     def _values(self) -> Iterator[bytes]:
         writers = branches_by_number(self._db)

@@ -216,9 +216,9 @@ class CloudPort:
         with self._lock:
             return self._health.take_rechecks()
 
-    def demerit(self, operation: Operation) -> int:
+    def penalty(self, operation: Operation) -> int:
         """Return how far back the cloud is put for this operation. The caller holds the lock."""
-        return self._health.demerit(operation) if self.stalled() is None else 3
+        return self._health.penalty(operation) if self.stalled() is None else 3
 
     def probe_due(self) -> bool:
         """Whether it should be found out now if the cloud works again."""

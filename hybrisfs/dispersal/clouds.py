@@ -84,8 +84,8 @@ class Clouds:
         if operation == "put":
             numbers = [n for n in numbers if n not in self._closed_to_writes]
         with self._lock:
-            demerits = {n: ports[n].demerit(operation) for n in numbers}
-            return self._ranking.order(numbers, operation, size, demerits)
+            penalties = {n: ports[n].penalty(operation) for n in numbers}
+            return self._ranking.order(numbers, operation, size, penalties)
 
     def usual(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
         """Return the seconds in which these clouds usually answer, with what they have to do already."""

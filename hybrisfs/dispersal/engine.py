@@ -38,7 +38,7 @@ T = TypeVar("T")
 _PACKS_IN_FLIGHT = 4
 # Nobody waits for a single pack, and packs that share an uplink take longer the more there are of them: a
 # copy for a secondary cloud would take still more of it.
-_PACK_LEISURE = 2.0
+_PACK_PATIENCE_FACTOR = 2.0
 _CHUNK_TIMEOUT = 30.0  # seconds
 _USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by size
 
@@ -98,7 +98,7 @@ class Engine:
             size=len(pack.shares[0]),
             name=partial(share_name, pack.pack_id),
             data=pack.shares.__getitem__,
-            leisure=_PACK_LEISURE,
+            patience_factor=_PACK_PATIENCE_FACTOR,
         )
         with self._packs:
             return writer.put(self._clouds, write, self._timing.put)

@@ -153,7 +153,7 @@ class CloudHealth:
         """When the state became what it is."""
         return self._since
 
-    def demerit(self, operation: Operation) -> int:
+    def penalty(self, operation: Operation) -> int:
         """Return 0 when the cloud is as good as any for this operation, more the less it should be asked."""
         state, _ = self.state()
         if state in ("down", "auth"):

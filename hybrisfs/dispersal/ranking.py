@@ -148,22 +148,22 @@ class Ranking:
         return self._estimates.setdefault((cloud, operation, size_class(size)), _Estimate())
 
     def order(
-        self, clouds: Iterable[int], operation: Operation, size: int, demerits: Mapping[int, int]
+        self, clouds: Iterable[int], operation: Operation, size: int, penalties: Mapping[int, int]
     ) -> list[int]:
-        """Return the clouds, the best first: least demerits, then unknown or not seen for long, then best
+        """Return the clouds, the best first: least penalties, then unknown or not seen for long, then best
         ranked."""
         wanted = size_class(size)
 
         def key(cloud: int) -> tuple[int, float, float, int]:
-            demerit = demerits.get(cloud, 0)
+            penalty = penalties.get(cloud, 0)
             known = self._estimates.get((cloud, operation, wanted))
             if known is not None and not self._is_fresh(known):
-                return demerit, -1.0, 0.0, cloud
+                return penalty, -1.0, 0.0, cloud
             hoped = self._hoped(cloud, operation, wanted)
             if hoped is None:
-                return demerit, -1.0, 0.0, cloud
+                return penalty, -1.0, 0.0, cloud
             reads = _READ_WEIGHT * (self._hoped(cloud, "get", wanted) or 0.0) if operation == "put" else 0.0
-            return demerit, reads + hoped, hoped if known is None else known.expected, cloud
+            return penalty, reads + hoped, hoped if known is None else known.expected, cloud
 
         return sorted(clouds, key=key)
 

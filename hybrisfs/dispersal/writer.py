@@ -29,7 +29,7 @@ Placement: TypeAlias = tuple[int, ...]
 class Write:
     """`n` objects, each for a cloud of its own; with `fungible` they are copies of one object.
 
-    A secondary cloud stands in for one that takes `leisure` times as long as usual.
+    A secondary cloud stands in for one that takes `patience_factor` times as long as usual.
     """
 
     what: str
@@ -38,7 +38,7 @@ class Write:
     name: Callable[[int], str]
     data: Callable[[int], Buffer]
     fungible: bool = False
-    leisure: float = 1.0
+    patience_factor: float = 1.0
 
 
 class _Started(NamedTuple):
@@ -58,7 +58,7 @@ _Event: TypeAlias = _Started | _Stored
 def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable after `timeout` seconds."""
     order = clouds.order("put", write.size)
-    usual = clouds.usual(order[: write.n], "put", write.size) * write.leisure
+    usual = clouds.usual(order[: write.n], "put", write.size) * write.patience_factor
     machine = PutMachine(
         write.n,
         order,

@@ -46,8 +46,8 @@ from sync import (
     Write,
     decode_signed,
 )
+from sync.log_index import IndexEntry
 from sync.log_tree import Placed
-from sync.skeleton import Bone
 
 __all__ = ["UpdateLog"]
 
@@ -281,16 +281,26 @@ class UpdateLog:
         finally:
             self._db.execute("RELEASE adoption")
 
-    def adopt(self, bone: Bone, prev: bytes, causes: Sequence[bytes]) -> Placed:
+    def adopt(self, entry: IndexEntry, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those
         with these hashes; within `adopting`. Raises what `LogTree.adopt` raises."""
-        placed = self.state.adopt(bone.device, bone.clock, bone.hash, prev, causes)
-        if bone.prev is None or placed.siblings:
+        placed = self.state.adopt(entry.device, entry.clock, entry.hash, prev, causes)
+        if entry.prev is None or placed.siblings:
             self._store_rows()
             self._store_branches(placed.renames)
         vector = placed.dependencies.encode()
-        moment = self._moments.date(placed.branch, bone.clock, bone.time_ns, placed.dependencies)
-        row = (placed.branch, bone.clock, bone.device, bone.hash, None, vector, bone.time_ns, None, moment)
+        moment = self._moments.date(placed.branch, entry.clock, entry.time_ns, placed.dependencies)
+        row = (
+            placed.branch,
+            entry.clock,
+            entry.device,
+            entry.hash,
+            None,
+            vector,
+            entry.time_ns,
+            None,
+            moment,
+        )
         self._unstored.append(row)
         if not self._deferring:
             self._store_rows()

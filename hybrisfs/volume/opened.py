@@ -88,7 +88,7 @@ __all__ = ["Opened"]
 log = logging.getLogger(__name__)
 
 _JOIN_SECONDS: Final = 20.0
-_GOODBYE_SECONDS: Final = 2.0
+_OFFLINE_BEACON_SECONDS: Final = 2.0
 
 
 class Opened:
@@ -352,7 +352,7 @@ class Opened:
         for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
             stop()
         if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
-            _say_goodbye(self.name, self._shipper, self._threads["ship"])
+            _send_offline_beacon(self.name, self._shipper, self._threads["ship"])
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
             end()
         for name, thread in self._threads.items():
@@ -370,16 +370,16 @@ class Opened:
                 log.error("volume %s: the last changes could not be committed: %s", self.name, error)
 
 
-def _say_goodbye(name: str, shipper: Shipper, thread: threading.Thread) -> None:
+def _send_offline_beacon(name: str, shipper: Shipper, thread: threading.Thread) -> None:
     """Tell the clouds when the shipper's *thread* has ended, if they listen; closing waits for nobody."""
 
     def say() -> None:
-        thread.join(_GOODBYE_SECONDS)
+        thread.join(_OFFLINE_BEACON_SECONDS)
         try:
-            shipper.say_goodbye()
+            shipper.send_offline_beacon()
         except (DispersalError, OSError) as error:
             log.debug("the clouds were not told that this device goes offline: %s", error)
 
-    speaker = threading.Thread(target=say, name=f"{name}-goodbye", daemon=True)
+    speaker = threading.Thread(target=say, name=f"{name}-offline", daemon=True)
     speaker.start()
-    speaker.join(_GOODBYE_SECONDS)
+    speaker.join(_OFFLINE_BEACON_SECONDS)

@@ -278,7 +278,9 @@ class RelayMachine:
         """(branch, clock) of the newest updates of other devices."""
         return [path.steps[0] for path in self._paths() if not self._is_own(path.author)]
 
-    def untold(self, seen: Seen, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+    def unshipped_authors(
+        self, seen: Seen, through: Collection[tuple[bytes, int]] | None = None
+    ) -> set[bytes]:
         """The other devices whose updates no cloud is known to have; with *through*, only those up to there
         count."""
         found = set[bytes]()

@@ -161,9 +161,9 @@ class Relayer:
         """See `RelayMachine.frontier`."""
         return self._machine.frontier()
 
-    def untold(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
-        """See `RelayMachine.untold`."""
-        return self._machine.untold(self._seen(), through)
+    def unshipped_authors(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+        """See `RelayMachine.unshipped_authors`."""
+        return self._machine.unshipped_authors(self._seen(), through)
 
     def listed(self, past: Past) -> tuple[Relayed, ...]:
         """What this device's head should name, given the own heads before it."""

@@ -241,7 +241,7 @@ class Shipper:
         self._again = True
         self._told_at = float("-inf")
 
-    def say_goodbye(self) -> None:
+    def send_offline_beacon(self) -> None:
         """Say that this device goes offline, so that nobody suspects that its changes are withheld.
 
         Called when the thread has ended. Raises CloudsUnavailable.

@@ -95,7 +95,7 @@ class Uploads:
                 and wait_for(lambda: not self.unplaced.is_left(newest))
                 and wait_for(lambda: not self._is_unpacked(newest))
                 # What is written here can be read by nobody who lacks what it depends on.
-                and wait_for(lambda: not self._relayer.untold(others))
+                and wait_for(lambda: not self._relayer.unshipped_authors(others))
                 and wait_for(self._shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be told.
                 and wait_for(self._shipped_so_far())
@@ -113,7 +113,7 @@ class Uploads:
         """What other devices wrote and no cloud is known to have; without such files the devices are those
         that have yet to bring changes there. The lock is held."""
         found, own = self.unplaced.count(), self._updates.device
-        lacking = {*(found.devices or self._relayer.untold())} - {own}
+        lacking = {*(found.devices or self._relayer.unshipped_authors())} - {own}
         members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
         names = [one.name for one in members if one.device in lacking]
         return MachinesOnly(found.files, found.size, names)

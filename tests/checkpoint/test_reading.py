@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hybrisfs.checkpoint.adoption import check_snapshot
 from hybrisfs.checkpoint.reading import Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.snapshot import HEADER, PACKS, REGISTERS, SKELETON, Header
+from hybrisfs.checkpoint.snapshot import HEADER, LOG_INDEX, PACKS, REGISTERS, Header
 from hybrisfs.environment import Environment
 from hybrisfs.state.checkpoints import Shelved
 from sync import DecodeError, VersionVector, Writer
@@ -86,7 +86,7 @@ def test_a_file_that_has_rotted_is_found_out(
 
 
 HEAD = Header(VOLUME, VersionVector({b"d" * 16: 1}), 1).encode()
-BONE = Writer().u8(SKELETON).varint(0).raw(b"d" * 16).varint(0).varint(0).u64(1).raw(b"h" * 32).getvalue()
+ENTRY = Writer().u8(LOG_INDEX).varint(0).raw(b"d" * 16).varint(0).varint(0).u64(1).raw(b"h" * 32).getvalue()
 
 
 def register(key: bytes, update: int = 0) -> bytes:
@@ -97,28 +97,28 @@ def register(key: bytes, update: int = 0) -> bytes:
     "pieces",
     [
         [],
-        [BONE],
+        [ENTRY],
         [HEAD],
         [HEAD, HEAD],
-        [HEAD, bytes([REGISTERS]) + register(b"k"), BONE],
-        [HEAD, BONE, bytes([REGISTERS])],
-        [HEAD, BONE, bytes([PACKS]) + register(b"k")],
-        [HEAD, BONE, bytes([REGISTERS]) + register(b"")],
-        [HEAD, BONE, bytes([REGISTERS]) + register(b"k", 1)],
-        [HEAD, BONE, bytes([REGISTERS]) + register(b"k") * 2],
-        [HEAD, BONE, bytes([REGISTERS]) + register(b"l") + register(b"k")],
-        [HEAD, BONE, bytes([REGISTERS]) + register(b"k")[:-1]],
-        [HEAD, BONE + BONE[1:]],
-        [bytes([HEADER]) + HEAD[1:] + b"x", BONE],
+        [HEAD, bytes([REGISTERS]) + register(b"k"), ENTRY],
+        [HEAD, ENTRY, bytes([REGISTERS])],
+        [HEAD, ENTRY, bytes([PACKS]) + register(b"k")],
+        [HEAD, ENTRY, bytes([REGISTERS]) + register(b"")],
+        [HEAD, ENTRY, bytes([REGISTERS]) + register(b"k", 1)],
+        [HEAD, ENTRY, bytes([REGISTERS]) + register(b"k") * 2],
+        [HEAD, ENTRY, bytes([REGISTERS]) + register(b"l") + register(b"k")],
+        [HEAD, ENTRY, bytes([REGISTERS]) + register(b"k")[:-1]],
+        [HEAD, ENTRY + ENTRY[1:]],
+        [bytes([HEADER]) + HEAD[1:] + b"x", ENTRY],
     ],
 )
 def test_what_no_correct_device_writes(pieces: list[bytes]) -> None:
-    assert len(list(read_snapshot([HEAD, BONE, bytes([REGISTERS]) + register(b"k")]))) == 3
+    assert len(list(read_snapshot([HEAD, ENTRY, bytes([REGISTERS]) + register(b"k")]))) == 3
     with pytest.raises(DecodeError):
         list(read_snapshot(pieces))
 
 
-@given(st.lists(st.binary(max_size=80) | st.sampled_from([HEAD, BONE]), max_size=4))
+@given(st.lists(st.binary(max_size=80) | st.sampled_from([HEAD, ENTRY]), max_size=4))
 def test_hostile_bytes_raise_nothing_else(pieces: list[bytes]) -> None:
     for read in (lambda: list(read_snapshot(pieces)), lambda: list(read_hints(pieces, 5))):
         try:

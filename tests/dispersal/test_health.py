@@ -23,7 +23,7 @@ def test_a_new_cloud_is_ok() -> None:
     health, clock = make()
     assert health.state() == ("ok", "")
     assert health.since == clock.now
-    assert health.demerit("get") == health.demerit("put") == 0
+    assert health.penalty("get") == health.penalty("put") == 0
     assert not health.probe_due()
 
 
@@ -31,14 +31,14 @@ def test_failures_in_a_row_open_the_circuit_and_a_success_closes_it() -> None:
     health, clock = make()
     health.failed("down", "timed out")
     assert health.state() == ("slow", "last request failed: timed out")
-    assert health.demerit("get") == 1
+    assert health.penalty("get") == 1
     clock.now += 5
     health.failed("down", "timed out")
     clock.now += 5
     health.failed("down", "connection refused")
     assert health.state() == ("down", "connection refused")
     assert health.since == clock.now
-    assert health.demerit("get") == health.demerit("put") == 3
+    assert health.penalty("get") == health.penalty("put") == 3
     clock.now += 5
     health.succeeded("get")
     assert health.state() == ("ok", "")
@@ -74,7 +74,7 @@ def test_a_full_cloud_is_good_for_reading() -> None:
     health, _ = make()
     health.failed("full", "quota used up")
     assert health.state() == ("full", "quota used up")
-    assert (health.demerit("get"), health.demerit("put")) == (0, 2)
+    assert (health.penalty("get"), health.penalty("put")) == (0, 2)
     health.succeeded("get")
     assert health.full
     health.succeeded("put")
@@ -90,7 +90,7 @@ def test_a_lie_is_forgiven_only_when_the_object_is_right_again() -> None:
     health.succeeded("put")
     health.in_time()
     assert health.state() == ("lying", "packs/b is altered (and 1 more)")
-    assert health.demerit("get") == health.demerit("put") == 2
+    assert health.penalty("get") == health.penalty("put") == 2
     health.cleared("packs/b")
     assert health.state() == ("lying", "packs/a is missing")
     health.cleared("packs/a")
@@ -133,7 +133,7 @@ def test_late_answers_make_a_cloud_slow_and_timely_ones_quick() -> None:
         assert health.state()[0] == "ok"
         health.late()
     assert health.state() == ("slow", "did not answer the last 3 requests in its usual time")
-    assert health.demerit("get") == 0
+    assert health.penalty("get") == 0
     health.in_time()
     assert health.state()[0] == "ok"
 
@@ -142,7 +142,7 @@ def test_throttling_passes_with_time() -> None:
     health, clock = make()
     health.throttled(30)
     assert health.state() == ("slow", "asks for fewer requests")
-    assert health.demerit("put") == 1
+    assert health.penalty("put") == 1
     clock.now += 30
     assert health.state() == ("ok", "")
-    assert health.demerit("put") == 0
+    assert health.penalty("put") == 0

@@ -77,7 +77,7 @@ def test_a_cloud_that_was_waited_for_is_not_hoped_for() -> None:
     assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
 
 
-def test_demerits_outweigh_speed() -> None:
+def test_penalties_outweigh_speed() -> None:
     ranking, _ = make()
     for cloud in (1, 2, 3):
         ranking.observe(cloud, "get", SMALL, cloud / 10)

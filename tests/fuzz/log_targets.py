@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from hybrisfs.checkpoint.reading import read_hints, read_snapshot
-from hybrisfs.checkpoint.snapshot import PACKS, REGISTERS, SKELETON, Header, decode_header
+from hybrisfs.checkpoint.snapshot import LOG_INDEX, PACKS, REGISTERS, Header, decode_header
 from hybrisfs.peers.errors import FrameError
 from hybrisfs.peers.frames import (
     Beacon,
@@ -36,10 +36,10 @@ from sync.checkpoint import (
 from sync.codec import Reader, Writer
 from sync.hashing import digest
 from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, StateClaim, decode_head, encode_head
+from sync.log_index import IndexEntry, LogIndexReader, LogIndexWriter
 from sync.messages import Answer, Compacted, Frontier, Probe, Taken, Updates, decode_message, encode_message
 from sync.seal import open_sealed, seal
 from sync.segment import SegmentId, decode_segment, encode_segment, parse_segment_name, segment_name
-from sync.skeleton import Bone, SkeletonReader, SkeletonWriter
 from sync.update import SignedUpdate, decode_signed, decode_signed_header
 from sync.vector import VersionVector
 from sync.writes import decode_writes, encode_writes
@@ -200,23 +200,26 @@ def _object(data: bytes) -> object:
     )
 
 
-def _bones() -> list[Bone]:
-    found = [Bone(b"a" * 16, 1, b"1" * 32, None, [], NOON), Bone(b"b" * 16, 1, b"2" * 32, None, [], NOON)]
-    found.append(Bone(b"a" * 16, 2, b"3" * 32, 0, [1], NOON + 1))
-    return [*found, Bone(b"b" * 16, 3, b"4" * 32, 1, [2], NOON + 2)]
+def _entries() -> list[IndexEntry]:
+    found = [
+        IndexEntry(b"a" * 16, 1, b"1" * 32, None, [], NOON),
+        IndexEntry(b"b" * 16, 1, b"2" * 32, None, [], NOON),
+    ]
+    found.append(IndexEntry(b"a" * 16, 2, b"3" * 32, 0, [1], NOON + 1))
+    return [*found, IndexEntry(b"b" * 16, 3, b"4" * 32, 1, [2], NOON + 2)]
 
 
-def _skeleton() -> bytes:
-    writer = SkeletonWriter()
-    return b"".join(writer.encode(bone) for bone in _bones())
+def _log_index() -> bytes:
+    writer = LogIndexWriter()
+    return b"".join(writer.encode(entry) for entry in _entries())
 
 
-def _take_skeleton(data: bytes) -> object:
-    reader, skeleton, writer = Reader(data), SkeletonReader(), SkeletonWriter()
+def _take_log_index(data: bytes) -> object:
+    reader, index, writer = Reader(data), LogIndexReader(), LogIndexWriter()
     while reader.remaining:
         begin = reader.position
-        bone = skeleton.read(reader)
-        assert writer.encode(bone) == data[begin : reader.position]
+        entry = index.read(reader)
+        assert writer.encode(entry) == data[begin : reader.position]
     return writer
 
 
@@ -238,7 +241,7 @@ _VALUES: Final = (
     Writer().blob(b"key").varint(0).varint(0).blob(b"key").varint(2).varint(6).raw(b"value").getvalue()
 )
 _SNAPSHOT: Final = _pieces(
-    Header(VOLUME, _VECTOR, 4).encode(), bytes([SKELETON]) + _skeleton(), bytes([REGISTERS]) + _VALUES
+    Header(VOLUME, _VECTOR, 4).encode(), bytes([LOG_INDEX]) + _log_index(), bytes([REGISTERS]) + _VALUES
 )
 _HINTS: Final = (
     Writer().u8(PACKS).raw(b"1" * 32).u8(1).u8(2).raw(b"\0\1").varint(3).varint(2)
@@ -337,7 +340,7 @@ TARGETS: Final[dict[str, Target]] = {
         _object, [seal_object(digest("name", b"slice"), b"slice", VOLUME, BOX_KEY, NONCE)]
     ),
     "checkpoint header": decoder(decode_header, [Header(VOLUME, _VECTOR, 4).encode()], Header.encode),
-    "skeleton": Target(_take_skeleton, [_skeleton()]),
+    "log index": Target(_take_log_index, [_log_index()]),
     "snapshot": Target(lambda data: list(read_snapshot(_split(data))), [_SNAPSHOT]),
     "hints": Target(lambda data: list(read_hints([data], 4)), [_HINTS]),
     "exchange message": decoder(decode_message, [encode_message(one) for one in _MESSAGES], encode_message),

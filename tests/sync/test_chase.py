@@ -286,7 +286,7 @@ def test_heads_of_ever_new_segments_do_not_pile_up() -> None:
     (action,) = chase.due(0.0)
     assert isinstance(action, FetchSegment)
     assert id_of(action.wanted.name).first == 999
-    assert len(chase._quarries[A.device_id].targets) == 64
+    assert len(chase._fetches[A.device_id].targets) == 64
 
 
 def test_false_relays_crowd_out_nothing() -> None:
@@ -295,7 +295,7 @@ def test_false_relays_crowd_out_nothing() -> None:
     for clock in range(2, 1000):
         made_up = segment_name(A.device_id, SegmentId(clock, bytes(8)))
         chase.aim_relayed(A.device_id, Wanted(made_up), B.device_id)
-    assert len(chase._quarries[A.device_id].targets) == 65
+    assert len(chase._fetches[A.device_id].targets) == 65
     asked = []
     for _ in range(65):
         (action,) = chase.due(0.0)
@@ -304,7 +304,7 @@ def test_false_relays_crowd_out_nothing() -> None:
         chase.segment_failed(A.device_id, action.wanted.name, "not there", 0.0, gone=True)
     assert asked[-1] == 1
     chase.forget(B.device_id)
-    assert list(chase._quarries[A.device_id].targets) == [segment_name(A.device_id, SegmentId(1, bytes(8)))]
+    assert list(chase._fetches[A.device_id].targets) == [segment_name(A.device_id, SegmentId(1, bytes(8)))]
 
 
 def test_a_relay_takes_over_nothing_that_the_author_announced() -> None:

@@ -132,17 +132,17 @@ def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
     relayer, fs = post.relayers[post.near.name], post.near.rig.fs
     author = post.author.key.device_id
     before = relayer.frontier()
-    assert relayer.untold() == relayer.untold(before) == {author}
+    assert relayer.unshipped_authors() == relayer.unshipped_authors(before) == {author}
     post.relay_in_a_hurry()
-    assert relayer.untold() == {author}, "its chunks go first"
+    assert relayer.unshipped_authors() == {author}, "its chunks go first"
     post.near.rig.pack()
     post.relay_in_a_hurry()
     with fs.lock:
-        assert relayer.untold() == set()
+        assert relayer.unshipped_authors() == set()
     post.author.mkdir("later")
     post.tell(post.author, post.near)
-    assert relayer.untold() == {author}
-    assert relayer.untold(before) == set(), "what came later does not count"
+    assert relayer.unshipped_authors() == {author}
+    assert relayer.unshipped_authors(before) == set(), "what came later does not count"
 
 
 def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None:
@@ -153,8 +153,8 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None
     heads = post.heads()
     alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher)
     told = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher, FixedLinks(heads))
-    assert alone.untold() == {post.author.key.device_id}
-    assert told.untold() == set()
+    assert alone.unshipped_authors() == {post.author.key.device_id}
+    assert told.unshipped_authors() == set()
 
 
 class SetBack(LinkedPost):
@@ -223,12 +223,12 @@ def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_b
     near, relayer = set_back.near, set_back.relayers[set_back.near.name]
     author = set_back.author.key.device_id
     set_back.links.reached = {author}
-    assert relayer.untold() == {author}
+    assert relayer.unshipped_authors() == {author}
     set_back.relay_in_a_hurry()
     assert near.rig.unpacked() == 1
     near.rig.pack()
     set_back.relay_in_a_hurry()
-    assert relayer.untold() == set()
+    assert relayer.unshipped_authors() == set()
 
 
 def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack) -> None:

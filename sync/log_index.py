@@ -1,4 +1,4 @@
-"""The skeleton of a log: of each update its name, and what it follows and depends on, without what it wrote.
+"""The index of a log: for each update its name, and what it follows and depends on, without what it wrote.
 
 It is all that exchange, the detection of forks and history hashes need of updates that a checkpoint stands
 for. The updates of one causally closed set, in ascending order of (clock, hash); for each:
@@ -25,16 +25,16 @@ from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE
 from sync.vector import MAX_CLOCK, MAX_WRITERS
 
-__all__ = ["MAX_SKELETON", "Bone", "SkeletonReader", "SkeletonWriter"]
+__all__ = ["MAX_INDEXED", "IndexEntry", "LogIndexReader", "LogIndexWriter"]
 
-MAX_SKELETON = 1 << 24
-"""Most updates that one skeleton names."""
+MAX_INDEXED = 1 << 24
+"""Most updates that one index names."""
 
 _MAX_TIME = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Bone:
+class IndexEntry:
     """One update. `prev` and `causes` are the numbers of other updates, counted from 0 in the order above."""
 
     device: bytes
@@ -45,33 +45,33 @@ class Bone:
     time_ns: int
 
 
-class SkeletonWriter:
-    """Encodes the updates of one skeleton, in order."""
+class LogIndexWriter:
+    """Encodes the updates of one index, in order."""
 
     def __init__(self) -> None:
         self._devices: dict[bytes, int] = {}
         self._count = 0
 
-    def encode(self, bone: Bone) -> bytes:
+    def encode(self, entry: IndexEntry) -> bytes:
         """The bytes of the next update."""
         out = Writer()
-        number = self._devices.get(bone.device)
+        number = self._devices.get(entry.device)
         if number is None:
-            self._devices[bone.device] = len(self._devices) + 1
-            out.varint(0).raw(bone.device)
+            self._devices[entry.device] = len(self._devices) + 1
+            out.varint(0).raw(entry.device)
         else:
             out.varint(number)
         here = self._count
-        out.varint(0 if bone.prev is None else here - bone.prev)
-        out.varint(len(bone.causes))
-        for distance in sorted(here - cause for cause in bone.causes):
+        out.varint(0 if entry.prev is None else here - entry.prev)
+        out.varint(len(entry.causes))
+        for distance in sorted(here - cause for cause in entry.causes):
             out.varint(distance)
         self._count += 1
-        return out.u64(bone.time_ns).raw(bone.hash).getvalue()
+        return out.u64(entry.time_ns).raw(entry.hash).getvalue()
 
 
-class SkeletonReader:
-    """Decodes the updates of one skeleton, in order; what it keeps of each is a few dozen bytes."""
+class LogIndexReader:
+    """Decodes the updates of one index, in order; what it keeps of each is a few dozen bytes."""
 
     def __init__(self) -> None:
         self._devices: list[bytes] = []
@@ -80,7 +80,7 @@ class SkeletonReader:
         self._clocks: list[int] = []
         self._last = b""
 
-    def read(self, reader: Reader) -> Bone:
+    def read(self, reader: Reader) -> IndexEntry:
         """The next update. Raises `DecodeError`."""
         device = self._device(reader)
         here = len(self._clocks)
@@ -110,7 +110,7 @@ class SkeletonReader:
         clocks.append(clock)
         self._writers.append(device)
         self._last = identity
-        return Bone(self._devices[device], clock, identity, prev, causes, time_ns)
+        return IndexEntry(self._devices[device], clock, identity, prev, causes, time_ns)
 
     def _device(self, reader: Reader) -> int:
         number = reader.varint(len(self._devices))

@@ -1,4 +1,4 @@
-"""Skeletons: what is written is read; what is not exactly so is refused, within bounds."""
+"""Indexes: what is written is read; what is not exactly so is refused, within bounds."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from hypothesis import strategies as st
 
 from sync.codec import Reader, Writer
 from sync.errors import DecodeError
-from sync.skeleton import Bone, SkeletonReader, SkeletonWriter
+from sync.log_index import IndexEntry, LogIndexReader, LogIndexWriter
 
 
-def grown(seed: int, count: int) -> list[Bone]:
-    """Bones of some devices that now and then hear of each other, and sometimes fork."""
+def grown(seed: int, count: int) -> list[IndexEntry]:
+    """Entries of some devices that now and then hear of each other, and sometimes fork."""
     choices = random.Random(seed)
-    made: list[Bone] = []
+    made: list[IndexEntry] = []
     for _ in range(count):
         device = bytes([choices.randrange(3)]) * 16
-        own = [number for number, bone in enumerate(made) if bone.device == device]
+        own = [number for number, entry in enumerate(made) if entry.device == device]
         prev = None if not own else own[-1] if choices.random() < 0.8 else choices.choice(own)
-        others = [number for number, bone in enumerate(made) if bone.device != device]
+        others = [number for number, entry in enumerate(made) if entry.device != device]
         causes = sorted(choices.sample(others, min(len(others), choices.randrange(3))))
         clock = 1 + max((made[one].clock for one in (*causes, *([] if prev is None else [prev]))), default=0)
-        made.append(Bone(device, clock, choices.randbytes(32), prev, causes, choices.randrange(1 << 63)))
+        made.append(
+            IndexEntry(device, clock, choices.randbytes(32), prev, causes, choices.randrange(1 << 63))
+        )
     order = sorted(range(count), key=lambda one: (made[one].clock, made[one].hash))
     at = {number: place for place, number in enumerate(order)}
     return [
-        Bone(
-            bone.device,
-            bone.clock,
-            bone.hash,
-            None if bone.prev is None else at[bone.prev],
-            sorted((at[cause] for cause in bone.causes), reverse=True),
-            bone.time_ns,
+        IndexEntry(
+            entry.device,
+            entry.clock,
+            entry.hash,
+            None if entry.prev is None else at[entry.prev],
+            sorted((at[cause] for cause in entry.causes), reverse=True),
+            entry.time_ns,
         )
-        for bone in (made[number] for number in order)
+        for entry in (made[number] for number in order)
     ]
 
 
-def encoded(bones: list[Bone]) -> bytes:
-    writer = SkeletonWriter()
-    return b"".join(writer.encode(bone) for bone in bones)
+def encoded(entries: list[IndexEntry]) -> bytes:
+    writer = LogIndexWriter()
+    return b"".join(writer.encode(entry) for entry in entries)
 
 
-def decoded(data: bytes) -> list[Bone]:
-    reader, skeleton = Reader(data), SkeletonReader()
-    bones = []
+def decoded(data: bytes) -> list[IndexEntry]:
+    reader, index = Reader(data), LogIndexReader()
+    entries = []
     while reader.remaining:
-        bones.append(skeleton.read(reader))
-    return bones
+        entries.append(index.read(reader))
+    return entries
 
 
 @given(st.integers(0, 1 << 32), st.integers(0, 40))
 def test_round_trip(seed: int, count: int) -> None:
-    bones = grown(seed, count)
-    assert decoded(encoded(bones)) == bones
+    entries = grown(seed, count)
+    assert decoded(encoded(entries)) == entries
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 20), st.integers(0, 1 << 16), st.binary(max_size=9))
-def test_what_is_altered_is_refused_or_another_skeleton(
-    seed: int, count: int, at: int, instead: bytes
-) -> None:
+def test_what_is_altered_is_refused_or_another_index(seed: int, count: int, at: int, instead: bytes) -> None:
     data = encoded(grown(seed, count))
     at %= len(data)
     try:
-        bones = decoded(data[:at] + instead + data[at + len(instead) :])
+        entries = decoded(data[:at] + instead + data[at + len(instead) :])
     except DecodeError:
         return
-    assert decoded(encoded(bones)) == bones
+    assert decoded(encoded(entries)) == entries
 
 
 @given(st.binary(max_size=400))
