@@ -17,11 +17,11 @@ from statistics import median
 
 from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.garbage import without_collections
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from sync.checkpoint import Root
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import SEALER, VOLUME
@@ -41,7 +41,7 @@ def fill(device: Device, files: int, edits: int) -> None:
         device.sign()
 
 
-def snapshot(device: Device, shelf: Shelf) -> Shelved:
+def snapshot(device: Device, snapshots: LocalSnapshots) -> StoredSnapshot:
     """A snapshot of all."""
     device.rig.commit()
     hasher = SnapshotHash()
@@ -53,15 +53,15 @@ def snapshot(device: Device, shelf: Shelf) -> Shelved:
                 hasher.update(piece)
                 yield piece
 
-        return shelf.put(pieces(), snapshotter.hints(), hasher.digest)
+        return snapshots.put(pieces(), snapshotter.hints(), hasher.digest)
 
 
-def adopt(device: Device, shelf: Shelf, shelved: Shelved, root: Root) -> None:
+def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot, root: Root) -> None:
     """Check the snapshot and take it in."""
-    check_snapshot(shelf, shelved, root)
+    check_snapshot(snapshots, stored, root)
     fs, sharing = device.rig.fs, device.rig.sharing
     with without_collections(), fs.cutting, fs.lock:
-        Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(shelf, shelved)
+        Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(snapshots, stored)
         sharing.checkpoint_taken_in()
 
 
@@ -85,16 +85,14 @@ def main(argv: list[str] | None = None) -> None:
     log = first.log()
     times: dict[str, list[float]] = {"the log": [], "a checkpoint": []}
     with tempfile.TemporaryDirectory() as directory:
-        shelf = Shelf(Path(directory), SEALER)
-        made: list[Shelved] = []
-        stating = cpu(lambda: made.append(snapshot(first, shelf)))
-        [shelved] = made
-        root = Root(
-            VOLUME, shelved.snapshot, first.rig.updates.state.vector, shelved.slices, shelved.hints, {}
-        )
+        snapshots = LocalSnapshots(Path(directory), SEALER)
+        made: list[StoredSnapshot] = []
+        stating = cpu(lambda: made.append(snapshot(first, snapshots)))
+        [stored] = made
+        root = Root(VOLUME, stored.snapshot, first.rig.updates.state.vector, stored.slices, stored.hints, {})
         for by_log, by_checkpoint in zip(others[::2], others[1::2], strict=True):
             times["the log"].append(cpu(partial(by_log.receive, log)))
-            times["a checkpoint"].append(cpu(partial(adopt, by_checkpoint, shelf, shelved, root)))
+            times["a checkpoint"].append(cpu(partial(adopt, by_checkpoint, snapshots, stored, root)))
     assert len({state_hash(device.rig.db) for device in fleet.devices}) == 1
     fleet.discard()
     console = terminal()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -120,14 +120,14 @@ class HeadSources:
     """Tell what heads of this device say, see `ship.HeadSource`."""
 
     puller: Puller
-    keeper: Keeper
+    checkpointer: Checkpointer
     agreement: Agreement
 
     def past(self) -> Past:
         return self.puller.past()
 
     def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
-        return self.keeper.statement(), self.keeper.newest(past.checkpoint)
+        return self.checkpointer.statement(), self.checkpointer.newest(past.checkpoint)
 
     def state(self) -> StateClaim | None:
         return self.agreement.claim()

@@ -31,7 +31,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
-from hybrisfs.admit.salvage import DamagedDatabase
+from hybrisfs.admit.damaged_database import DamagedDatabase
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.files import make_directory, sync_directory
@@ -42,7 +42,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.regaining import REBUILDING_FOLDER
+from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
 from hybrisfs.state.damaged import UnreadablePartError
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal

@@ -13,15 +13,15 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Final, cast
 
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
-from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.packs import Placement
 from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from hybrisfs.state.stored_log import names_of_updates
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import know_no_versions_before_bare
@@ -38,13 +38,13 @@ _PACKS: Final = 64
 _ENTRIES: Final = 2048
 
 
-def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
+def check_snapshot(snapshots: LocalSnapshots, stored: StoredSnapshot, root: Root) -> Header:
     """Read all of a snapshot and its hints: it is the one that *root* means, and well formed.
 
     Raises DecodeError, OSError.
     """
     hasher = SnapshotHash()
-    records = read_snapshot(_hashed(shelf.pieces(shelved), hasher))
+    records = read_snapshot(_hashed(snapshots.pieces(stored), hasher))
     header = next(records, None)
     for _ in records:
         pass
@@ -52,7 +52,7 @@ def check_snapshot(shelf: Shelf, shelved: Shelved, root: Root) -> Header:
         raise DecodeError("the slices are not those of the snapshot that devices have stated")
     if (header.volume, header.vector) != (root.volume, root.vector):
         raise DecodeError("the snapshot does not cover what its root says")
-    for _ in read_hints(shelf.hints(shelved), header.updates):
+    for _ in read_hints(snapshots.hints(stored), header.updates):
         pass
     return header
 
@@ -76,16 +76,16 @@ class Adoption:
         self._ours = VersionVector()
         self._theirs = VersionVector()
 
-    def run(self, shelf: Shelf, shelved: Shelved) -> None:
+    def run(self, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
         """Raises LimitError, and nothing has changed, when there are too many branches."""
-        records = read_snapshot(shelf.pieces(shelved))
+        records = read_snapshot(snapshots.pieces(stored))
         next(records)
         latest = self._adopt_log(records)
         self._merge(latest)
         # Nobody has signed where packs are, or that they have ended. Chunks that are read from one pack and
         # are in another one, too, are seen in the first one first.
         for primary in (True, False):
-            packs = read_hints(shelf.hints(shelved), len(self._stamps))
+            packs = read_hints(snapshots.hints(stored), len(self._stamps))
             while some := list(islice(packs, _PACKS)):
                 self._arrivals.place(
                     [self._placement(one, primary=primary) for one in some if primary or one.spare]

@@ -1,8 +1,8 @@
 """Agreement on checkpoints (Depot 5.5) as one device sees it, a sans-IO machine: what to state, when all have
 stated it, when it goes to the clouds, and when what it replaces goes.
 
-`hybrisfs.checkpoint.keeper` asks `to_state`, `to_agree` and `to_bring` in this order, carries out each action
-and reports how it went. What outlasts a restart stands in the rows of the `checkpoint` table.
+`hybrisfs.checkpoint.checkpointer` asks `to_state`, `to_agree` and `to_bring` in this order, carries out each
+action and reports how it went. What outlasts a restart stands in the rows of the `checkpoint` table.
 
     a row is    that means                         it goes on when                            by
     ---------   --------------------------------   ----------------------------------------   ---------------
@@ -193,7 +193,7 @@ class AgreementMachine:
             and self._is_valid(device, one, view.members)
         ]
         if stated is not None and stated.root is None:
-            choices.append(_Choice(stated.vector, stated.shelved.snapshot, None))
+            choices.append(_Choice(stated.vector, stated.stored.snapshot, None))
         best = _best(choices)
         if best is None or (stated is not None and stated.vector == best.vector):
             return None
@@ -222,7 +222,7 @@ class AgreementMachine:
     def _least_bytes(self, agreed: Recorded | None) -> float:
         """How much must have come since the last checkpoint for another one to be worth it."""
         hurried, self._hurried = self._hurried, False
-        held = sum(one.length for one in agreed.shelved.slices) if agreed is not None else 0
+        held = sum(one.length for one in agreed.stored.slices) if agreed is not None else 0
         return max(self.limits.least_bytes, 0 if hurried else held * self.limits.least_share)
 
     def stated(self, now: float) -> None:
@@ -260,7 +260,7 @@ class AgreementMachine:
                 self.alarm = f"device {device.hex()} has made another state of the same log"
         if any(device not in evidence for device in view.members):
             return None
-        slices, hints = stated.shelved.slices, stated.shelved.hints
+        slices, hints = stated.stored.slices, stated.stored.hints
         root = Root(self._volume, mine.snapshot, mine.vector, slices, hints, evidence)
         before, former = view.agreed, None
         if before is not None:
@@ -272,7 +272,7 @@ class AgreementMachine:
         """The members that have yet to state what this device states, if it waits for any."""
         if view.stated is None or view.stated.root is not None or view.statement is None:
             return []
-        snapshot = view.stated.shelved.snapshot
+        snapshot = view.stated.stored.snapshot
         return [
             device
             for device in view.members
@@ -295,7 +295,7 @@ class AgreementMachine:
             (device, head.checkpoint.root)
             for device, head in heads.items()
             if head.checkpoint is not None
-            and head.checkpoint.snapshot == agreed.shelved.snapshot
+            and head.checkpoint.snapshot == agreed.stored.snapshot
             and device != self._device
         )
         return Find(agreed, roots) if roots else self.not_found(agreed, now)
@@ -327,7 +327,7 @@ class AgreementMachine:
         """
         mine = None
         if newest is not None and newest.deposited is not None:
-            mine = CheckpointId(newest.deposited, newest.shelved.snapshot)
+            mine = CheckpointId(newest.deposited, newest.stored.snapshot)
         renewed = mine is not None and mine.snapshot not in self._at_start
         return mine if before is None or renewed or has else before
 

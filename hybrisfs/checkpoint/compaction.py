@@ -11,15 +11,15 @@ before it covers:
    and those that others relayed for it; the member with the lowest id what stands under the names of devices
    that were removed. Segments of reserves stay: a kit that is used again goes on from there. What an author
    has left because its credentials may not delete, any other member deletes, but for as many of the newest as
-   the author's head counts: these it still has on record;
+   the author's head counts: of these the author still has a row;
 4. the room that this leaves in the database.
 
-Each step is durable before the next, and each is found undone and done again after a crash: segments that no
-record names by listing them. What is deleted is told by the log, not by the cloud: of the names that a cloud
-lists those go that end with an update which the log holds and O covers.
+Each step is durable before the next. After a crash each unfinished step is found and done again; segments
+that no record names are found by listing them. The log decides what is deleted, not the cloud: of the names
+that a cloud lists, those go that end with an update which the log holds and O covers.
 
 Why nothing is lost. A member has stated N, so it has accepted all that N covers, which O is a part of, and
-needs no body of that any more: what came of it is in its registers. Who can lack it is
+needs no body of that any more: what came of it is in its registers. Only these can lack it:
 
 * a device that is let in. Its inviter names N or a later checkpoint: it did when this was decided, or had let
   the other in before it could agree on N, which then has stated N, too. It begins with that. Should a cloud
@@ -28,7 +28,7 @@ needs no body of that any more: what came of it is in its registers. Who can lac
 * a member that was set back to a backup, or rebuilt. It has stated N itself, and takes it in;
 * a machine that recovers by a kit, which finds N by the heads of the members;
 * a device that is only suspended. Members agree on checkpoints without it, but while it names none of them
-  nothing goes: when somebody vetoes its removal it finds all in the log that it has not seen. It would take
+  nothing goes: when a member vetoes its removal it finds all in the log that it has not seen. It would take
   in no checkpoint that it has not stated, unless the device that let it in has.
 
 What is not shipped yet is in no checkpoint, for no device states one before its own updates are on the
@@ -114,8 +114,8 @@ class Compactor:
             log.info("dropped the bodies of %d updates that a checkpoint covers", dropped)
 
     def _first_kept(self) -> int:
-        """The clock of the first own update that a segment on record may have to be made of again, or that is
-        not on the clouds yet."""
+        """The clock of the first own update that is not on the clouds yet, or that is in a segment which this
+        device may have to make again."""
         first = self._fs.segments.first_clock()
         unpublished: int = self._fs.db.meta("published") + 1
         return unpublished if first is None else min(first, unpublished)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.state.checkpoints import Recorded
@@ -77,13 +77,13 @@ class Depositor:
         self,
         volume: bytes,
         keys: SealKeys,
-        shelf: Shelf,
+        snapshots: LocalSnapshots,
         store: CloudStore,
     ) -> None:
         self._volume = volume
         self._keys = keys
-        self._shelf = shelf
-        self._random_bytes = shelf.environment.random_bytes
+        self._snapshots = snapshots
+        self._random_bytes = snapshots.environment.random_bytes
         self._store = store
 
     @property
@@ -93,12 +93,12 @@ class Depositor:
 
     def put(self, one: Recorded) -> bytes:
         """Put an agreed checkpoint on the clouds and read it back from each; the name of its root. What an
-        interrupted attempt has left there is put anew. Raises CloudsUnavailable, OSError, DecodeError."""
+        interrupted attempt has left there is put again. Raises CloudsUnavailable, OSError, DecodeError."""
         assert one.root is not None
-        for pieces in (self._shelf.pieces(one.shelved), self._shelf.hints(one.shelved)):
+        for pieces in (self._snapshots.pieces(one.stored), self._snapshots.hints(one.stored)):
             for piece in pieces:
-                self._put(self._shelf.name_of(piece), piece)
-        name = self._shelf.name_of(one.root)
+                self._put(self._snapshots.name_of(piece), piece)
+        name = self._snapshots.name_of(one.root)
         self._put(name, one.root)
         return name
 
@@ -118,7 +118,7 @@ class Depositor:
         """Raises DecodeError when an object is not this part, UnreadableHereError when nobody here can tell
         that."""
         try:
-            open_object(data, part, self._volume, self._keys, self._shelf.name_of)
+            open_object(data, part, self._volume, self._keys, self._snapshots.name_of)
         except (NewerFormatError, UnknownEpochError) as error:
             raise UnreadableHereError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Bringing a checkpoint here: its root, which tells who has stated it, then its slices, onto the shelf."""
+"""Bringing a checkpoint here: its root, which names the devices that have stated it, then its slices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from hybrisfs.checkpoint.deposit import MAX_OBJECT
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import (
     CheckpointId,
     DecodeError,
@@ -53,13 +53,13 @@ class Fetching:
         self,
         volume: bytes,
         keys: SealKeys,
-        shelf: Shelf,
+        snapshots: LocalSnapshots,
         clouds: CloudObjects,
         devices: LinkedDevices,
     ) -> None:
         self._volume = volume
         self._keys = keys
-        self._shelf = shelf
+        self._snapshots = snapshots
         self._clouds = clouds
         self._devices = devices
 
@@ -80,9 +80,9 @@ class Fetching:
             counts[one] = sum(device in members for device in root.evidence)
         return sorted(counts, key=lambda one: (-counts[one], one))
 
-    def shelve(self, root: Root) -> Shelved:
-        """Fetch all slices onto the shelf; they are to be checked then. Raises NotToBeHadError, OSError."""
-        return self._shelf.put(self._parts(root.slices), self._parts(root.hints), lambda: root.snapshot)
+    def fetch_slices(self, root: Root) -> StoredSnapshot:
+        """Fetch all slices into a file; they are to be checked then. Raises NotToBeHadError, OSError."""
+        return self._snapshots.put(self._parts(root.slices), self._parts(root.hints), lambda: root.snapshot)
 
     def _parts(self, slices: Iterable[Slice]) -> Iterator[bytes]:
         for one in slices:
@@ -102,6 +102,6 @@ class Fetching:
 
     def _open(self, data: bytes, name: bytes) -> bytes:
         try:
-            return open_object(data, name, self._volume, self._keys, self._shelf.name_of)
+            return open_object(data, name, self._volume, self._keys, self._snapshots.name_of)
         except (NewerFormatError, UnknownEpochError) as error:
             raise UnreadableHereError(str(error)) from error

@@ -1,9 +1,9 @@
 """Which of the checkpoints that others name this device takes in: one that it can believe, and that stands
 for updates which are not known here and may be had in no other way.
 
-What is lacking is told by the names of updates in the index of the checkpoint, not by vectors. Branches
-get other names when a fork comes to light, so that a vector may seem to cover what the log lacks, and to lack
-what it has. The log forgets no name: so nobody takes in a checkpoint twice, nor one that he has stated.
+The names of updates in the index of the checkpoint show what is lacking; vectors do not. Branches get other
+names when a fork comes to light, so that a vector may seem to cover what the log lacks, and to lack what it
+has. The log forgets no name: so no device takes in a checkpoint twice, nor one that it has stated.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.limits import CheckpointLimits
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
-from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.garbage import without_collections
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
@@ -48,7 +48,7 @@ class Intake:
         registers: Registers,
         arrivals: Arrivals,
         members: MemberTable,
-        shelf: Shelf,
+        snapshots: LocalSnapshots,
         fetching: Fetching,
     ) -> None:
         self._fs = fs
@@ -57,7 +57,7 @@ class Intake:
         self._registers = registers
         self._arrivals = arrivals
         self._members = members
-        self._shelf = shelf
+        self._snapshots = snapshots
         self._fetching = fetching
         self.taken_in = Topic[[]]()
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
@@ -75,7 +75,7 @@ class Intake:
     def has(self, snapshot: bytes) -> bool:
         """Whether nothing of the checkpoint with this snapshot is known to be lacking here. Called with the
         volume's lock held."""
-        return snapshot in self._complete or snapshot in [one.shelved.snapshot for one in self._table.all()]
+        return snapshot in self._complete or snapshot in [one.stored.snapshot for one in self._table.all()]
 
     def begin(self, named: CheckpointId) -> bool:
         """Begin with the checkpoint that the inviter names; False when that cannot be done."""
@@ -85,7 +85,7 @@ class Intake:
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
         """Take in what is named or was offered, if it is wanted; *now*: seconds, monotonic."""
         with self._fs.lock:
-            self._complete.update(one.shelved.snapshot for one in self._table.all())
+            self._complete.update(one.stored.snapshot for one in self._table.all())
             inviter = self._fs.db.meta("inviter")
         named = {
             head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
@@ -110,12 +110,14 @@ class Intake:
                 return False
             if not self._is_wanted(name, root, now):
                 return False
-            shelved = self._fetching.shelve(root)
-            check_snapshot(self._shelf, shelved, root)
+            stored = self._fetching.fetch_slices(root)
+            check_snapshot(self._snapshots, stored, root)
             with without_collections(), self._fs.cutting, self._fs.lock:
-                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(self._shelf, shelved)
+                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(
+                    self._snapshots, stored
+                )
                 through = self._table.through()
-                self._table.put(Recorded(shelved, root.vector, through, root.encode(), name))
+                self._table.put(Recorded(stored, root.vector, through, root.encode(), name))
                 self.taken_in()
         except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
             log.warning("checkpoint %s is not taken in: %s", name.hex(), error)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hybrisfs.checkpoint.retrospect import MOST_BYTES
 from hybrisfs.checkpoint.snapshot import SLICE_BYTES
+from hybrisfs.checkpoint.state_at_vector import MOST_BYTES
 
 __all__ = ["CheckpointLimits"]
 

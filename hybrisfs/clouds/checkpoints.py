@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, cast
 
 from hybrisfs.api.status import Checkpoint as CheckpointStatus
+from hybrisfs.checkpoint.checkpointer import Checkpointer
+from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
-from hybrisfs.checkpoint.keeper import Keeper
-from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.succession import Succession
-from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
+from hybrisfs.clouds.expected_checkpoint import ExpectedCheckpoint
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.parts import Clouds, Ground
@@ -56,17 +56,22 @@ class Checkpoints:
         self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
         updates, keys, members = sharing.updates, ground.ring.segments, sharing.members
-        shelf, store = Shelf(ground.state / _FOLDER, ground.sealer, fs.environment), _Store(clouds)
-        depositor = Depositor(updates.volume, keys, shelf, store)
-        self._fetching = Fetching(updates.volume, keys, shelf, clouds.engine, peering)
+        snapshots, store = (
+            LocalSnapshots(ground.state / _FOLDER, ground.sealer, fs.environment),
+            _Store(clouds),
+        )
+        depositor = Depositor(updates.volume, keys, snapshots, store)
+        self._fetching = Fetching(updates.volume, keys, snapshots, clouds.engine, peering)
         self._compactor = Compactor(fs, updates.device, members, store, ground.committer, ground.signals)
-        succession = Succession(fs, members, shelf, self._fetching, depositor, self._compactor)
-        intake = Intake(fs, updates, sharing.registers, sharing.arrivals, members, shelf, self._fetching)
+        cloud_checkpoint = CloudCheckpoint(fs, members, snapshots, self._fetching, depositor, self._compactor)
+        intake = Intake(fs, updates, sharing.registers, sharing.arrivals, members, snapshots, self._fetching)
         intake.taken_in.listen(sharing.checkpoint_taken_in)
-        self.keeper = Keeper(fs, updates, ground.ring.keys.device, members, shelf, intake, succession)
-        self.keeper.news.listen(ground.signals.announce)
+        self.checkpointer = Checkpointer(
+            fs, updates, ground.ring.keys.device, members, snapshots, intake, cloud_checkpoint
+        )
+        self.checkpointer.news.listen(ground.signals.announce)
         peering.heard.listen(self._hear)
-        self.holdings = CheckpointHoldings(succession, depositor)
+        self.expected = ExpectedCheckpoint(cloud_checkpoint, depositor)
         with fs.lock:
             self._inviter: bytes = fs.db.meta("inviter")
             if self._inviter and not len(updates.state.vector):
@@ -91,17 +96,17 @@ class Checkpoints:
 
     def facts(self) -> CheckpointStatus:
         """What `status` shows."""
-        waiting = self.keeper.waits_for(self.heads())
+        waiting = self.checkpointer.waits_for(self.heads())
         with self._fs.lock:
             names = [self._sharing.members.name_of(device) for device in waiting]
             log = self._compactor.facts()
-        return CheckpointStatus(self.keeper.is_current(), sorted(names), log)
+        return CheckpointStatus(self.checkpointer.is_current(), sorted(names), log)
 
     def secure(self) -> str | None:
         """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that
         failed, None when it is done."""
         try:
-            self.keeper.succession.secure()
+            self.checkpointer.cloud_checkpoint.secure()
         except (CloudsUnavailable, NotToBeHadError, DecodeError) as error:
             return f"the checkpoint of the log is not on enough other clouds: {error}"
         return None
@@ -117,14 +122,14 @@ class Checkpoints:
         elif self._looks:
             self._look()
         self._looks = True
-        return Pause(self.keeper.machine.limits.look_seconds)
+        return Pause(self.checkpointer.machine.limits.look_seconds)
 
     def _look(self) -> None:
         self._sharing.compare_states()
         if self._signals.held:
             return
         before = frozenset(self._sharing.current_members())
-        self.keeper.look(self.heads(), self._monotonic())
+        self.checkpointer.look(self.heads(), self._monotonic())
         if frozenset(self._sharing.current_members()) != before:
             self._sharing.members_changed()
 
@@ -135,11 +140,11 @@ class Checkpoints:
         if members.public_key(self._inviter) is not None:
             named = self._named_by(self._inviter, members)
             if named is not None:
-                self.keeper.intake.begin(named)
+                self.checkpointer.intake.begin(named)
             return
         all_named = {self._named_by(device, members) for device in members} - {None}
         for one in self._fetching.by_statements(cast("set[CheckpointId]", all_named), members):
-            if self.keeper.intake.begin(one):
+            if self.checkpointer.intake.begin(one):
                 return
 
     def _named_by(self, device: bytes, members: Members) -> CheckpointId | None:

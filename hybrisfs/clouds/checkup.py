@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.clouds.holdings import is_only_said
+from hybrisfs.clouds.expected_objects import is_only_said
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.recent_puts import RecentPuts
 from hybrisfs.dispersal.engine import Engine, Marker

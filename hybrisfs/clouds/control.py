@@ -24,7 +24,7 @@ from hybrisfs.api.clouds import (
     TestedCloud,
 )
 from hybrisfs.clouds.agreed_clouds import reason_of, unique_name
-from hybrisfs.clouds.keeper import CloudKeeper
+from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.redundancy import RewritingState
 from hybrisfs.dispersal.pack import Redundancy
@@ -70,7 +70,7 @@ class CloudControl:
         ground: Ground,
         sharing: Sharing,
         clouds: Clouds,
-        keeper: CloudKeeper,
+        cloud_set: CloudSet,
         maintenance: Maintenance,
         writing: Writing,
     ) -> None:
@@ -79,7 +79,7 @@ class CloudControl:
         self._sharing = sharing
         self._clouds = clouds
         self._engine = clouds.engine
-        self._keeper = keeper
+        self._cloud_set = cloud_set
         self._maintenance = maintenance
         self._writing = writing
         self._retentions = Retentions(ground.state)
@@ -87,11 +87,11 @@ class CloudControl:
 
     def all(self) -> list[Cloud]:
         """The clouds that the volume has, with what is on record there."""
-        held, size = self._keeper.held()
+        held, size = self._cloud_set.held()
         health = {one.number: one for one in self._engine.health()}
-        jobs = {one.number: one for one in self._keeper.jobs()}
+        jobs = {one.number: one for one in self._cloud_set.jobs()}
         found: list[Cloud] = []
-        for number, (record, _) in sorted(self._keeper.records()[0].items()):
+        for number, (record, _) in sorted(self._cloud_set.records()[0].items()):
             if record.state is CloudState.GONE:
                 continue
             state = health.get(number)
@@ -125,7 +125,7 @@ class CloudControl:
     def test(self, which: str) -> TestedCloud:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
         if "://" in which and which not in [record.url for _, record in self._remaining()]:
-            credentials, places = self._keeper.credentials, self._keeper.places
+            credentials, places = self._cloud_set.credentials, self._cloud_set.places
             tried = try_place(which, credentials, places)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:
                 return TestedCloud(self._ground.name, tried.cloud, tried.seconds, try_retention(store))
@@ -165,11 +165,11 @@ class CloudControl:
             with contextlib.closing(self._opened(number, record)) as store:
                 claim_place(store, self._ground.config.id, regain=True)
                 try_out(store, partial(self._refuse_same_place, but=number))
-            self._keeper.prove(number)
+            self._cloud_set.prove(number)
             self._writing.look_at_clouds()
             self._clouds.grants.again()
             self._maintenance.refill(number)
-            self._keeper.changed()
+            self._cloud_set.changed()
         return NamedCloud(self._ground.name, record.name)
 
     def drain(self, which: str) -> NamedCloud:
@@ -186,21 +186,21 @@ class CloudControl:
         with self._changing:
             number, record = self._find(which)
             added = self._add(url, None, None).cloud
-            self._keeper.sign({number: replace(record, state=CloudState.DRAINING)})
-            self._keeper.arrange()
+            self._cloud_set.sign({number: replace(record, state=CloudState.DRAINING)})
+            self._cloud_set.arrange()
         return ReplacedCloud(self._ground.name, record.name, added)
 
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]:
         """Wait until a cloud has gone: whether it has after *timeout* seconds, and what keeps it."""
-        known = sorted(self._keeper.records()[0].items(), key=lambda one: one[1][0].state)
+        known = sorted(self._cloud_set.records()[0].items(), key=lambda one: one[1][0].state)
         found = [number for number, (record, _) in known if record.name == which]
         if not found:
             return True, ""
 
         def gone() -> bool:
-            job = next((one for one in self._keeper.jobs() if one.number == found[0]), None)
+            job = next((one for one in self._cloud_set.jobs() if one.number == found[0]), None)
             if job is not None:
                 progress(job.done, job.total)
             return job is None and all(one.number != found[0] for one in self._ground.config.clouds)
@@ -208,25 +208,25 @@ class CloudControl:
         deadline = None if timeout is None else self._monotonic() + timeout
         if self._ground.signals.wait_until(gone, deadline, step=0.3):
             return True, ""
-        return False, next((one.trouble for one in self._keeper.jobs() if one.number == found[0]), "")
+        return False, next((one.trouble for one in self._cloud_set.jobs() if one.number == found[0]), "")
 
     def change_redundancy(self, f: int | None, k: int | None) -> api.Redundancy:
         """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
         HybrisError when this device only reads."""
         self._sharing.require_writer()
         with self._changing:
-            _, before = self._keeper.records()
+            _, before = self._cloud_set.records()
             active = [one for _, one in self._remaining() if one.state is CloudState.ACTIVE]
             f, k = choose_redundancy(len(active), before.f if f is None else f, before.k if k is None else k)
             if (f, k) != (before.f, before.k):
-                self._keeper.sign({}, RedundancyRecord(f, k))
-                self._keeper.arrange()
+                self._cloud_set.sign({}, RedundancyRecord(f, k))
+                self._cloud_set.arrange()
         return api.Redundancy(self._ground.name, f, k)
 
     def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
         """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
         keeps it."""
-        parts = self._keeper.rewriting, self._keeper.values
+        parts = self._cloud_set.rewriting, self._cloud_set.values
 
         def states() -> list[RewritingState]:
             return [one.state for one in parts if one.state is not None]
@@ -244,12 +244,12 @@ class CloudControl:
 
     def names(self) -> dict[int, str]:
         """What all clouds are called that there ever were, by number."""
-        return self._keeper.names()
+        return self._cloud_set.names()
 
     def jobs(self) -> list[str]:
         """What goes on in the background, in sentences."""
         f, k = self._ground.config.f, self._ground.config.k
-        states = (("packs", self._keeper.rewriting.state), ("values", self._keeper.values.state))
+        states = (("packs", self._cloud_set.rewriting.state), ("values", self._cloud_set.values.state))
         rewriting = [
             f"{what} are written anew with f={f} and k={k}: {state.done:,} of {state.total:,}"
             + (f" ({state.trouble})" if state.trouble else "")
@@ -259,7 +259,7 @@ class CloudControl:
         return rewriting + [
             f"{job.name} is being emptied: {job.done:,} of {job.total:,} objects"
             + (f" ({job.trouble})" if job.trouble else "")
-            for job in self._keeper.jobs()
+            for job in self._cloud_set.jobs()
         ]
 
     # -- how -------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class CloudControl:
     def _remaining(self) -> list[tuple[int, CloudRecord]]:
         return [
             (number, record)
-            for number, (record, _) in sorted(self._keeper.records()[0].items())
+            for number, (record, _) in sorted(self._cloud_set.records()[0].items())
             if record.state is not CloudState.GONE
         ]
 
@@ -283,13 +283,13 @@ class CloudControl:
         """Raises UsageError."""
         known = next((one for one in self._ground.config.clouds if one.number == number), None)
         heard = known is None or known.heard or known.url != record.url
-        return open_for_test(record.url, self._keeper.credentials, self._keeper.places, heard=heard)
+        return open_for_test(record.url, self._cloud_set.credentials, self._cloud_set.places, heard=heard)
 
     def _leave(self, which: str, state: CloudState) -> NamedCloud:
         self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
-            _, code = self._keeper.records()
+            _, code = self._cloud_set.records()
             left = [
                 one for one, known in self._remaining() if known.state is CloudState.ACTIVE and one != number
             ]
@@ -306,8 +306,8 @@ class CloudControl:
                     "with f=0 nothing of what it holds can be rebuilt from the others",
                     "Use hybrisfs cloud drain.",
                 )
-            self._keeper.sign({number: replace(record, state=state)})
-            self._keeper.arrange()
+            self._cloud_set.sign({number: replace(record, state=state)})
+            self._cloud_set.arrange()
         return NamedCloud(self._ground.name, record.name)
 
     def _keep(self, store: Store, days: int) -> tuple[str, Retention]:
@@ -330,7 +330,7 @@ class CloudControl:
         return found
 
     def _add(self, url: str, name: str | None, days: int | None) -> AddedCloud:
-        keeper = self._keeper
+        cloud_set = self._cloud_set
         remaining = self._remaining()
         if any(record.url == url for _, record in remaining):
             raise UsageError(f"{without_secrets(url)} is a cloud of this volume already")
@@ -342,15 +342,15 @@ class CloudControl:
             )
         chosen = self._choose_name(url, name, [record.name for _, record in remaining])
         added = AddedCloud(self._ground.name, chosen)
-        with contextlib.closing(open_for_test(url, keeper.credentials, keeper.places)) as store:
+        with contextlib.closing(open_for_test(url, cloud_set.credentials, cloud_set.places)) as store:
             if days:
                 prepare_place(store)
                 added.note, added.retention = self._keep(store, days)
             claim_place(store, self._ground.config.id)
             try_out(store, self._refuse_same_place)
-        number = keeper.sign_new(CloudRecord(chosen, url))
-        keeper.arrange()
-        keeper.prove(number, typed=True)
+        number = cloud_set.sign_new(CloudRecord(chosen, url))
+        cloud_set.arrange()
+        cloud_set.prove(number, typed=True)
         return added
 
     @staticmethod

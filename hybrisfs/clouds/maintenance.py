@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.expected_objects import ExpectedObjects
 from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.repair import Repairer, RepairReport
 from hybrisfs.clouds.scrub import ScrubReport, Step, scrub
@@ -54,13 +54,13 @@ class _Absent:
         return [pack for pack, clouds in self.packs.items() if len(pack.placement) - len(clouds) < pack.k]
 
 
-def _audit(holdings: Holdings, upkeep: Upkeep, clouds: Collection[int]) -> _Absent:
+def _audit(expected: ExpectedObjects, upkeep: Upkeep, clouds: Collection[int]) -> _Absent:
     """Compare what *clouds* list with what is on record there. One that does not tell lacks nothing.
 
     A list costs one request for a thousand objects. It is a hint only, for a cloud may leave out what it has:
     what is to be done about it is decided by reading.
     """
-    packs, segments = list(holdings.packs()), list(holdings.segments())  # before the lists
+    packs, segments = list(expected.packs()), list(expected.segments())  # before the lists
     shares = {cloud: upkeep.names(cloud, "packs/", _MOST_NAMES) for cloud in clouds}
     logs = {cloud: upkeep.names(cloud, "log/", _MOST_NAMES) for cloud in clouds}
     listed = {cloud: frozenset(names) for cloud, names in shares.items() if names is not None}
@@ -158,7 +158,7 @@ class Maintenance:
             if not news and not doubted:
                 return
             clouds = {one.cloud for one in wrong}.union(doubted)
-            for pack in _audit(self.objects.holdings, self._upkeep, clouds).lost():
+            for pack in _audit(self.objects.expected, self._upkeep, clouds).lost():
                 answers = [
                     self._upkeep.is_there(cloud, share_name(pack.id, index))
                     for index, cloud in enumerate(pack.placement)
@@ -206,7 +206,7 @@ class Maintenance:
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
         if not due:
             return
-        absent = _audit(self.objects.holdings, self._upkeep, due)
+        absent = _audit(self.objects.expected, self._upkeep, due)
         self._audited |= dict.fromkeys(due, now)
         self._emptied -= due
         self._carry_out(
@@ -254,11 +254,11 @@ class Maintenance:
         part = parse_checkpoint_name(one.name)
         if part is not None:
             return self._heal_part(one, part) if one.cloud in trusted else []
-        if one.name == self.objects.holdings.head and one.cloud in trusted:
+        if one.name == self.objects.expected.head and one.cloud in trusted:
             self._writing.announce()
-            shipped = self.objects.holdings.shipped()
+            shipped = self.objects.expected.shipped()
             if shipped is not None:
-                self.objects.holdings.look_at_head(one.cloud, shipped)
+                self.objects.expected.look_at_head(one.cloud, shipped)
             return []
         if one.cloud in self.objects.segments.holders(one.name) and one.cloud in trusted:
             return self.objects.segments.mend(one.name, writable=trusted, move=False)
@@ -267,7 +267,7 @@ class Maintenance:
     def _excuse_moved(self, one: WrongObject) -> bool:
         """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
         share = parse_share_name(one.name)
-        moved = share is not None and self.objects.holdings.holder(*share) != one.cloud
+        moved = share is not None and self.objects.expected.holder(*share) != one.cloud
         if moved:
             self._upkeep.excuse(one.cloud, one.name)
         return moved

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hybrisfs.clouds.checkpoint_holdings import CheckpointHoldings
-from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.expected_checkpoint import ExpectedCheckpoint
+from hybrisfs.clouds.expected_objects import ExpectedObjects
+from hybrisfs.clouds.expected_values import ExpectedValues
 from hybrisfs.clouds.others_log import OthersLog
 from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.renew import PackRenewer
 from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.clouds.value_holdings import ValueHoldings
 from hybrisfs.parts import Writing
 from hybrisfs.read.fetch import Fetcher
 
@@ -20,12 +20,12 @@ __all__ = ["CloudObjects"]
 class CloudObjects:
     """The objects of an open volume. Thread-safe."""
 
-    def __init__(self, writing: Writing, fetcher: Fetcher, checkpoint: CheckpointHoldings) -> None:
+    def __init__(self, writing: Writing, fetcher: Fetcher, checkpoint: ExpectedCheckpoint) -> None:
         ground, sharing, clouds = writing.clouds.ground, writing.sharing, writing.clouds
         fs, config, keys = ground.fs, ground.config, ground.ring.segments
         signer, updates = sharing.signer, sharing.updates
         self.upkeep = upkeep = clouds.engine.upkeep
-        self.holdings = Holdings(fs, upkeep, ground.ring, config.id)
+        self.expected = ExpectedObjects(fs, upkeep, ground.ring, config.id)
         renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
         self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, renewer)
         self.segments = SegmentMender(fs, updates, config.id, keys, upkeep)
@@ -33,7 +33,7 @@ class CloudObjects:
             fs, updates.device, config.id, keys, sharing.members, upkeep, self.segments, clouds.copies
         )
         self.checkpoint = checkpoint
-        self.values = ValueHoldings(clouds.key_values)
+        self.values = ExpectedValues(clouds.key_values)
         self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}
         """The clouds that are looked after, and their names."""
         self.names: Mapping[int, str] = self.clouds
@@ -45,4 +45,4 @@ class CloudObjects:
 
     def trusted(self) -> set[int]:
         """The clouds that are known to be this volume's, as their marker is right now."""
-        return {cloud for cloud in self.clouds if self.holdings.look_at_marker(cloud)[0] is None}
+        return {cloud for cloud in self.clouds if self.expected.look_at_marker(cloud)[0] is None}

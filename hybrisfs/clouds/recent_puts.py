@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.clouds.holdings import Holdings, is_only_said
+from hybrisfs.clouds.expected_objects import ExpectedObjects, is_only_said
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.environment import SYSTEM, Environment
@@ -54,13 +54,13 @@ class RecentPuts:
     def __init__(
         self,
         fs: FileSystem,
-        holdings: Holdings,
+        expected: ExpectedObjects,
         upkeep: Upkeep,
         device: bytes,
         environment: Environment = SYSTEM,
     ) -> None:
         self._fs = fs
-        self._holdings = holdings
+        self._expected = expected
         self._upkeep = upkeep
         self._device = device
         self._clock = environment.monotonic
@@ -138,7 +138,7 @@ class RecentPuts:
         """Look again, and hold against the cloud what is missing still and should be there."""
         share = parse_share_name(name)
         if share is None:
-            if self._holdings.is_on_record(name):
-                self._holdings.look_at_segment(cloud, name)
-        elif self._holdings.holder(*share) == cloud and not is_only_said(self._fs, self._upkeep, share[0]):
+            if self._expected.is_on_record(name):
+                self._expected.look_at_segment(cloud, name)
+        elif self._expected.holder(*share) == cloud and not is_only_said(self._fs, self._upkeep, share[0]):
             self._upkeep.sample_share(cloud, *share)

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.api import maintenance as api
+from hybrisfs.clouds.expected_values import cloud_name
 from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.scrub import Step
-from hybrisfs.clouds.value_holdings import cloud_name
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.parallel import in_parallel
@@ -73,19 +73,19 @@ class Repairer:
 
     def __init__(self, objects: CloudObjects, writing: Writing) -> None:
         self._objects = objects
-        self._holdings = objects.holdings
+        self._expected = objects.expected
         self._writing = writing
 
     def repair(self, step: Step) -> RepairReport:
         """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
         report = RepairReport(self._objects.clouds, self._objects.names)
-        packs, segments = self._holdings.counts()
+        packs, segments = self._expected.counts()
         writable = self.mend_markers(report)
         mend_segment = partial(self._objects.segments.mend, writable=writable, move=True)
         mend_pack = partial(self._objects.packs.mend, writable=writable, move=True)
         _run(
             "log",
-            (partial(mend_segment, one.name) for one in self._holdings.segments()),
+            (partial(mend_segment, one.name) for one in self._expected.segments()),
             segments,
             report,
             step,
@@ -95,7 +95,7 @@ class Repairer:
         _run("logs of others", others, len(others), report, step)
         mends = self._objects.checkpoint.mends()
         _run("checkpoint", mends, len(mends), report, step)
-        _run("packs", (partial(mend_pack, one.id) for one in self._holdings.packs()), packs, report, step)
+        _run("packs", (partial(mend_pack, one.id) for one in self._expected.packs()), packs, report, step)
         _run("values", self._objects.values.mends(writable), self._objects.values.count(), report, step)
         return report
 
@@ -106,7 +106,7 @@ class Repairer:
         """
         writable = set()
         for cloud in self._objects.clouds:
-            finding, foreign = self._holdings.look_at_marker(cloud)
+            finding, foreign = self._expected.look_at_marker(cloud)
             if finding is None:
                 writable.add(cloud)
                 continue
@@ -122,21 +122,21 @@ class Repairer:
         """Why the marker is not there now; "" when it is."""
         if finding.kind == "unreadable":
             return "the cloud cannot be reached"
-        marker = self._holdings.marker
+        marker = self._expected.marker
         refused = self._objects.upkeep.put(cloud, marker.name, marker.data)
         if refused is not None:
             return refused
-        after, _ = self._holdings.look_at_marker(cloud)
+        after, _ = self._expected.look_at_marker(cloud)
         return "" if after is None else after.what
 
     def _mend_heads(self, report: RepairReport, writable: set[int]) -> None:
         """Have the head announced again where it is wrong."""
-        shipped = self._holdings.shipped()
+        shipped = self._expected.shipped()
         if shipped is None:
             return
         wrong: dict[int, Finding] = {}
         for cloud in self._objects.clouds:
-            found = self._holdings.look_at_head(cloud, shipped)
+            found = self._expected.look_at_head(cloud, shipped)
             if found is not None:
                 wrong[cloud] = found
         if not wrong:
@@ -144,7 +144,7 @@ class Repairer:
         if writable.intersection(wrong):
             self._writing.announce()
         for cloud, finding in wrong.items():
-            after = self._holdings.look_at_head(cloud, shipped)
+            after = self._expected.look_at_head(cloud, shipped)
             report.add(Repair(cloud, finding, cloud if after is None else None, after.what if after else ""))
 
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hybrisfs.api import maintenance as api
-from hybrisfs.clouds.checkpoint_holdings import PartState
-from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.expected_checkpoint import PartState
+from hybrisfs.clouds.expected_objects import ExpectedObjects
+from hybrisfs.clouds.expected_values import HERE, Look, cloud_name
 from hybrisfs.clouds.objects import CloudObjects
-from hybrisfs.clouds.value_holdings import HERE, Look, cloud_name
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.parallel import in_parallel
@@ -91,27 +91,27 @@ def scrub(
     The reads that find something wrong also tell the clouds' health. Of what is wrong it is looked whether
     its cloud keeps it as it was.
     """
-    holdings, values, upkeep = objects.holdings, objects.values, objects.upkeep
+    expected, values, upkeep = objects.expected, objects.values, objects.upkeep
     workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
 
     run = partial(_run, workers=workers, upkeep=upkeep, report=report, step=step)
-    run("log", list(_log_looks(holdings, report.clouds)))
+    run("log", list(_log_looks(expected, report.clouds)))
     run("logs of others", objects.others.looks(report.clouds))
     run("checkpoint", [partial(_look_at_part, one) for one in objects.checkpoint.looks()])
-    packs, _ = holdings.counts()
+    packs, _ = expected.counts()
     stages = (
-        ("packs", _pack_looks(holdings, upkeep, percent), packs),
+        ("packs", _pack_looks(expected, upkeep, percent), packs),
         ("values", values.looks(percent), values.count()),
     )
     for stage, looks, total in stages:
-        expected = round(total * percent / 100)
+        most = round(total * percent / 100)
         done = 0
-        step(stage, 0, expected)
+        step(stage, 0, most)
         jobs = (partial(_look_at_object, upkeep, look) for look in looks)
         for cloud, finding, last in in_parallel(jobs, workers, "scrub"):
             report.add(cloud, finding)
             done += last
-            step(stage, done, max(done, expected))
+            step(stage, done, max(done, most))
 
 
 def _run(
@@ -129,20 +129,20 @@ def _with_older(upkeep: Upkeep, look: _Looks) -> list[tuple[int, Finding | None]
     return [(cloud, upkeep.with_older(cloud, finding)) for cloud, finding in look()]
 
 
-def _log_looks(holdings: Holdings, clouds: Mapping[int, str]) -> Iterator[_Looks]:
+def _log_looks(expected: ExpectedObjects, clouds: Mapping[int, str]) -> Iterator[_Looks]:
     """The marker and the head on every cloud, and the copies of the own log segments."""
-    shipped = holdings.shipped()
+    shipped = expected.shipped()
     for cloud in clouds:
-        yield partial(_look_at_marker, holdings, cloud)
+        yield partial(_look_at_marker, expected, cloud)
         if shipped is not None:
-            yield partial(_look, cloud, partial(holdings.look_at_head, cloud, shipped))
-    for segment in holdings.segments():
+            yield partial(_look, cloud, partial(expected.look_at_head, cloud, shipped))
+    for segment in expected.segments():
         for cloud in segment.placement:
-            yield partial(_look, cloud, partial(holdings.look_at_segment, cloud, segment.name))
+            yield partial(_look, cloud, partial(expected.look_at_segment, cloud, segment.name))
 
 
-def _look_at_marker(holdings: Holdings, cloud: int) -> list[tuple[int, Finding | None]]:
-    return [(cloud, holdings.look_at_marker(cloud)[0])]
+def _look_at_marker(expected: ExpectedObjects, cloud: int) -> list[tuple[int, Finding | None]]:
+    return [(cloud, expected.look_at_marker(cloud)[0])]
 
 
 def _look(cloud: int, look: Callable[[], Finding | None]) -> list[tuple[int, Finding | None]]:
@@ -153,8 +153,8 @@ def _look_at_part(look: Callable[[], PartState]) -> list[tuple[int, Finding | No
     return list(look().findings())
 
 
-def _pack_looks(holdings: Holdings, upkeep: Upkeep, percent: float) -> Iterator[Look]:
-    for pack in holdings.packs():
+def _pack_looks(expected: ExpectedObjects, upkeep: Upkeep, percent: float) -> Iterator[Look]:
+    for pack in expected.packs():
         if random.random() * 100 < percent:
             for index, cloud in enumerate(pack.placement):
                 last = index == len(pack.placement) - 1

@@ -10,7 +10,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
@@ -62,7 +62,7 @@ class Peering:
         self._committer = committer
         self._signals = signals
         self._settings = settings
-        self._keeper: Keeper | None = None
+        self._checkpointer: Checkpointer | None = None
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
@@ -71,9 +71,9 @@ class Peering:
         self.heard = Topic[[Head]]()
         """A linked device has told its head."""
 
-    def open(self, keeper: Keeper) -> None:
-        """Let there be links from now on. *keeper* answers about checkpoints."""
-        self._keeper = keeper
+    def open(self, checkpointer: Checkpointer) -> None:
+        """Let there be links from now on. *checkpointer* answers about checkpoints."""
+        self._checkpointer = checkpointer
         self._sharing.updates.grew.listen(self._advanced)
         self._sharing.members_changed.listen(self.members_changed)
         self._sharing.looked_after.listen(self._look_after)
@@ -81,27 +81,29 @@ class Peering:
 
     def members_changed(self) -> None:
         """Open the port once there is somebody to talk to, and let links be with members only."""
-        members, keeper = self._sharing.current_members(), self._keeper
+        members, checkpointer = self._sharing.current_members(), self._checkpointer
         with self._lock:
-            if self._closed or keeper is None or len(members) < 2 or not self._sharing.begun.is_set():
+            if self._closed or checkpointer is None or len(members) < 2 or not self._sharing.begun.is_set():
                 return
             if self._service is None:
-                self._service = self._start(keeper)
+                self._service = self._start(checkpointer)
             else:
                 self._service.set_members(members)
         self._links_changed()
 
-    def _start(self, keeper: Keeper) -> PeerService | None:
+    def _start(self, checkpointer: Checkpointer) -> PeerService | None:
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(self._fs, self._sharing, self._committer, keeper),
+            new_exchange=lambda device: _DurableExchange(
+                self._fs, self._sharing, self._committer, checkpointer
+            ),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
-            read_chunk=partial(self._read_chunk, keeper),
+            read_chunk=partial(self._read_chunk, checkpointer),
             verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
@@ -191,11 +193,11 @@ class Peering:
         log.error("exchange with device %s: %s", device.hex(), reason)
         self.alarm = reason
 
-    def _read_chunk(self, keeper: Keeper, identity: bytes) -> bytes | None:
+    def _read_chunk(self, checkpointer: Checkpointer, identity: bytes) -> bytes | None:
         with self._fs.lock:
             ref = self._fs.chunks.find(identity)
             if ref is None:
-                return keeper.succession.part(identity)
+                return checkpointer.cloud_checkpoint.part(identity)
             try:
                 return self._fs.chunks.read_whole(ref)
             except OSError:
@@ -216,11 +218,13 @@ class _DurableExchange:
     """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
     update which others know would write another one in its place."""
 
-    def __init__(self, fs: FileSystem, sharing: Sharing, committer: Committer, keeper: Keeper) -> None:
+    def __init__(
+        self, fs: FileSystem, sharing: Sharing, committer: Committer, checkpointer: Checkpointer
+    ) -> None:
         self._fs = fs
         self._committer = committer
-        self._keeper = keeper
-        self._exchange = Exchange(sharing.updates, sharing.agreement.current, keeper.root)
+        self._checkpointer = checkpointer
+        self._exchange = Exchange(sharing.updates, sharing.agreement.current, checkpointer.root)
 
     def begin(self) -> Sequence[bytes]:
         return self._durably(self._exchange.begin)
@@ -235,7 +239,7 @@ class _DurableExchange:
             self._commit()
         for action in actions:
             if isinstance(action, Offer):
-                self._keeper.intake.offered(action.root)
+                self._checkpointer.intake.offered(action.root)
         return [action for action in actions if not isinstance(action, Offer)]
 
     def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:

@@ -31,13 +31,13 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
 from hybrisfs.sharing.agreement import Agreement
+from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.clocks import clock_doubts
 from hybrisfs.sharing.deletions import Deletions
 from hybrisfs.sharing.device_roles import DeviceRoles
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct, described
-from hybrisfs.sharing.regaining import Regaining
 from hybrisfs.sharing.shared_folders import SharedFolders
 from hybrisfs.sharing.trials import Trials
 from hybrisfs.signals import IDLE, Pause, Signals
@@ -71,11 +71,11 @@ class Sharing:
         ring: KeyRing,
         signals: Signals,
         deletion_share: float = DEFAULT_DELETION_SHARE,
-        regaining: Regaining | None = None,
+        awaited_log: AwaitedLog | None = None,
         upcoming: Upcoming = unprepared,
     ) -> None:
         """*deletion_share*: see `Brake`; *upcoming*: see `Receiver`."""
-        self._regaining = regaining or Regaining()
+        self._awaited_log = awaited_log or AwaitedLog()
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
@@ -95,7 +95,7 @@ class Sharing:
         self.registers = Registers(fs.db, fs.chunks.condemned, self.versions)
         self.hearing.roles = self.registers.roles
         epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
-        self.signer = Signer(self.updates, self.registers, self.members, lambda: self._regaining.under_way)
+        self.signer = Signer(self.updates, self.registers, self.members, lambda: self._awaited_log.under_way)
         self.signer.signed.listen(self.updates.grew)
         self.membership = Membership(
             fs,
@@ -199,10 +199,10 @@ class Sharing:
         return False
 
     def _has_own_log(self, puller: Puller) -> bool:
-        if not self._regaining.under_way:
+        if not self._awaited_log.under_way:
             return True
         own = self.updates.device
-        if not self._regaining.look(puller.heads().get(own), lambda identity: self.holds(own, identity)):
+        if not self._awaited_log.look(puller.heads().get(own), lambda identity: self.holds(own, identity)):
             return False
         log.info("the log of the rebuilt volume is back")
         self._signals.changes_made()
@@ -396,9 +396,9 @@ class Sharing:
         return self.receive(updates)
 
     @property
-    def is_regaining(self) -> bool:
+    def awaits_own_log(self) -> bool:
         """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
-        return self._regaining.under_way
+        return self._awaited_log.under_way
 
     @property
     def was_removed(self) -> bool:
@@ -423,7 +423,7 @@ class Sharing:
         with self._fs.lock:
             names = {device: self.members.name_of(device) for device in heads}
         doubts += clock_doubts(heads, self.updates.device, self._time_ns(), names.__getitem__)
-        if self._regaining.under_way:
+        if self._awaited_log.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
             doubts = []

@@ -1,6 +1,6 @@
 """The `checkpoint` table: what this device states, and which checkpoint is the newest agreed one.
 
-A row is a `Recorded`. The slices of its snapshot are files, see `hybrisfs.checkpoint.shelf`.
+A row is a `Recorded`. The slices of its snapshot are files, see `hybrisfs.checkpoint.snapshots`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from hybrisfs.state.database import Database, Reader
 from sync import VersionVector
 from sync.checkpoint import Slice
 
-__all__ = ["CheckpointTable", "HintedRow", "Recorded", "Shelved", "has_agreed_checkpoint", "packs_to_hint"]
+__all__ = [
+    "CheckpointTable",
+    "HintedRow",
+    "Recorded",
+    "StoredSnapshot",
+    "has_agreed_checkpoint",
+    "packs_to_hint",
+]
 
 _SLICE: Final = struct.Struct(">32sI")
 _COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, former"
@@ -24,8 +31,8 @@ _NEWEST: Final = "ORDER BY through DESC, root IS NOT NULL, deposited IS NOT NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
-    """A snapshot on the shelf: its hash, and the slices that it and its hints consist of."""
+class StoredSnapshot:
+    """A snapshot on the snapshots: its hash, and the slices that it and its hints consist of."""
 
     snapshot: bytes
     slices: tuple[Slice, ...]
@@ -38,7 +45,7 @@ class Recorded:
     *deposited*: the name of a root of it that is on the clouds. *former*: what the agreed one that it came
     after covers, once that was on the clouds."""
 
-    shelved: Shelved
+    stored: StoredSnapshot
     vector: VersionVector
     through: int
     root: bytes | None = None
@@ -85,11 +92,11 @@ class CheckpointTable:
         self._db.execute(
             f"INSERT OR REPLACE INTO checkpoint ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                one.shelved.snapshot,
+                one.stored.snapshot,
                 one.vector.encode(),
                 one.through,
-                _packed(one.shelved.slices),
-                _packed(one.shelved.hints),
+                _packed(one.stored.slices),
+                _packed(one.stored.hints),
                 one.root,
                 one.deposited,
                 None if one.former is None else one.former.encode(),
@@ -153,7 +160,7 @@ def _recorded(
     snapshot, vector, through, slices, hints, root, deposited, former = row
     pieces, more = (tuple(Slice(*one) for one in _SLICE.iter_unpack(packed)) for packed in (slices, hints))
     return Recorded(
-        Shelved(snapshot, pieces, more),
+        StoredSnapshot(snapshot, pieces, more),
         VersionVector.decode(vector),
         through,
         root,

@@ -1,7 +1,7 @@
 """A snapshot of the database whose tables `log` and `register` hold what they held at an earlier vector.
 
 `EarlierState` lays views over these tables, for its connection only: all that reads the snapshot afterwards
-sees log and registers of that time. Which registers held what, `hybrisfs.checkpoint.retrospect` finds.
+sees log and registers of that time. Which registers held what, `hybrisfs.checkpoint.state_at_vector` finds.
 """
 
 from __future__ import annotations

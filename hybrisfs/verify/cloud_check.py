@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.holdings import Holdings
+from hybrisfs.clouds.expected_objects import ExpectedObjects
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.state.pack_chunks import owed_packs
 from hybrisfs.state.segments import SegmentTable
@@ -29,24 +29,24 @@ class ObjectCheck:
     run: Callable[[], str | None]
 
 
-def object_checks(engine: Engine, holdings: Holdings, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
+def object_checks(engine: Engine, expected: ExpectedObjects, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
     for cloud in engine.numbers:
-        yield _object_check(engine, cloud, MARKER_NAME, holdings.marker.verify)
+        yield _object_check(engine, cloud, MARKER_NAME, expected.marker.verify)
     segments = SegmentTable(db).after()
     for segment in segments:
         for cloud in segment.placement:
-            yield ObjectCheck(cloud, partial(_look_at_segment, holdings, cloud, segment.name))
+            yield ObjectCheck(cloud, partial(_look_at_segment, expected, cloud, segment.name))
     if segments:
         for cloud in engine.in_use:
-            yield _object_check(engine, cloud, holdings.head, holdings.head_check)
+            yield _object_check(engine, cloud, expected.head, expected.head_check)
     for pack in owed_packs(db):
         for index, cloud in enumerate(pack.placement):
             yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack.id, index))
 
 
-def _look_at_segment(holdings: Holdings, cloud: int, name: str) -> str | None:
-    found = holdings.look_at_segment(cloud, name)
+def _look_at_segment(expected: ExpectedObjects, cloud: int, name: str) -> str | None:
+    found = expected.look_at_segment(cloud, name)
     return found.what if found is not None else None
 
 

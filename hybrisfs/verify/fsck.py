@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.keeper import CloudKeeper
+from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.errors import HybrisError
 from hybrisfs.gc.collector import Collector
@@ -37,7 +37,7 @@ class Fsck:
     """Checks one volume. Its methods may be called from any thread."""
 
     def __init__(
-        self, writing: Writing, maintenance: Maintenance, collector: Collector, keeper: CloudKeeper
+        self, writing: Writing, maintenance: Maintenance, collector: Collector, cloud_set: CloudSet
     ) -> None:
         self._writing = writing
         self._clouds = writing.clouds
@@ -46,7 +46,7 @@ class Fsck:
         self._updates = writing.sharing.updates
         self._maintenance = maintenance
         self._collector = collector
-        self._keeper = keeper
+        self._cloud_set = cloud_set
 
     def check(self, *, clouds: bool, progress: Progress) -> FsckReport:
         """Check everything; problems are in the report, never raised."""
@@ -61,7 +61,7 @@ class Fsck:
                     partial(self._check_cache, db, report, progress),
                     partial(_check_lost, db, report),
                     lambda: checks.extend(
-                        object_checks(self._clouds.engine, self._maintenance.objects.holdings, db)
+                        object_checks(self._clouds.engine, self._maintenance.objects.expected, db)
                     ),
                     partial(self._check_values, report, checks if clouds else None),
                 ),
@@ -124,7 +124,7 @@ class Fsck:
             return is_there(self._fs.db)
 
     def _check_clouds(self, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress) -> None:
-        names = self._keeper.names()
+        names = self._cloud_set.names()
         finished = 0
 
         def done(check: ObjectCheck, wrong: str | None) -> None:

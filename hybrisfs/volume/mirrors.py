@@ -243,8 +243,8 @@ class _Surroundings:
         return self._sharing.membership.own_name
 
     def hindrance(self) -> str | None:
-        regaining = self._sharing.is_regaining
-        return "the volume was rebuilt, and waits for its log from the clouds" if regaining else None
+        awaited_log = self._sharing.awaits_own_log
+        return "the volume was rebuilt, and waits for its log from the clouds" if awaited_log else None
 
     def commit(self) -> None:
         self._ground.committer.commit_now()

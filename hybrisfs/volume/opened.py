@@ -23,8 +23,8 @@ from hybrisfs.api.devices import Accused
 from hybrisfs.clouds.agreed_clouds import open_engine
 from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.checkup import Checkup
+from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.control import CloudControl
-from hybrisfs.clouds.keeper import CloudKeeper
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
 from hybrisfs.clouds.recent_puts import RecentPuts
@@ -49,8 +49,8 @@ from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
+from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.peering import Peering
-from hybrisfs.sharing.regaining import Regaining
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import IDLE, Signals, Wake
 from hybrisfs.stage import LastError, Stage, start_stages
@@ -187,7 +187,7 @@ class Opened:
             ground.ring,
             ground.signals,
             self.config.deletion_share,
-            Regaining(ground.state, self.environment),
+            AwaitedLog(ground.state, self.environment),
             self._mounting.upcoming,
         )
         self.sharing.adopt(self.config)
@@ -267,16 +267,16 @@ class Opened:
             self.ring,
             self._clouds,
             self.relayer,
-            HeadSources(puller, self.checkpoints.keeper, sharing.agreement),
+            HeadSources(puller, self.checkpoints.checkpointer, sharing.agreement),
         )
         self._shipper.told.listen(self.peering.announce)
         self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
 
     def _open_upkeep(self) -> None:
         fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
-        objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.holdings)
+        objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.expected)
         self.maintenance = Maintenance(objects, self.writing)
-        recent = RecentPuts(fs, objects.holdings, objects.upkeep, self.updates.device, self.environment)
+        recent = RecentPuts(fs, objects.expected, objects.upkeep, self.updates.device, self.environment)
         self.checkup = Checkup(fs, self.engine, self._clouds.marker, signals, recent, self.maintenance)
         self.checkup.minute.listen(sharing.look_after)
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
@@ -296,12 +296,12 @@ class Opened:
     def _open_control(self) -> None:
         ground, sharing, clouds = self.ground, self.sharing, self._clouds
         self.recovery = Kits(ground, sharing, self.engine, self.uploads)
-        self._keeper = CloudKeeper(
+        self._cloud_set = CloudSet(
             ground, sharing, clouds, self.maintenance, self.writing, self.checkpoints, self.recovery
         )
-        self.checkup.minute.listen(self._keeper.look_after)
-        self.clouds = CloudControl(ground, sharing, clouds, self._keeper, self.maintenance, self.writing)
-        self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._keeper)
+        self.checkup.minute.listen(self._cloud_set.look_after)
+        self.clouds = CloudControl(ground, sharing, clouds, self._cloud_set, self.maintenance, self.writing)
+        self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._cloud_set)
         self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting)
         self.settings.changed.listen(self._adopt)
 
@@ -328,7 +328,7 @@ class Opened:
             Stage("discard", self.collector.step, wake(), first=self.collector.first),
             Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
             Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
-            Stage("clouds", self._keeper.step, wake(Wake.CLOUDS)),
+            Stage("clouds", self._cloud_set.step, wake(Wake.CLOUDS)),
             Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
         )
         self._threads = start_stages(
@@ -341,7 +341,7 @@ class Opened:
         )
         signals.changes_made()
         signals.chunks_made()
-        self.peering.open(self.checkpoints.keeper)
+        self.peering.open(self.checkpoints.checkpointer)
         self.mirrors.start()
 
     # -- the end ---------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     waiting += _about_values(volume, values)
     waiting += volume.mirrors.broken
     waiting += volume.settings.doubts
-    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.keeper.machine.alarm) if one]
+    alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]
     return [*waiting, *volume.sharing.doubts(), *alarms]
 
 

@@ -133,7 +133,7 @@ class Volume(Opened):
         sharing = self.sharing
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
-        self.checkpoints.keeper.machine.hurry()
+        self.checkpoints.checkpointer.machine.hurry()
         return Invitation(self.ground, sharing, rights, lifetime=lifetime, with_credentials=with_credentials)
 
     def require_writer(self) -> None:

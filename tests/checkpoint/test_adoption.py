@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.adoption import Adoption
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from tests.merge.fleet import Device, Entry, NotHereError
 from tests.merge.world import World
 from tests.tree.rig import SEALER, VOLUME, Rig, small_chunks
@@ -38,7 +38,7 @@ def live(world: World, count: int, steps: int, choices: random.Random) -> None:
             getattr(world, name)(choices.randrange(count), *picks)
 
 
-def snapshot_of(device: Device, shelf: Shelf) -> Shelved:
+def snapshot_of(device: Device, snapshots: LocalSnapshots) -> StoredSnapshot:
     device.rig.commit()
     hasher = SnapshotHash()
     with device.rig.db.snapshot() as db:
@@ -50,13 +50,13 @@ def snapshot_of(device: Device, shelf: Shelf) -> Shelved:
                 hasher.update(piece)
                 yield piece
 
-        return shelf.put(pieces(), snapshotter.hints(), hasher.digest)
+        return snapshots.put(pieces(), snapshotter.hints(), hasher.digest)
 
 
-def adopt(device: Device, shelf: Shelf, shelved: Shelved) -> None:
+def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
     sharing, fs = device.rig.sharing, device.rig.fs
     with fs.cutting, fs.lock:
-        Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(shelf, shelved)
+        Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(snapshots, stored)
         sharing.arrivals.unveil()
 
 
@@ -103,20 +103,20 @@ def test_adopting_is_taking_in_all_updates(
     seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     choices = random.Random(seed)
-    directory = tmp_path_factory.mktemp("shelf")
-    shelf = Shelf(directory, SEALER)
+    directory = tmp_path_factory.mktemp("snapshots")
+    snapshots = LocalSnapshots(directory, SEALER)
     with small_chunks(256):
         world = World(3)
         try:
             live(world, 3, steps, choices)
             world.sign(0)
-            shelved = snapshot_of(world.fleet[0], shelf)
+            stored = snapshot_of(world.fleet[0], snapshots)
             log = world.fleet[0].log()
             for number in (1, 2):
                 device = world.fleet[number]
                 device.sign()
                 with copied(device) as adopting:
-                    adopt(adopting, shelf, shelved)
+                    adopt(adopting, snapshots, stored)
                     device.receive(log)
                     compare(adopting, device)
         finally:
@@ -129,13 +129,13 @@ def test_adopting_is_taking_in_all_updates(
 def test_devices_that_know_the_same_make_the_same_snapshot(
     seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER)
+    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER)
     with small_chunks(256):
         world = World(3)
         try:
             live(world, 3, steps, random.Random(seed))
             world.settle()
-            made = [snapshot_of(device, shelf) for device in world.fleet.devices]
+            made = [snapshot_of(device, snapshots) for device in world.fleet.devices]
             assert len({one.snapshot for one in made}) == len({one.slices for one in made}) == 1
         finally:
             world.end()

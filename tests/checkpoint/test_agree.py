@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.state.checkpoints import CheckpointTable, Recorded, Shelved
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded, StoredSnapshot
 from hybrisfs.state.schema import create_schema
 from sync import CheckpointId, DeviceKey, Head, Members, Statement, VersionVector
 from sync.checkpoint import Root, Slice
@@ -63,14 +63,14 @@ class Device:
         self.start()
 
     def start(self) -> None:
-        at_start = [one.shelved.snapshot for one in self.table.all()]
+        at_start = [one.stored.snapshot for one in self.table.all()]
         self.machine = AgreementMachine(VOLUME, self.id, LIMITS, at_start)
 
     def statement(self, stated: Recorded | None) -> Statement | None:
         if stated is None or (stated.root is None and stated.vector[self.id] > self.shipped):
             return None
-        self.signed.add(stated.shelved.snapshot)
-        return Statement.of(VOLUME, stated.vector, stated.shelved.snapshot, self.key)
+        self.signed.add(stated.stored.snapshot)
+        return Statement.of(VOLUME, stated.vector, stated.stored.snapshot, self.key)
 
     def head(self) -> Head:
         self.serial += 1
@@ -85,7 +85,7 @@ class Device:
         return View(self.vector, shipped, members, list(members), stated, mine, self.table.agreed(), "clouds")
 
     def look(self, members: Members, now: float, most: int) -> None:
-        """As the keeper does; a crash follows so many actions, the last of which is not reported."""
+        """As the checkpointer does; a crash follows so many actions, the last of which is not reported."""
         machine, view = self.machine, self.view(members)
         for decide in (machine.to_state, machine.to_agree, machine.to_bring):
             action = decide(view, self.heard, now)
@@ -107,7 +107,7 @@ class Device:
                 # Hints are of each device's own making.
                 hints = (Slice(hashlib.sha256(snapshot + self.id).digest(), 1),)
                 number = sum(clock for _, clock in self.vector.items())
-                self.table.put(Recorded(Shelved(snapshot, parts, hints), vector, number))
+                self.table.put(Recorded(StoredSnapshot(snapshot, parts, hints), vector, number))
                 if reported:
                     machine.stated(now)
             case Write(row):
@@ -123,7 +123,7 @@ class Device:
             case Find(agreed, roots):
                 for _, name in roots:
                     data = clouds.roots.get(name)
-                    if data is not None and Root.decode(data).snapshot == agreed.shelved.snapshot:
+                    if data is not None and Root.decode(data).snapshot == agreed.stored.snapshot:
                         return machine.deposited(agreed, name)
                 return machine.not_found(agreed, now)
             case Put(agreed):
@@ -147,7 +147,7 @@ def check_root(row: Recorded, members: Members) -> None:
     root = Root.decode(row.root)
     root.check(VOLUME, members)
     assert set(root.evidence) == set(members)
-    assert (root.snapshot, root.vector) == (row.shelved.snapshot, row.vector)
+    assert (root.snapshot, root.vector) == (row.stored.snapshot, row.vector)
 
 
 class Agreeing(RuleBasedStateMachine):
@@ -251,7 +251,7 @@ class Agreeing(RuleBasedStateMachine):
         for device in getattr(self, "devices", ()):
             for row in device.table.all():
                 if row.root is not None:
-                    assert all(row.shelved.snapshot in one.signed for one in self.honest)
+                    assert all(row.stored.snapshot in one.signed for one in self.honest)
 
     @invariant()
     def what_is_dropped_all_have(self) -> None:
@@ -287,7 +287,7 @@ class Agreeing(RuleBasedStateMachine):
             assert not len(whole) or (agreed is not None and agreed.vector == whole and agreed.deposited)
             assert device.machine.alarm is None
             named = device.head().checkpoint
-            assert agreed is None or (named is not None and named.snapshot == agreed.shelved.snapshot)
+            assert agreed is None or (named is not None and named.snapshot == agreed.stored.snapshot)
 
 
 TestAgreeing = Agreeing.TestCase

@@ -52,7 +52,7 @@ class Volume:
 
     def look(self, number: int, heads: dict[bytes, Head] | None = None) -> None:
         found = dict(self.couriers[number].puller.heads()) if heads is None else heads
-        self.couriers[number].keeper.look(found, self.clocks.monotonic(number))
+        self.couriers[number].checkpointer.look(found, self.clocks.monotonic(number))
 
     def step(self, name: str, *numbers: int) -> None:
         """Something is written, and a checkpoint made of it."""
@@ -94,7 +94,7 @@ def bare(device: Device) -> int:
 def checkpoint(device: Device) -> bytes:
     agreed = CheckpointTable(device.rig.db).agreed()
     assert agreed is not None and agreed.deposited is not None
-    return agreed.shelved.snapshot
+    return agreed.stored.snapshot
 
 
 def test_the_second_checkpoint_lets_go_of_what_the_first_covers(volume: Volume) -> None:
@@ -132,7 +132,7 @@ def test_nothing_is_dropped_before_all_name_the_second(volume: Volume) -> None:
     for _ in range(4):  # device 1 has stated the second, and does not know that it is agreed
         volume.look(0)
         volume.exchange()
-        volume.couriers[1].keeper._state()
+        volume.couriers[1].checkpointer._state()
         volume.exchange()
     assert checkpoint(volume.fleet[0]) != first
     assert not bare(volume.fleet[0])
@@ -158,14 +158,14 @@ def test_what_clouds_have_lost_of_it_is_put_there_again_before(volume: Volume) -
         volume.exchange()
         for number in (0, 1):
             volume.look(number)
-            told = volume.couriers[number].keeper.newest()
-            if told is not None and volume.couriers[number].keeper.is_current() and not deposited:
+            told = volume.couriers[number].checkpointer.newest()
+            if told is not None and volume.couriers[number].checkpointer.is_current() and not deposited:
                 deposited = True
                 assert not bare(volume.fleet[0])
                 volume.clouds.all[0].delete_all(CHECKPOINTS)
                 volume.clouds.all[1].delete_all(CHECKPOINTS)
     assert deposited and bare(volume.fleet[0])
-    parts = volume.couriers[0].keeper.succession.parts()
+    parts = volume.couriers[0].checkpointer.cloud_checkpoint.parts()
     listed = [cloud.list(CHECKPOINTS) for cloud in volume.clouds.all]
     for part in parts:
         assert sum(f"{CHECKPOINTS}{part.hex()}" in names for names in listed) >= 2
@@ -179,10 +179,10 @@ def test_who_has_something_to_ship_states_nothing(volume: Volume) -> None:
     for _ in range(3):
         volume.clocks.pass_by(100.0)
         volume.look(0)
-    assert volume.couriers[0].keeper.statement() is None
+    assert volume.couriers[0].checkpointer.statement() is None
     volume.clouds.set_moods(Mood.WELL, volume.clouds.numbers)
     volume.rest()
-    assert volume.couriers[0].keeper.statement() is not None
+    assert volume.couriers[0].checkpointer.statement() is not None
 
 
 def test_a_cloud_that_was_away_is_cleaned_later(volume: Volume) -> None:
@@ -291,7 +291,10 @@ def test_a_device_that_was_away_finds_all_that_came_after_the_checkpoint(volume:
     names: Sequence[str] = [f"while away {number}" for number in range(5)]
     for name in names:
         volume.step(name, 0)
-    assert volume.couriers[0].keeper.waits_for(volume.couriers[0].puller.heads()) in ([], [volume.device(1)])
+    assert volume.couriers[0].checkpointer.waits_for(volume.couriers[0].puller.heads()) in (
+        [],
+        [volume.device(1)],
+    )
     volume.rest()
     assert set(names) <= set(volume.fleet[1].names())
     assert volume.is_alike()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.members.admission import let_in
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
@@ -56,8 +56,8 @@ def test_a_kit_that_one_member_wants_to_remove(fleet: Fleet, tmp_path: Path, *, 
     if vetoed:
         bob.rig.updates.sign([(vote_key(KIT, bob.key.device_id), encode_vote(Stance.KEEP))], NOW, 0)
         witness.receive(bob.log())
-    shelf = Shelf(tmp_path / "shelf", SEALER)
-    adopt(beginner, shelf, snapshot_of(witness, shelf))
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    adopt(beginner, snapshots, snapshot_of(witness, snapshots))
     for device in (witness, beginner):
         assert is_kept(device) == vetoed
         device.rig = device.rig.reopen()

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.checkpoint.adoption import check_snapshot
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.reading import Latest, read_hints, read_snapshot
-from hybrisfs.checkpoint.shelf import Shelf
 from hybrisfs.checkpoint.snapshot import HEADER, LOG_INDEX, PACKS, REGISTERS, Header
 from hybrisfs.environment import Environment
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import DecodeError, VersionVector, Writer
 from sync.checkpoint import Root
 from tests.checkpoint.test_adoption import snapshot_of
@@ -24,63 +24,65 @@ from tests.tree.rig import SEALER, VOLUME
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shelf, Shelved, VersionVector]]:
-    shelf = Shelf(tmp_path_factory.mktemp("shelf"), SEALER)
+def made(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[LocalSnapshots, StoredSnapshot, VersionVector]]:
+    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER)
     fleet = Fleet(2, environment=lambda _: Environment(limits=SMALL))
     for number in range(6):
         fleet[number % 2].write(f"file {number}", b"x" * 99)
         fleet.meet()
-    shelved = snapshot_of(fleet[0], shelf)
-    yield shelf, shelved, fleet[0].rig.updates.state.vector
+    stored = snapshot_of(fleet[0], snapshots)
+    yield snapshots, stored, fleet[0].rig.updates.state.vector
     fleet.discard()
 
 
-def root_of(made: tuple[Shelf, Shelved, VersionVector]) -> Root:
-    _, shelved, vector = made
-    return Root(VOLUME, shelved.snapshot, vector, shelved.slices, shelved.hints, {})
+def root_of(made: tuple[LocalSnapshots, StoredSnapshot, VersionVector]) -> Root:
+    _, stored, vector = made
+    return Root(VOLUME, stored.snapshot, vector, stored.slices, stored.hints, {})
 
 
-def test_what_was_made_is_read(made: tuple[Shelf, Shelved, VersionVector]) -> None:
-    shelf, shelved, _ = made
-    assert len(shelved.slices) > 3
-    header = check_snapshot(shelf, shelved, root_of(made))
-    records = list(read_snapshot(shelf.pieces(shelved)))
+def test_what_was_made_is_read(made: tuple[LocalSnapshots, StoredSnapshot, VersionVector]) -> None:
+    snapshots, stored, _ = made
+    assert len(stored.slices) > 3
+    header = check_snapshot(snapshots, stored, root_of(made))
+    records = list(read_snapshot(snapshots.pieces(stored)))
     assert header.updates == sum(not isinstance(one, Header | Latest) for one in records)
-    assert list(read_hints(shelf.hints(shelved), header.updates))
+    assert list(read_hints(snapshots.hints(stored), header.updates))
 
 
 def test_slices_in_another_order_or_number_are_not_the_snapshot(
-    made: tuple[Shelf, Shelved, VersionVector], tmp_path: Path
+    made: tuple[LocalSnapshots, StoredSnapshot, VersionVector], tmp_path: Path
 ) -> None:
-    shelf, shelved, _ = made
-    pieces = list(shelf.pieces(shelved))
+    snapshots, stored, _ = made
+    pieces = list(snapshots.pieces(stored))
     for wrong in (
         pieces[:-1],
         [pieces[0], pieces[2], pieces[1], *pieces[3:]],
         [*pieces, pieces[-1]],
         pieces[1:],
     ):
-        other = Shelf(tmp_path, SEALER)
-        again = other.put(wrong, shelf.hints(shelved), lambda: shelved.snapshot)
+        other = LocalSnapshots(tmp_path, SEALER)
+        again = other.put(wrong, snapshots.hints(stored), lambda: stored.snapshot)
         with pytest.raises(DecodeError):
             check_snapshot(other, again, root_of(made))
 
 
 def test_a_file_that_has_rotted_is_found_out(
-    made: tuple[Shelf, Shelved, VersionVector], tmp_path: Path
+    made: tuple[LocalSnapshots, StoredSnapshot, VersionVector], tmp_path: Path
 ) -> None:
-    shelf, shelved, _ = made
-    other = Shelf(tmp_path, SEALER)
-    again = other.put(shelf.pieces(shelved), shelf.hints(shelved), lambda: shelved.snapshot)
-    assert again == shelved
+    snapshots, stored, _ = made
+    other = LocalSnapshots(tmp_path, SEALER)
+    again = other.put(snapshots.pieces(stored), snapshots.hints(stored), lambda: stored.snapshot)
+    assert again == stored
     [path] = tmp_path.glob("*.snapshot")
     data = bytearray(path.read_bytes())
-    data[shelved.slices[0].length] ^= 1
+    data[stored.slices[0].length] ^= 1
     path.write_bytes(data)
     with pytest.raises(DecodeError, match="damaged"):
-        list(other.pieces(shelved))
-    assert other.find(shelved, shelved.slices[1].name) is None
-    assert other.find(shelved, shelved.slices[0].name) == next(shelf.pieces(shelved))
+        list(other.pieces(stored))
+    assert other.find(stored, stored.slices[1].name) is None
+    assert other.find(stored, stored.slices[0].name) == next(snapshots.pieces(stored))
     other.keep_only([])
     assert not list(tmp_path.iterdir())
 

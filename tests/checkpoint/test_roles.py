@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.members.roles import Role
 from hybrisfs.registers.tree import Content, content_key
 from sync.writes import Write
 from tests.checkpoint.test_adoption import adopt, snapshot_of
-from tests.checkpoint.test_retrospect import moment, seen_again
+from tests.checkpoint.test_state_at_vector import moment, seen_again
 from tests.members.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
 from tests.merge.fleet import Device, Fleet
 from tests.merge.test_contributors import limit
@@ -29,15 +29,15 @@ def fleet() -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "shelf", SEALER)
+def snapshots(tmp_path: Path) -> LocalSnapshots:
+    return LocalSnapshots(tmp_path / "snapshots", SEALER)
 
 
 def emptied(device: Device) -> Write:
     return content_key(device.at("file").id), Content(0, 0, ()).encode()
 
 
-def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, shelf: Shelf) -> None:
+def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, snapshots: LocalSnapshots) -> None:
     """It was a reader once, and is a member now: what it signed in between comes after the checkpoint."""
     ada, bob, cyd, dan = fleet.devices
     for device in (ada, bob, cyd):
@@ -52,7 +52,7 @@ def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, shelf: Shelf)
     late = cyd.log()
     say(ada, CYD, Role.FULL)
     bob.receive(ada.log())
-    adopt(dan, shelf, snapshot_of(bob, shelf))
+    adopt(dan, snapshots, snapshot_of(bob, snapshots))
     assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.FULL
     assert dan.rig.sharing.registers.roles
     for device in (ada, bob, dan):
@@ -62,7 +62,7 @@ def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, shelf: Shelf)
     agree(ada, bob)
 
 
-def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, shelf: Shelf) -> None:
+def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, snapshots: LocalSnapshots) -> None:
     """By who let whom in, and who has seen what, which a checkpoint tells as well as the log."""
     ada, bob, cyd, dan = fleet.devices
     for device in (ada, bob, cyd):
@@ -74,7 +74,7 @@ def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, shelf: Shelf)
     ada_id = device_of(ADA)
     say(cyd, ADA, Role.READER)
     fleet.send(CYD, BOB)
-    adopt(dan, shelf, snapshot_of(bob, shelf))
+    adopt(dan, snapshots, snapshot_of(bob, snapshots))
     assert dan.rig.sharing.signer.role_of(ada_id) is Role.FULL
     assert [one.by for one in dan.rig.sharing.roles.proposed(ada_id)] == ["cyd"]
     ada.rig.updates.sign([emptied(ada)], NOW, 0)
@@ -88,26 +88,26 @@ def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, shelf: Shelf)
     assert dan.registers() == bob.registers()
 
 
-def test_who_looks_back_leaves_out_what_a_reader_signed(fleet: Fleet, shelf: Shelf) -> None:
+def test_who_looks_back_leaves_out_what_a_reader_signed(fleet: Fleet, snapshots: LocalSnapshots) -> None:
     ada, bob, cyd, _ = fleet.devices
     ada.write("file", b"content")
     fleet.meet()
     say(ada, CYD, Role.READER)
     fleet.send(ADA, CYD)
-    base = moment(ada, ADA, shelf)
+    base = moment(ada, ADA, snapshots)
     cyd.rig.updates.sign([emptied(ada)], NOW, 0)
     ada.receive(cyd.log())
     ada.write("more", b"content")
     ada.sign()
     bob.receive(ada.log())
-    stated = moment(bob, BOB, shelf)
+    stated = moment(bob, BOB, snapshots)
     ada.write("later", b"content")
     ada.sign()
-    assert seen_again(ada, shelf, stated.vector, base) == stated.shelved.snapshot
+    assert seen_again(ada, snapshots, stated.vector, base) == stated.stored.snapshot
 
 
 def test_a_newcomer_knows_which_files_were_assigned_to_a_contributor_by_when(
-    fleet: Fleet, shelf: Shelf
+    fleet: Fleet, snapshots: LocalSnapshots
 ) -> None:
     ada, bob, cyd, dan = fleet.devices
     ada.mkdir("in")
@@ -123,7 +123,7 @@ def test_a_newcomer_knows_which_files_were_assigned_to_a_contributor_by_when(
     log = cyd.log()
     ada.rig.sharing.shared_folders.assign([area])
     bob.receive(ada.log())
-    adopt(dan, shelf, snapshot_of(bob, shelf))
+    adopt(dan, snapshots, snapshot_of(bob, snapshots))
     assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.CONTRIBUTOR
     for device in (ada, bob, dan):
         hear(device, log)

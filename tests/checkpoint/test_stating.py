@@ -33,7 +33,7 @@ class Busy:
         self.fleet = busy_devices(count, RESTLESS)
         clouds = Clouds(Random(1), count=3, f=1, copies=2)
         self.couriers = [Courier(device.rig, clouds) for device in self.fleet.devices]
-        self.keeper = self.couriers[0].keeper
+        self.checkpointer = self.couriers[0].checkpointer
         self.now = 0.0
 
     def work(self) -> None:
@@ -48,9 +48,9 @@ class Busy:
     def look(self) -> bytes | None:
         """A second later: the vector that the first device states."""
         self.now += 1.0
-        self.keeper.look({}, self.now)
+        self.checkpointer.look({}, self.now)
         with self.fleet[0].rig.fs.lock:
-            statement = self.keeper.statement()
+            statement = self.checkpointer.statement()
         return None if statement is None else statement.vector.encode()
 
     def vector(self) -> bytes:
@@ -83,14 +83,14 @@ def test_a_lone_device_states_something_now_and_then_though_it_never_rests(alone
     assert alone.look() != alone.vector()
     alone.now += RESTLESS
     assert alone.look() == alone.vector()
-    assert alone.keeper.is_current()
+    assert alone.checkpointer.is_current()
 
 
 def test_a_lone_device_that_lets_somebody_in_does_so_at_once(alone: Busy) -> None:
     assert alone.look() != alone.vector()
-    alone.keeper.machine.hurry()
+    alone.checkpointer.machine.hurry()
     assert alone.look() == alone.vector()
-    assert alone.keeper.is_current()
+    assert alone.checkpointer.is_current()
     alone.work()
     alone.ship()
     assert alone.look() != alone.vector(), "it is asked for once"
@@ -100,7 +100,7 @@ def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Bu
     with mock.patch.object(CheckpointTable, "grown_beyond", lambda *_: 1):
         alone.now += RESTLESS
         assert alone.look() != alone.vector()
-        alone.keeper.machine.hurry()
+        alone.checkpointer.machine.hurry()
         assert alone.look() == alone.vector()
 
 
@@ -126,7 +126,7 @@ class BusyFleet:
             device.write(f"file {number}", b"%d" % self.written)
             device.sign()
             courier.believe_shipped()
-            courier.keeper.look(heads, self.now)
+            courier.checkpointer.look(heads, self.now)
 
     def look(self, number: int, *, hurried: bool = False) -> None:
         """A second later: one of them looks. *hurried*: somebody may be let in by it."""
@@ -134,8 +134,8 @@ class BusyFleet:
         heads = {head.writer: head for head in (courier.head() for courier in self.couriers)}
         self.couriers[number].believe_shipped()
         if hurried:
-            self.couriers[number].keeper.machine.hurry()
-        self.couriers[number].keeper.look(heads, self.now)
+            self.couriers[number].checkpointer.machine.hurry()
+        self.couriers[number].checkpointer.look(heads, self.now)
 
     def agreed(self) -> set[bytes | None]:
         """The newest snapshots that the devices have agreed upon."""
@@ -143,7 +143,7 @@ class BusyFleet:
         for device in self.fleet.devices:
             with device.rig.fs.lock:
                 newest = CheckpointTable(device.rig.db).agreed()
-            found.add(None if newest is None else newest.shelved.snapshot)
+            found.add(None if newest is None else newest.stored.snapshot)
         return found
 
 
@@ -157,7 +157,7 @@ def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
 def test_devices_that_never_rest_do_not_state_anything_at_once(busy_fleet: BusyFleet) -> None:
     for _ in range(int(RESTLESS // 60) - 1):
         busy_fleet.step()
-    assert all(courier.keeper.statement() is None for courier in busy_fleet.couriers)
+    assert all(courier.checkpointer.statement() is None for courier in busy_fleet.couriers)
 
 
 def test_devices_that_never_rest_agree_nevertheless_and_again(busy_fleet: BusyFleet) -> None:
@@ -174,7 +174,7 @@ def test_devices_that_never_rest_agree_nevertheless_and_again(busy_fleet: BusyFl
 
 def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: BusyFleet) -> None:
     busy_fleet.step()
-    busy_fleet.couriers[1].keeper.machine.hurry()
+    busy_fleet.couriers[1].checkpointer.machine.hurry()
     for _ in range(3):
         busy_fleet.step()
     assert len(agreed := busy_fleet.agreed()) == 1 and agreed != {None}
@@ -182,13 +182,13 @@ def test_an_invitation_has_devices_that_never_rest_agree_at_once(busy_fleet: Bus
 
 def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet) -> None:
     busy_fleet.step()
-    busy_fleet.couriers[1].keeper.machine.hurry()
+    busy_fleet.couriers[1].checkpointer.machine.hurry()
     for courier in busy_fleet.couriers:
-        courier.keeper.machine.limits = replace(courier.keeper.machine.limits, past_bytes=100)
+        courier.checkpointer.machine.limits = replace(courier.checkpointer.machine.limits, past_bytes=100)
     for _ in range(3):
         busy_fleet.step()
     assert busy_fleet.agreed() == {None}
-    assert busy_fleet.couriers[0].keeper.statement() is None
+    assert busy_fleet.couriers[0].checkpointer.statement() is None
 
 
 def test_who_has_looked_back_states_what_has_come_since_once() -> None:
@@ -205,14 +205,14 @@ def test_who_has_looked_back_states_what_has_come_since_once() -> None:
             two.look(number)
         assert len(two.agreed()) == 1
         two.look(0, hurried=True)
-        other = two.couriers[1].keeper
+        other = two.couriers[1].checkpointer
         with mock.patch.object(other, "_state", wraps=other._state) as state:
             for _ in range(3):
                 two.look(1)
         assert state.call_count == 1
         for number in (0, 1):
             two.look(number)
-            assert two.couriers[number].keeper.is_current()
+            assert two.couriers[number].checkpointer.is_current()
     finally:
         two.fleet.discard()
 
@@ -220,15 +220,15 @@ def test_who_has_looked_back_states_what_has_come_since_once() -> None:
 def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
     alone.work()
     before = alone.vector()
-    alone.keeper.machine.hurry()
+    alone.checkpointer.machine.hurry()
     assert alone.look() is None
     alone.work()
     alone.now += RESTLESS
-    with mock.patch.object(alone.keeper, "_state") as another:
+    with mock.patch.object(alone.checkpointer, "_state") as another:
         assert alone.look() is None
     another.assert_not_called()
-    assert alone.keeper.waits_for({}) == []
+    assert alone.checkpointer.waits_for({}) == []
     alone.ship()
-    with mock.patch.object(alone.keeper.machine, "to_state", return_value=None):
+    with mock.patch.object(alone.checkpointer.machine, "to_state", return_value=None):
         assert alone.look() == before
-    assert alone.keeper.newest() is not None
+    assert alone.checkpointer.newest() is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.merge.packs import Placement
 from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
@@ -294,8 +294,8 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         with newcomer.rig.fs.lock:
             newcomer.rig.sharing.members.admit([one.member for one in (*fleet.devices, newcomer)])
             newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
-        shelf = Shelf(tmp_path, SEALER)
-        adopt(newcomer, shelf, snapshot_of(fleet[0], shelf))
+        snapshots = LocalSnapshots(tmp_path, SEALER)
+        adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
         packs = newcomer.rig.fs.packs
         assert is_ending(newcomer.rig.fs, ended)
         assert not packs.is_discarded(ended)

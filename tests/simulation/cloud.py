@@ -202,7 +202,7 @@ class Clouds:
     ) -> None:
         self.accused.add((cloud, name))
 
-    # -- as the keeper of checkpoints uses them --------------------------------------------------
+    # -- as the checkpointer of checkpoints uses them --------------------------------------------------
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.put_object(name, data)

@@ -1,5 +1,5 @@
 """What brings a device's updates to the clouds and those of others from there, without threads: the shipper,
-the relayer, the puller and the keeper of checkpoints of the daemon, one round at a time."""
+the relayer, the puller and the checkpointer of checkpoints of the daemon, one round at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Final, cast
 
+from hybrisfs.checkpoint.checkpointer import Checkpointer
+from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.intake import Intake
-from hybrisfs.checkpoint.keeper import Keeper
-from hybrisfs.checkpoint.shelf import Shelf
-from hybrisfs.checkpoint.succession import Succession
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.gc.needed import NeededOrphans
 from hybrisfs.gc.orphans import Orphans
 from hybrisfs.members.epochs import grant_name
@@ -41,16 +41,18 @@ class Courier:
         self.puller = rig.sharing.follow(cast("Any", clouds), self)
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
-        shelf = Shelf(rig.directory / "checkpoints", SEALER, rig.environment)
+        snapshots = LocalSnapshots(rig.directory / "checkpoints", SEALER, rig.environment)
         updates, sharing, members = rig.updates, rig.sharing, rig.sharing.members
-        fetching = Fetching(VOLUME, rig.ring.segments, shelf, clouds, self)
-        depositor = Depositor(VOLUME, rig.ring.segments, shelf, clouds)
+        fetching = Fetching(VOLUME, rig.ring.segments, snapshots, clouds, self)
+        depositor = Depositor(VOLUME, rig.ring.segments, snapshots, clouds)
         compactor = Compactor(rig.fs, updates.device, members, clouds, rig.committer, rig.signals)
-        succession = Succession(rig.fs, members, shelf, fetching, depositor, compactor)
-        intake = Intake(rig.fs, updates, sharing.registers, sharing.arrivals, members, shelf, fetching)
+        cloud_checkpoint = CloudCheckpoint(rig.fs, members, snapshots, fetching, depositor, compactor)
+        intake = Intake(rig.fs, updates, sharing.registers, sharing.arrivals, members, snapshots, fetching)
         intake.taken_in.listen(sharing.checkpoint_taken_in)
-        self.keeper = Keeper(rig.fs, updates, rig.ring.keys.device, members, shelf, intake, succession)
-        self.keeper.news.listen(self._announce)
+        self.checkpointer = Checkpointer(
+            rig.fs, updates, rig.ring.keys.device, members, snapshots, intake, cloud_checkpoint
+        )
+        self.checkpointer.news.listen(self._announce)
         self._relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
@@ -63,7 +65,7 @@ class Courier:
             rig.ring,
             self,
             self._relayer,
-            HeadSources(self.puller, self.keeper, rig.sharing.agreement),
+            HeadSources(self.puller, self.checkpointer, rig.sharing.agreement),
         )
 
     # -- the clouds, as the shipper takes them -----------------------------------------------------
@@ -90,7 +92,7 @@ class Courier:
 
     def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
         """A part of a checkpoint, from the device that is linked."""
-        return self.linked.keeper.succession.part(identity) if self.linked is not None else None
+        return self.linked.checkpointer.cloud_checkpoint.part(identity) if self.linked is not None else None
 
     def _announce(self) -> None:
         """There is another statement or checkpoint. Who hears of nothing new has nothing to say at last."""
@@ -114,16 +116,16 @@ class Courier:
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""
-        self.keeper.look(self.puller.heads(), self.rig.environment.monotonic())
+        self.checkpointer.look(self.puller.heads(), self.rig.environment.monotonic())
 
     def take_over(self, other: Courier) -> None:
         """*other* has not got some of what is lacking here but through a checkpoint."""
         with other.rig.fs.lock:
-            root = other.keeper.root()
+            root = other.checkpointer.root()
         if root is None:
             return
         self.linked = other
-        self.keeper.intake.offered(root)
+        self.checkpointer.intake.offered(root)
         self.look_at_checkpoints()
         self.linked = None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybrisfs.state.checkpoints import CheckpointTable, Recorded, Shelved
+from hybrisfs.state.checkpoints import CheckpointTable, Recorded, StoredSnapshot
 from sync import VersionVector
 from tests.tree.rig import Rig
 
@@ -22,7 +22,7 @@ def table() -> Iterator[CheckpointTable]:
 
 
 def statement(clock: int, through: int) -> Recorded:
-    return Recorded(Shelved(b"%032d" % clock, (), ()), VersionVector({b"w" * 16: clock}), through)
+    return Recorded(StoredSnapshot(b"%032d" % clock, (), ()), VersionVector({b"w" * 16: clock}), through)
 
 
 @pytest.mark.parametrize("later", [7, 8])

@@ -146,13 +146,13 @@ class Device:
 @contextmanager
 def checkpoints_within(*volumes: Volume, **limits: float) -> Iterator[None]:
     """These limits of checkpoints hold for a while."""
-    keepers = [volume.checkpoints.keeper for volume in volumes]
-    before = [keeper.machine.limits for keeper in keepers]
-    for keeper in keepers:
-        keeper.machine.limits = replace(keeper.machine.limits, **limits)  # type: ignore[arg-type]
+    checkpointers = [volume.checkpoints.checkpointer for volume in volumes]
+    before = [checkpointer.machine.limits for checkpointer in checkpointers]
+    for checkpointer in checkpointers:
+        checkpointer.machine.limits = replace(checkpointer.machine.limits, **limits)  # type: ignore[arg-type]
     yield
-    for keeper, usual in zip(keepers, before, strict=True):
-        keeper.machine.limits = usual
+    for checkpointer, usual in zip(checkpointers, before, strict=True):
+        checkpointer.machine.limits = usual
 
 
 class Second(Device):

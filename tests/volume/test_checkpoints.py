@@ -49,14 +49,14 @@ def invited(first: Device, root: Path) -> Home:
 
 
 def is_current(volume: Volume) -> bool:
-    return volume.checkpoints.keeper.is_current()
+    return volume.checkpoints.checkpointer.is_current()
 
 
 def is_told(volume: Volume) -> bool:
     """Whether its head on the clouds names the newest checkpoint, so that others can begin with that."""
     told = volume.checkpoints._named_by(volume.updates.device, volume.sharing.current_members())
     with volume.fs.lock:
-        return told is not None and told == volume.checkpoints.keeper.newest()
+        return told is not None and told == volume.checkpoints.checkpointer.newest()
 
 
 def objects(device: Device) -> set[str]:
@@ -102,7 +102,10 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
         with checkpoints_within(*both, least_share=0.0):  # of what came last there is little
             until(lambda: all(is_current(one) for one in both), "both to agree on the next one")
         with first.volume.fs.lock, second.fs.lock:
-            assert first.volume.checkpoints.keeper.statement() != second.checkpoints.keeper.statement()
+            assert (
+                first.volume.checkpoints.checkpointer.statement()
+                != second.checkpoints.checkpointer.statement()
+            )
             for one in both:
                 one.fs.commit()
         assert state_hash(first.volume.fs.db) == state_hash(second.fs.db)
@@ -138,18 +141,20 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
 def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:
     with checkpoints_within(first.volume, quiet_seconds=1e9, restate_seconds=1e9):
         second = Second(tmp_path / "other", first)
-        second.volume.checkpoints.keeper.machine.limits = first.volume.checkpoints.keeper.machine.limits
+        second.volume.checkpoints.checkpointer.machine.limits = (
+            first.volume.checkpoints.checkpointer.machine.limits
+        )
         try:
             both = (first, second)
             until(second.volume.sharing.begun.is_set, "the second device to have begun")
-            first.volume.checkpoints.keeper.machine.hurry()
+            first.volume.checkpoints.checkpointer.machine.hurry()
             written = count()
 
             def have_agreed() -> bool:
                 for one in both:
                     one.write(f"file {next(written)}", os.urandom(100))
                 with first.volume.fs.lock, second.volume.fs.lock:
-                    found = {one.volume.checkpoints.keeper.newest() for one in both}
+                    found = {one.volume.checkpoints.checkpointer.newest() for one in both}
                 return len(found) == 1 and None not in found
 
             until(have_agreed, "both to agree, though they never rest")

@@ -221,7 +221,7 @@ def test_a_cloud_whose_url_means_another_machine_says_what_to_do(
 ) -> None:
     first, second = devices
     url = "sftp://me@127.0.0.1:1/box?known_hosts=/tmp/shared/known"
-    second.volume.clouds._keeper.sign_new(CloudRecord("nas", url))
+    second.volume.clouds._cloud_set.sign_new(CloudRecord("nas", url))
 
     def trouble() -> str:
         found = [str(one.reason) for one in first.volume.clouds.all() if one.name == "nas"]

@@ -12,7 +12,7 @@ import pytest
 
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.maintenance import WrongObject
-from hybrisfs.checkpoint.keeper import Keeper
+from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.state.schema import ROOT_INO
@@ -66,7 +66,7 @@ def rewrite(device: Device, round_: int, *others: Device) -> None:
     def is_current() -> bool:
         for one in (device, *others):
             one.volume.signals.look_around()
-        return all(one.volume.checkpoints.keeper.is_current() for one in (device, *others))
+        return all(one.volume.checkpoints.checkpointer.is_current() for one in (device, *others))
 
     volumes = [one.volume for one in (device, *others)]
     with checkpoints_within(*volumes, least_share=0.0):  # of what came last there is little
@@ -90,19 +90,19 @@ def file_names(device: Device) -> set[str]:
         return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
 
 
-def is_settled(keeper: Keeper) -> bool:
-    view = keeper._view()
+def is_settled(checkpointer: Checkpointer) -> bool:
+    view = checkpointer._view()
     newest = view.stated
     if newest is None or newest.deposited is None:
         return False
-    return keeper.machine._settled == (newest.deposited, view.clouds)
+    return checkpointer.machine._settled == (newest.deposited, view.clouds)
 
 
 @contextmanager
 def settled(device: Device) -> Iterator[None]:
     """Nothing is left to be done, and no other checkpoint is made meanwhile."""
     with checkpoints_within(device.volume, least_bytes=1 << 40):
-        until(partial(is_settled, device.volume.checkpoints.keeper), "what is replaced to be gone")
+        until(partial(is_settled, device.volume.checkpoints.checkpointer), "what is replaced to be gone")
         yield
 
 
@@ -278,7 +278,7 @@ def test_a_cloud_that_is_lost_is_made_up_for(first: First) -> None:
     first.volume.clouds.remove(gone.name)
     assert first.volume.clouds.wait(gone.name, 60.0, lambda done, total: None) == (True, "")
     left = [parts(cloud) for cloud in first.clouds if cloud.exists()]
-    newest = {part.hex() for part in first.volume.checkpoints.keeper.succession.parts()}
+    newest = {part.hex() for part in first.volume.checkpoints.checkpointer.cloud_checkpoint.parts()}
     assert all(sum(part in cloud for cloud in left) >= 2 for part in newest & names)
     assert_sound(first)
 

@@ -50,7 +50,7 @@ def plant(device: Device, keys: SealKeys, signer: DeviceKey, folder: Path, cloud
 
 def go_round(device: Device) -> None:
     """What the thread that looks after the clouds does."""
-    device.volume._keeper._round()
+    device.volume._cloud_set._round()
 
 
 def configured(device: Device) -> set[int]:

@@ -69,7 +69,7 @@ def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
 
 def name_cloud(mallory: Device, url: str) -> int:
     """Sign that the volume has a cloud there, and go away."""
-    keeper = mallory.volume.clouds._keeper
+    keeper = mallory.volume.clouds._cloud_set
     number = keeper.sign_new(CloudRecord("evil", url))
     mallory.sync()
     mallory.close()

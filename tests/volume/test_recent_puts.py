@@ -49,9 +49,9 @@ def lying(device: Device) -> set[str]:
 
 def looks(device: Device, clock: Clock) -> RecentPuts:
     volume = device.volume
-    holdings = volume.maintenance.objects.holdings
+    expected = volume.maintenance.objects.expected
     return RecentPuts(
-        volume.fs, holdings, volume.engine.upkeep, volume.updates.device, Environment(monotonic=clock)
+        volume.fs, expected, volume.engine.upkeep, volume.updates.device, Environment(monotonic=clock)
     )
 
 

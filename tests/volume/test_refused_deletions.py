@@ -186,7 +186,7 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
             return not begun or bool(begun - listed(f"log/{author}/"))
 
         until(goes, "segments to go that nobody needs")
-        parts = keeper.volume.checkpoints.keeper.succession.parts()
+        parts = keeper.volume.checkpoints.checkpointer.cloud_checkpoint.parts()
         assert checkpoint_name(parts[-1]) in listed("checkpoints/")
         assert len(listed("checkpoints/")) <= 3 * len(parts)
         for device in (ordinary, keeper):

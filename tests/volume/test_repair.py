@@ -319,5 +319,5 @@ def test_one_at_a_time(device: Device) -> None:
 def test_a_sample_reads_less(device: Device) -> None:
     whole = sum(one.checked for one in scrub(device).clouds)
     least = sum(one.checked for one in scrub(device, 1e-9).clouds)
-    packs, _ = device.volume.maintenance.objects.holdings.counts()
+    packs, _ = device.volume.maintenance.objects.expected.counts()
     assert whole >= least + packs

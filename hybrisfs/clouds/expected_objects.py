@@ -17,7 +17,7 @@ from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another, marker
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, decode_head, decode_segment, head_name
 
-__all__ = ["Holdings", "is_only_said"]
+__all__ = ["ExpectedObjects", "is_only_said"]
 
 _HEAD_LIMIT: Final = 1 << 20
 _MARKER_LIMIT: Final = 4096
@@ -34,7 +34,7 @@ def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
     return not any(upkeep.find_share(pack, index) is not None for index in range(found.n))
 
 
-class Holdings:
+class ExpectedObjects:
     """Tells what should be where, and looks whether it is. Thread-safe."""
 
     def __init__(self, fs: FileSystem, upkeep: Upkeep, ring: KeyRing, volume: bytes) -> None:

@@ -16,13 +16,13 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import sync_directory
 from sync import Head
 
-__all__ = ["REBUILDING_FOLDER", "Regaining"]
+__all__ = ["REBUILDING_FOLDER", "AwaitedLog"]
 
 REBUILDING_FOLDER: Final = "rebuilding"
 _PATIENCE: Final = 600.0  # seconds for what our own head names and no cloud returns
 
 
-class Regaining:
+class AwaitedLog:
     """Whether the volume with this state folder waits for its own log; a folder in there says so."""
 
     def __init__(self, state: Path | None = None, environment: Environment = SYSTEM) -> None:

@@ -1,4 +1,4 @@
-"""The agreed checkpoint on the clouds: whoever has put it there, its parts, and what it replaces."""
+"""The agreed checkpoint on the clouds: its parts, and what it replaces."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Iterable, Mapping
 from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor, parts_of
 from hybrisfs.checkpoint.fetching import Fetching
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.checkpoints import CheckpointTable, Recorded
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Head
 from sync.checkpoint import Root
 
-__all__ = ["Succession"]
+__all__ = ["CloudCheckpoint"]
 
 log = logging.getLogger(__name__)
 
 
-class Succession:
+class CloudCheckpoint:
     """`settle` is called by one thread, the other methods by any."""
 
     def __init__(
         self,
         fs: FileSystem,
         members: MemberTable,
-        shelf: Shelf,
+        snapshots: LocalSnapshots,
         fetching: Fetching,
         depositor: Depositor,
         compactor: Compactor,
@@ -35,7 +35,7 @@ class Succession:
         self._fs = fs
         self._members = members
         self._table = CheckpointTable(fs.db)
-        self._shelf = shelf
+        self._snapshots = snapshots
         self._fetching = fetching
         self._depositor = depositor
         self._compactor = compactor
@@ -52,7 +52,9 @@ class Succession:
         for one in recorded:
             if one.root is not None:
                 found = (
-                    one.root if self._shelf.name_of(one.root) == name else self._shelf.find(one.shelved, name)
+                    one.root
+                    if self._snapshots.name_of(one.root) == name
+                    else self._snapshots.find(one.stored, name)
                 )
                 if found is not None:
                     return found
@@ -83,7 +85,7 @@ class Succession:
             except DecodeError as error:
                 log.warning("device %s names a checkpoint that is none: %s", device.hex(), error)
                 continue
-            if root.snapshot == agreed.shelved.snapshot:
+            if root.snapshot == agreed.stored.snapshot:
                 return name
         return None
 

@@ -1,5 +1,5 @@
-"""The keeper of checkpoints: does what the agreement asks for (`hybrisfs.checkpoint.agree`), on this disk and
-on the clouds, and tells heads and links of it.
+"""Does what the agreement on checkpoints asks for (`hybrisfs.checkpoint.agree`), on this disk and on the
+clouds, and makes it known by heads and links.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from typing import Final
 
 from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
+from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
 from hybrisfs.checkpoint.fetching import NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.limits import CheckpointLimits
-from hybrisfs.checkpoint.retrospect import Base, look_back
-from hybrisfs.checkpoint.shelf import Shelf
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
-from hybrisfs.checkpoint.succession import Succession
+from hybrisfs.checkpoint.state_at_vector import Base, look_back
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.checkpoints import CheckpointTable, Recorded
@@ -26,12 +26,12 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, DeviceKey, Head, Statement, VersionVector
 
-__all__ = ["Keeper"]
+__all__ = ["Checkpointer"]
 
 log = logging.getLogger(__name__)
 
 
-class Keeper:
+class Checkpointer:
     """Checkpoints of one volume. `look` is called by one thread, the other methods by any."""
 
     def __init__(
@@ -40,20 +40,20 @@ class Keeper:
         updates: UpdateLog,
         key: DeviceKey,
         members: MemberTable,
-        shelf: Shelf,
+        snapshots: LocalSnapshots,
         intake: Intake,
-        succession: Succession,
+        cloud_checkpoint: CloudCheckpoint,
     ) -> None:
         self._fs = fs
         self._updates = updates
         self._key = key
         self._members = members
-        self._shelf = shelf
+        self._snapshots = snapshots
         self.intake = intake
-        self.succession = succession
+        self.cloud_checkpoint = cloud_checkpoint
         self._table = CheckpointTable(fs.db)
         with fs.lock:
-            at_start = [one.shelved.snapshot for one in self._table.all()]
+            at_start = [one.stored.snapshot for one in self._table.all()]
         limits = fs.environment.limits.of(CheckpointLimits)
         self.machine: Final = AgreementMachine(updates.volume, updates.device, limits, at_start)
         self.news = Topic[[]]()
@@ -62,15 +62,15 @@ class Keeper:
     # -- what heads and links tell ---------------------------------------------------------------
 
     def statement(self) -> Statement | None:
-        """What this device states now: nothing while the clouds lack what it has signed of that, chunks and
-        all, so that whoever has no more than the clouds finds a state that can be read. Called with the
-        volume's lock held."""
+        """What this device states now. Nothing while the clouds lack what it has signed of that, chunks and
+        all: so a machine that has only the clouds finds a state that it can read. Called with the volume's
+        lock held."""
         return self._statement_of(self._table.stated())
 
     def _statement_of(self, stated: Recorded | None) -> Statement | None:
         if stated is None or (stated.root is None and not self._table.is_shipped(stated.through)):
             return None
-        return Statement.of(self._updates.volume, stated.vector, stated.shelved.snapshot, self._key)
+        return Statement.of(self._updates.volume, stated.vector, stated.stored.snapshot, self._key)
 
     def newest(self, before: CheckpointId | None = None) -> CheckpointId | None:
         """See `AgreementMachine.named`. Called with the volume's lock held."""
@@ -91,7 +91,9 @@ class Keeper:
     def root(self) -> bytes | None:
         """The name of the root that others may ask this device for. Called with the volume's lock held."""
         agreed = self._table.agreed()
-        return self._shelf.name_of(agreed.root) if agreed is not None and agreed.root is not None else None
+        return (
+            self._snapshots.name_of(agreed.root) if agreed is not None and agreed.root is not None else None
+        )
 
     # -- one look --------------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ class Keeper:
                 view = self._view()
 
     def _view(self) -> View:
-        clouds = self.succession.clouds
+        clouds = self.cloud_checkpoint.clouds
         with self._fs.lock:
             stated = self._table.stated()
             return View(
@@ -144,7 +146,7 @@ class Keeper:
         with self._fs.lock:
             self._table.put(row)
         if row.deposited is None:
-            log.info("checkpoint %s is agreed", row.shelved.snapshot.hex())
+            log.info("checkpoint %s is agreed", row.stored.snapshot.hex())
         else:
             self.news()
 
@@ -153,14 +155,14 @@ class Keeper:
     ) -> Action | None:
         match action:
             case Find(agreed, roots):
-                found = self.succession.found(agreed, roots)
+                found = self.cloud_checkpoint.found(agreed, roots)
                 if found is None:
                     return self.machine.not_found(agreed, now)
                 return self.machine.deposited(agreed, found)
             case Put(agreed):
-                return self.machine.deposited(agreed, self.succession.put(agreed))
+                return self.machine.deposited(agreed, self.cloud_checkpoint.put(agreed))
             case Settle(agreed):
-                done = self.succession.settle(agreed, heads)
+                done = self.cloud_checkpoint.settle(agreed, heads)
                 self.machine.settled(agreed, view.clouds, now, done=done)
                 return None
 
@@ -199,18 +201,18 @@ class Keeper:
                     hasher.update(piece)
                     yield piece
 
-            shelved = self._shelf.put(pieces(), snapshotter.hints(), hasher.digest)
+            stored = self._snapshots.put(pieces(), snapshotter.hints(), hasher.digest)
         with self._fs.lock:
-            self._table.put(Recorded(shelved, vector, through))
-            kept = [one.shelved.snapshot for one in self._table.all()]
-        self._shelf.keep_only(kept)
-        log.info("stated snapshot %s", shelved.snapshot.hex())
+            self._table.put(Recorded(stored, vector, through))
+            kept = [one.stored.snapshot for one in self._table.all()]
+        self._snapshots.keep_only(kept)
+        log.info("stated snapshot %s", stored.snapshot.hex())
         self.news()
         return True
 
     def _looked_back(self, db: sqlite3.Connection, vector: VersionVector, agreed: Recorded | None) -> bool:
         """See `look_back`."""
-        base = Base(agreed.vector, self._shelf.pieces(agreed.shelved)) if agreed is not None else None
+        base = Base(agreed.vector, self._snapshots.pieces(agreed.stored)) if agreed is not None else None
         try:
             return look_back(db, vector, base, self.machine.limits.past_bytes)
         except (DecodeError, OSError) as error:

@@ -20,7 +20,7 @@ from hybrisfs.kv.rmds import Found
 from hybrisfs.kv.seal import is_value_name
 from hybrisfs.kv.store import KeyValueStore
 
-__all__ = ["HERE", "ValueHoldings", "cloud_name"]
+__all__ = ["HERE", "ExpectedValues", "cloud_name"]
 
 HERE: Final = -1
 """Stands for this device where a number names a cloud."""
@@ -36,7 +36,7 @@ def cloud_name(cloud: int, names: Mapping[int, str]) -> str:
     return "this device" if cloud == HERE else names.get(cloud, f"cloud {cloud}")
 
 
-class ValueHoldings:
+class ExpectedValues:
     """The values of one volume's store on this device. Thread-safe."""
 
     def __init__(self, key_values: KeyValues) -> None:

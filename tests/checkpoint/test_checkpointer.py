@@ -46,13 +46,13 @@ class Volume:
         self.now += 100.0
         for number in numbers or (0, 1):
             self.couriers[number].believe_shipped()
-            self.couriers[number].keeper.look(self.heads() if heads is None else heads, self.now)
+            self.couriers[number].checkpointer.look(self.heads() if heads is None else heads, self.now)
 
     def agreed(self, number: int) -> bytes | None:
         rig = self.fleet[number].rig
         with rig.fs.lock:
             found = CheckpointTable(rig.db).agreed()
-        return found.shelved.snapshot if found is not None else None
+        return found.stored.snapshot if found is not None else None
 
     def names(self) -> set[str]:
         return {name for cloud in self.clouds.all for name in cloud.list(CHECKPOINTS)}
@@ -80,17 +80,17 @@ def set_back(volume: Volume, number: int) -> Iterator[Device]:
 def test_a_checkpoint_is_agreed_when_all_have_stated_it(volume: Volume) -> None:
     volume.look(0)
     assert volume.agreed(0) is None
-    assert volume.couriers[0].keeper.waits_for(volume.heads()) == [volume.fleet[1].key.device_id]
+    assert volume.couriers[0].checkpointer.waits_for(volume.heads()) == [volume.fleet[1].key.device_id]
     volume.look()
     volume.look(0)
     assert volume.agreed(0) == volume.agreed(1) is not None
-    assert volume.couriers[0].keeper.waits_for(volume.heads()) == []
+    assert volume.couriers[0].checkpointer.waits_for(volume.heads()) == []
 
 
 def test_one_device_brings_it_to_the_clouds_and_the_other_finds_it(volume: Volume) -> None:
     for _ in range(4):
         volume.look()
-    told = {courier.keeper.newest() for courier in volume.couriers}
+    told = {courier.checkpointer.newest() for courier in volume.couriers}
     assert len(told) == 1 and None not in told
     before = volume.names()
     assert len({name for name in before if "checkpoints/" in name}) > 2
@@ -98,7 +98,7 @@ def test_one_device_brings_it_to_the_clouds_and_the_other_finds_it(volume: Volum
     volume.fleet.meet()
     for _ in range(6):
         volume.look()
-    newest = volume.couriers[0].keeper.newest()
+    newest = volume.couriers[0].checkpointer.newest()
     assert newest is not None and newest not in told
     assert checkpoint_name(next(one for one in told if one).root) not in volume.names(), "the old root stays"
     data = volume.clouds.get_object(checkpoint_name(newest.root), 1 << 20, bytes)
@@ -115,10 +115,10 @@ def test_another_statement_of_the_same_log_is_an_alarm(volume: Volume) -> None:
     heads[key.device_id] = replace(other, stated=false)
     volume.look(0, heads=heads)
     assert volume.agreed(0) is None
-    assert key.device_id.hex() in (volume.couriers[0].keeper.machine.alarm or "")
+    assert key.device_id.hex() in (volume.couriers[0].checkpointer.machine.alarm or "")
     volume.look()
     volume.look(0)
-    assert volume.couriers[0].keeper.machine.alarm is None and volume.agreed(0) is not None
+    assert volume.couriers[0].checkpointer.machine.alarm is None and volume.agreed(0) is not None
 
 
 def test_a_statement_that_somebody_else_signed_counts_nothing(volume: Volume) -> None:
@@ -203,10 +203,10 @@ def test_a_device_that_was_set_back_takes_in_what_it_has_stated_and_keeps_its_ow
 def test_a_checkpoint_of_which_nothing_is_lacking_is_left_alone(volume: Volume) -> None:
     volume.look()
     volume.look()
-    with mock.patch.object(Fetching, "shelve") as shelve:
+    with mock.patch.object(Fetching, "fetch_slices") as fetch_slices:
         for _ in range(9):
             volume.look(1)
-    shelve.assert_not_called()
+    fetch_slices.assert_not_called()
 
 
 def test_what_is_lacking_for_long_is_taken_in_however_near_it_is(volume: Volume) -> None:
@@ -242,7 +242,7 @@ def test_a_fork_that_is_not_known_yet_does_not_hide_what_is_lacking(volume: Volu
     [named] = [head.checkpoint for head in heads.values()]
     assert named is not None
     assert device.rig.updates.state.vector.covers(
-        volume.couriers[1].keeper.intake._fetching.root(named.root).vector
+        volume.couriers[1].checkpointer.intake._fetching.root(named.root).vector
     )
     for _ in range(6):
         volume.look(1, heads=heads)
@@ -259,23 +259,23 @@ def test_a_fork_that_has_come_to_light_does_not_make_what_is_here_seem_to_be_lac
         for _ in range(4):
             volume.look()
         before = volume.heads()
-        succession = volume.couriers[1].keeper.succession
-        parts = {name: succession.fetched(name) for name in succession.parts()}
+        cloud_checkpoint = volume.couriers[1].checkpointer.cloud_checkpoint
+        parts = {name: cloud_checkpoint.fetched(name) for name in cloud_checkpoint.parts()}
     volume.fleet[1].write("own", b"since")
     volume.fleet[1].sign()
     volume.fleet.meet()
     for _ in range(8):
         volume.look()
     volume.start_again(0)
-    keeper = volume.couriers[0].keeper
-    former, newest = before[volume.fleet[1].key.device_id].checkpoint, keeper.newest()
+    checkpointer = volume.couriers[0].checkpointer
+    former, newest = before[volume.fleet[1].key.device_id].checkpoint, checkpointer.newest()
     assert former is not None and newest is not None and newest != former
     vector = Root.decode(parts[former.root]).vector
     assert not volume.fleet[0].rig.updates.state.vector.covers(vector)
     with mock.patch.object(Fetching, "part", lambda _, name: parts[name]):
         for _ in range(6):
             volume.look(0, heads=before)
-    assert keeper.newest() == newest
+    assert checkpointer.newest() == newest
 
 
 def agree_alone(volume: Volume) -> None:
@@ -325,8 +325,8 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
     """A device that is let in meanwhile, or finds the head of one that is gone, has that to begin with."""
     for _ in range(4):
         volume.look()
-    keeper = volume.couriers[0].keeper
-    named = keeper.newest()
+    checkpointer = volume.couriers[0].checkpointer
+    named = checkpointer.newest()
     assert named is not None
     volume.fleet[1].write("later", b"y")
     volume.fleet.meet()
@@ -335,11 +335,11 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
         for _ in range(4):
             volume.look()
     assert volume.agreed(0) != before
-    assert keeper.newest() == named and keeper.succession.parts()
-    assert keeper.succession.part(keeper.succession.parts()[0]) is not None
+    assert checkpointer.newest() == named and checkpointer.cloud_checkpoint.parts()
+    assert checkpointer.cloud_checkpoint.part(checkpointer.cloud_checkpoint.parts()[0]) is not None
     for _ in range(6):
         volume.look()
-    assert keeper.newest() not in (None, named)
+    assert checkpointer.newest() not in (None, named)
 
 
 def test_devices_that_were_all_set_back_go_on_naming_the_checkpoint_that_their_heads_named(
@@ -354,17 +354,17 @@ def test_devices_that_were_all_set_back_go_on_naming_the_checkpoint_that_their_h
         for courier in volume.couriers:
             courier.look()
             courier.flush()
-        named = volume.couriers[0].keeper.newest()
+        named = volume.couriers[0].checkpointer.newest()
         assert named is not None
     for courier in volume.couriers:
         courier.look()
-        assert courier.keeper.newest() is None
+        assert courier.checkpointer.newest() is None
     assert {head.checkpoint for head in volume.heads().values()} == {named}
     for _ in range(8):
         volume.look()
     for device, courier in zip(volume.fleet.devices, volume.couriers, strict=True):
         assert device.read("file") == b"other"
-        assert courier.keeper.newest() == named
+        assert courier.checkpointer.newest() == named
     volume.fleet[1].write("later", b"y")
     volume.fleet.meet()
     for _ in range(6):
@@ -383,4 +383,4 @@ def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
         first.rig.db.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))
     volume.start_again(0)
     volume.look(0)
-    assert volume.couriers[0].keeper.newest() is not None
+    assert volume.couriers[0].checkpointer.newest() is not None

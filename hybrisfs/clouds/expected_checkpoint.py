@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
 from hybrisfs.checkpoint.deposit import Depositor
 from hybrisfs.checkpoint.fetching import NotToBeHadError
-from hybrisfs.checkpoint.succession import Succession
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from sync import DecodeError
 from sync.checkpoint import checkpoint_name
 
-__all__ = ["CheckpointHoldings", "PartState"]
+__all__ = ["ExpectedCheckpoint", "PartState"]
 
 _UNREADABLE: Final = (CloudsUnavailable, NotToBeHadError, DecodeError)
 
@@ -43,17 +43,17 @@ class PartState:
             yield self.lacking, Finding("missing", self.what)
 
 
-class CheckpointHoldings:
+class ExpectedCheckpoint:
     """The checkpoint of one volume. Thread-safe; blocks while clouds are asked."""
 
-    def __init__(self, succession: Succession, depositor: Depositor) -> None:
-        self._succession = succession
+    def __init__(self, cloud_checkpoint: CloudCheckpoint, depositor: Depositor) -> None:
+        self._cloud_checkpoint = cloud_checkpoint
         self._depositor = depositor
 
     def looks(self) -> list[Callable[[], PartState]]:
         """What is to be run to look at each part. Reads the root, which tells the parts."""
         try:
-            parts = self._succession.parts()
+            parts = self._cloud_checkpoint.parts()
         except _UNREADABLE as error:
             return [partial(self._nowhere, str(error))]
         listed = self._depositor.listed() if parts else {}
@@ -81,14 +81,14 @@ class CheckpointHoldings:
 
     def _parts(self) -> list[bytes]:
         try:
-            return self._succession.parts()
+            return self._cloud_checkpoint.parts()
         except _UNREADABLE:
             return []
 
     def mends(self) -> list[Callable[[], Sequence[Repair]]]:
         """What is to be run to put each part right; the slices come before the root."""
         try:
-            parts = self._succession.parts()
+            parts = self._cloud_checkpoint.parts()
         except _UNREADABLE as error:
             state = self._nowhere(str(error))
             return [lambda: [Repair(cloud, one, None) for cloud, one in state.findings() if one is not None]]
@@ -107,8 +107,8 @@ class CheckpointHoldings:
         right = set(state.right)
         try:
             for cloud in state.wrong:
-                self._depositor.put_back(cloud, part, right, partial(self._succession.fetched, part))
-            self._depositor.spread(part, right, partial(self._succession.fetched, part))
+                self._depositor.put_back(cloud, part, right, partial(self._cloud_checkpoint.fetched, part))
+            self._depositor.spread(part, right, partial(self._cloud_checkpoint.fetched, part))
         except _UNREADABLE as error:
             return [
                 Repair(cloud, finding, cloud if cloud in right else None, str(error))

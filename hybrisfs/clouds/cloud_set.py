@@ -44,7 +44,7 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Pause, Wake
 from hybrisfs.stores.own_places import OwnPlaces
 
-__all__ = ["CloudKeeper", "Job"]
+__all__ = ["CloudSet", "Job"]
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def _driver(cloud: CloudConfig) -> tuple[str, bool]:
     return cloud.url, cloud.heard
 
 
-class CloudKeeper:
+class CloudSet:
     """A stage, and what is known of the clouds. Methods may be called from any thread."""
 
     def __init__(
@@ -350,7 +350,7 @@ class CloudKeeper:
         """Look for the marker on clouds that others have added; True when some is not there."""
         unproven = [one.number for one in self._ground.config.clouds if not one.proven]
         for number in unproven:
-            finding, _ = self._maintenance.objects.holdings.look_at_marker(number)
+            finding, _ = self._maintenance.objects.expected.look_at_marker(number)
             if finding is None:
                 self.prove(number)
                 self._writing.announce()

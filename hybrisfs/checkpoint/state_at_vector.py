@@ -1,8 +1,8 @@
 """What log and registers held at an earlier vector: so that devices which never rest can state one state.
 
-What another device has stated lies in the past of one that has gone on meanwhile. It is found again from the
-last agreed checkpoint, which is on the shelf, and the updates since then, whose bodies are in the log: only
-registers that these have written to can have held something else than they hold now.
+What another device has stated is an earlier state of a device that has gone on since. It is found again from
+the last agreed checkpoint, which is in a local snapshot, and the updates since then, whose bodies are in the
+log: only registers that these have written to can have held something else than they hold now.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A snapshot is the file `checkpoints/<hash, hex>.snapshot` below the volume's state folder, its hints are
 `<hash, hex>.hints`: their slices, one after the other. What was lost or altered is found out when it is read,
-for slices are named by their content; then the checkpoint is fetched, or stated anew, as if it were not here.
+for slices are named by their content; then the checkpoint is fetched, or stated again, as if it were not
+here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from typing import Final
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.files import sync_directory
-from hybrisfs.state.checkpoints import Shelved
+from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
 
-__all__ = ["Shelf"]
+__all__ = ["LocalSnapshots"]
 
 _SNAPSHOT: Final = ".snapshot"
 _HINTS: Final = ".hints"
 
 
-class Shelf:
+class LocalSnapshots:
     """One folder. Thread-safe, as files are written whole and never changed."""
 
     def __init__(self, directory: Path, sealer: Sealer, environment: Environment = SYSTEM) -> None:
@@ -40,7 +41,9 @@ class Shelf:
         """The name of a root or slice, by its content."""
         return self._sealer.chunk_id(part)
 
-    def put(self, pieces: Iterable[bytes], hints: Iterable[bytes], finish: Callable[[], bytes]) -> Shelved:
+    def put(
+        self, pieces: Iterable[bytes], hints: Iterable[bytes], finish: Callable[[], bytes]
+    ) -> StoredSnapshot:
         """Write a snapshot; *finish* tells its hash when all pieces have been taken. Raises OSError."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         with contextlib.ExitStack() as undo:
@@ -59,7 +62,7 @@ class Shelf:
                 Path(path).replace(self._path(snapshot, suffix))
             undo.pop_all()
         sync_directory(self._directory, self.environment)
-        return Shelved(snapshot, *written)
+        return StoredSnapshot(snapshot, *written)
 
     def _write(self, write: Callable[[bytes], object], pieces: Iterable[bytes]) -> Iterator[Slice]:
         for piece in pieces:
@@ -69,13 +72,13 @@ class Shelf:
     def _path(self, snapshot: bytes, suffix: str) -> Path:
         return self._directory / f"{snapshot.hex()}{suffix}"
 
-    def pieces(self, shelved: Shelved) -> Iterator[bytes]:
+    def pieces(self, stored: StoredSnapshot) -> Iterator[bytes]:
         """The slices of a snapshot. Raises DecodeError when one is damaged, OSError when it is not there."""
-        return self._read(self._path(shelved.snapshot, _SNAPSHOT), shelved.slices)
+        return self._read(self._path(stored.snapshot, _SNAPSHOT), stored.slices)
 
-    def hints(self, shelved: Shelved) -> Iterator[bytes]:
+    def hints(self, stored: StoredSnapshot) -> Iterator[bytes]:
         """The slices of its hints. Raises like `pieces`."""
-        return self._read(self._path(shelved.snapshot, _HINTS), shelved.hints)
+        return self._read(self._path(stored.snapshot, _HINTS), stored.hints)
 
     def _read(self, path: Path, slices: Iterable[Slice]) -> Iterator[bytes]:
         with path.open("rb") as file:
@@ -85,13 +88,13 @@ class Shelf:
                     raise DecodeError(f"{path} is damaged")
                 yield piece
 
-    def find(self, shelved: Shelved, name: bytes) -> bytes | None:
+    def find(self, stored: StoredSnapshot, name: bytes) -> bytes | None:
         """The slice of that name, None when this is not one of the checkpoint's, or is not here any more."""
-        for slices, suffix in ((shelved.slices, _SNAPSHOT), (shelved.hints, _HINTS)):
+        for slices, suffix in ((stored.slices, _SNAPSHOT), (stored.hints, _HINTS)):
             position = 0
             for one in slices:
                 if one.name == name:
-                    return self._at(self._path(shelved.snapshot, suffix), position, one)
+                    return self._at(self._path(stored.snapshot, suffix), position, one)
                 position += one.length
         return None
 
