@@ -11,7 +11,7 @@ from backends.address import Address
 from backends.driver import HttpDriver
 from backends.errors import CorruptError, MissingError, MissingRootError
 from backends.names import check_name, is_name
-from backends.store import Entry, Page
+from backends.store import Page, StoredObject
 
 __all__ = ["BucketStore", "BucketVersions", "ServicePage", "no_bucket"]
 
@@ -53,7 +53,7 @@ class BucketStore(HttpDriver[Any]):
 
     def _list(self, client: Any, prefix: str, after: str, limit: int) -> Page:
         """Gather pages. Raises `CorruptError` when the service lists out of order or without end."""
-        root, entries, last = self._address.prefix, list[Entry](), ""
+        root, entries, last = self._address.prefix, list[StoredObject](), ""
         token = self._token(prefix, after)
         for _ in range(_MAX_PAGES):
             page = self._page(client, prefix, after, token, limit)
@@ -67,7 +67,7 @@ class BucketStore(HttpDriver[Any]):
                     self._remember(prefix, last, token)
                     return Page(tuple(entries), more=True)
                 last = name
-                entries.append(Entry(name, max(size, 0)))
+                entries.append(StoredObject(name, max(size, 0)))
                 if len(entries) == limit and place + 1 == len(page.keys) and page.next_token is not None:
                     self._remember(prefix, last, page.next_token)
                     return Page(tuple(entries), more=True)

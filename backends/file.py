@@ -39,7 +39,7 @@ from backends.errors import (
 from backends.folder import MARKER, FolderStore, first_page, may_hold
 from backends.names import is_name
 from backends.pacing import piece, received, sending
-from backends.store import Buffer, Entry, Page
+from backends.store import Buffer, Page, StoredObject
 
 __all__ = ["FileStore"]
 
@@ -349,7 +349,7 @@ def _read_exactly(descriptor: int, offset: int, length: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
+def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[StoredObject]:
     """Yield the objects below an open folder, whose name is `base`, in name order."""
     children: list[tuple[str, os.DirEntry[str]]] = []
     with os.scandir(folder) as entries:
@@ -368,4 +368,4 @@ def _walk(folder: int, base: str, prefix: str, after: str) -> Iterator[Entry]:
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
-                    yield Entry(name, status.st_size)
+                    yield StoredObject(name, status.st_size)

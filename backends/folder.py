@@ -17,7 +17,7 @@ from backends.address import Address
 from backends.driver import Driver
 from backends.errors import MissingError, MissingRootError, StoreError, TransientError
 from backends.names import is_name
-from backends.store import Entry, Page
+from backends.store import Page, StoredObject
 
 __all__ = ["MARKER", "Child", "FolderStore", "first_page", "list_tree", "may_hold", "no_folder"]
 
@@ -90,9 +90,9 @@ def list_tree(children: Callable[[str], Iterable[Child]], prefix: str, after: st
     return first_page(_walk(children, "", prefix, after), limit)
 
 
-def first_page(objects: Iterable[Entry], limit: int) -> Page:
+def first_page(objects: Iterable[StoredObject], limit: int) -> Page:
     """Return the first `limit` of the objects."""
-    entries: list[Entry] = []
+    entries: list[StoredObject] = []
     for entry in objects:
         if len(entries) == limit:
             return Page(tuple(entries), more=True)
@@ -108,7 +108,7 @@ def may_hold(folder: str, prefix: str, after: str) -> bool:
 
 def _walk(
     children: Callable[[str], Iterable[Child]], folder: str, prefix: str, after: str
-) -> Iterator[Entry]:
+) -> Iterator[StoredObject]:
     # A folder's objects sort where its name with the slash sorts: "a-b" < "a/c".
     found = {
         folder + child.name + ("/" if child.is_folder else ""): child.size
@@ -120,4 +120,4 @@ def _walk(
             if may_hold(name, prefix, after):
                 yield from _walk(children, name, prefix, after)
         elif name > after and name.startswith(prefix):
-            yield Entry(name, found[name])
+            yield StoredObject(name, found[name])

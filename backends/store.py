@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-__all__ = ["MAX_PAGE", "Buffer", "Entry", "Page", "Store"]
+__all__ = ["MAX_PAGE", "Buffer", "StoredObject", "Page", "Store"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -20,7 +20,7 @@ MAX_PAGE: Final = 1000  # entries; the largest `limit` of `list` that all clouds
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredObject:
     """One listed object: its name and its size in bytes, both as the cloud claims them."""
 
     name: str
@@ -34,7 +34,7 @@ class Page:
     After a page of `MAX_PAGE` entries it may say so by mistake: then the next page is empty.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredObject, ...]
     more: bool
 
     @property

@@ -27,7 +27,7 @@ from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.transaction import Change
 
@@ -49,8 +49,8 @@ class Figures:
     cold_reads: float
 
 
-def _entry(sn: int, write: int) -> Entry:
-    return Entry(sn, write, 1 << 20, (1 << 20) + 29, 1, (0, 2), (bytes(16),))
+def _entry(sn: int, write: int) -> KeyMetadata:
+    return KeyMetadata(sn, write, 1 << 20, (1 << 20) + 29, 1, (0, 2), (bytes(16),))
 
 
 @contextmanager

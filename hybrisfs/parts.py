@@ -38,7 +38,7 @@ from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import Shipper
 from hybrisfs.write.uploads import Uploads
 from sync import CheckpointId, Head, StateClaim, Statement
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 
 __all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
 
@@ -123,11 +123,11 @@ class HeadSources:
     checkpointer: Checkpointer
     agreement: Agreement
 
-    def past(self) -> Past:
-        return self.puller.past()
+    def earlier_heads(self) -> EarlierHeads:
+        return self.puller.earlier_heads()
 
-    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
-        return self.checkpointer.statement(), self.checkpointer.newest(past.checkpoint)
+    def checkpoints(self, earlier_heads: EarlierHeads) -> tuple[Statement | None, CheckpointId | None]:
+        return self.checkpointer.statement(), self.checkpointer.newest(earlier_heads.checkpoint)
 
     def state(self) -> StateClaim | None:
         return self.agreement.claim()

@@ -30,7 +30,7 @@ from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
-from sync.own_heads import OwnHeads, Past
+from sync.own_heads import EarlierHeads, OwnHeads
 from sync.pace import LONGEST_PAUSE, SHORTEST_PAUSE, Pace
 from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
@@ -229,7 +229,7 @@ class Follow:
 
     def _is_unread(self, cloud: int) -> bool:
         """Whether our own head on the cloud must not be overwritten yet."""
-        return cloud not in self._own_heads.past.clouds
+        return cloud not in self._own_heads.earlier_heads.clouds
 
     @staticmethod
     def _ask(device: bytes, follower: _Follower, cloud: int) -> FetchHead:
@@ -381,9 +381,9 @@ class Follow:
         return missing < self._quorum or (self._own not in self._followers and bool(self._followers))
 
     @property
-    def past(self) -> Past:
+    def earlier_heads(self) -> EarlierHeads:
         """What clouds have shown of our own head."""
-        return self._own_heads.past
+        return self._own_heads.earlier_heads
 
     def staleness(self, now: float, time_ns: int) -> list[Staleness]:
         """The last sign of life of every other member, and whether its silence is suspect."""

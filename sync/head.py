@@ -72,7 +72,7 @@ __all__ = [
     "StateClaim",
     "MAX_OWN_TIPS",
     "MAX_RELAYED",
-    "Extent",
+    "LogOnClouds",
     "Head",
     "OwnTip",
     "Relayed",
@@ -121,7 +121,7 @@ class StateClaim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LogOnClouds:
     """A device's log on the clouds: how many segments, which is the newest, and that one's last clock."""
 
     segments: int
@@ -139,7 +139,7 @@ class Head:
     time_ns: int
     vector: VersionVector
     own: tuple[OwnTip, ...]
-    extent: Extent | None
+    on_clouds: LogOnClouds | None
     """None while no segment is on the clouds."""
     offline: bool = False
     relayed: tuple[Relayed, ...] = ()
@@ -175,11 +175,11 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     out.varint(len(head.own))
     for tip in head.own:
         out.varint(tip.clock).raw(tip.hash)
-    if head.extent is None:
+    if head.on_clouds is None:
         out.varint(0)
     else:
-        out.varint(head.extent.segments)
-        out.varint(head.extent.newest.first).varint(head.extent.last).raw(head.extent.newest.prefix)
+        out.varint(head.on_clouds.segments)
+        out.varint(head.on_clouds.newest.first).varint(head.on_clouds.last).raw(head.on_clouds.newest.prefix)
     if len(head.relayed) > MAX_RELAYED:
         raise LimitError(
             f"a head names {len(head.relayed)} relayed segments, at most {MAX_RELAYED} are allowed"
@@ -242,10 +242,10 @@ def _read_record(record: bytes) -> Head:
         OwnTip(reader.varint(MAX_CLOCK), reader.raw(HASH_SIZE)) for _ in range(reader.varint(MAX_OWN_TIPS))
     )
     segments = reader.varint(MAX_CLOCK)
-    extent = None
+    on_clouds = None
     if segments:
         first, last = reader.varint(MAX_CLOCK), reader.varint(MAX_CLOCK)
-        extent = Extent(segments, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE)), last)
+        on_clouds = LogOnClouds(segments, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE)), last)
     relayed = tuple(
         Relayed(
             reader.raw(DEVICE_ID_SIZE),
@@ -263,14 +263,14 @@ def _read_record(record: bytes) -> Head:
     reader.end()
     if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
-    if extent and not _can_be_newest(extent, own):
-        raise DecodeError(f"segment {extent.newest.first} to {extent.last} cannot be the newest")
+    if on_clouds and not _can_be_newest(on_clouds, own):
+        raise DecodeError(f"segment {on_clouds.newest.first} to {on_clouds.last} cannot be the newest")
     if any(one.segment.first == 0 for one in relayed):
         raise DecodeError("a relayed segment that begins nowhere")
     if any(one >= other for one, other in pairwise(relayed)):
         raise DecodeError("relayed segments out of order")
     return Head(
-        volume, writer, serial, time_ns, vector, own, extent, offline, relayed, stated, checkpoint, state
+        volume, writer, serial, time_ns, vector, own, on_clouds, offline, relayed, stated, checkpoint, state
     )
 
 
@@ -281,7 +281,7 @@ def _flag(reader: Reader) -> bool:
     return bool(flag)
 
 
-def _can_be_newest(extent: Extent, own: tuple[OwnTip, ...]) -> bool:
-    if not own or not 0 < extent.newest.first <= extent.last <= own[0].clock:
+def _can_be_newest(on_clouds: LogOnClouds, own: tuple[OwnTip, ...]) -> bool:
+    if not own or not 0 < on_clouds.newest.first <= on_clouds.last <= own[0].clock:
         return False
-    return extent.last < own[0].clock or own[0].hash.startswith(extent.newest.prefix)
+    return on_clouds.last < own[0].clock or own[0].hash.startswith(on_clouds.newest.prefix)

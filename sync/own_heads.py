@@ -40,13 +40,13 @@ from typing import Final
 from sync.head import MAX_RELAYED, CheckpointId, Head, Relayed
 from sync.trail import Holds
 
-__all__ = ["OwnHeads", "Past"]
+__all__ = ["EarlierHeads", "OwnHeads"]
 
 _MOST_NAMED: Final = 4 * MAX_RELAYED
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierHeads:
     """What has been seen of our own heads since the start."""
 
     clouds: frozenset[int] = frozenset()
@@ -65,23 +65,25 @@ class OwnHeads:
     def __init__(self, known: Holds) -> None:
         self._known = known
         self._checkpoint_serial = -1  # of the head that named the checkpoint
-        self.past = Past()
+        self.earlier_heads = EarlierHeads()
 
     def seen(self, cloud: int, head: Head | None) -> None:
         """The cloud returned this head, or has none that would be worth keeping."""
-        past = replace(self.past, clouds=self.past.clouds | {cloud})
+        earlier_heads = replace(self.earlier_heads, clouds=self.earlier_heads.clouds | {cloud})
         if head is not None:
-            segments = self._bounded({*past.segments, *_named(head)})
-            past = replace(past, serial=max(past.serial, head.serial), segments=segments)
+            segments = self._bounded({*earlier_heads.segments, *_named(head)})
+            earlier_heads = replace(
+                earlier_heads, serial=max(earlier_heads.serial, head.serial), segments=segments
+            )
             if head.checkpoint is not None and head.serial > self._checkpoint_serial:
                 self._checkpoint_serial = head.serial
-                past = replace(past, checkpoint=head.checkpoint)
-        self.past = past
+                earlier_heads = replace(earlier_heads, checkpoint=head.checkpoint)
+        self.earlier_heads = earlier_heads
 
     def keep_clouds(self, clouds: Container[int]) -> None:
         """Forget that other clouds than these were looked at: they may be used again one day."""
-        kept = frozenset(cloud for cloud in self.past.clouds if cloud in clouds)
-        self.past = replace(self.past, clouds=kept)
+        kept = frozenset(cloud for cloud in self.earlier_heads.clouds if cloud in clouds)
+        self.earlier_heads = replace(self.earlier_heads, clouds=kept)
 
     def _bounded(self, segments: set[Relayed]) -> tuple[Relayed, ...]:
         """Old heads that clouds bring up again add names: if there are too many, those go first whose
@@ -95,5 +97,5 @@ class OwnHeads:
 
 
 def _named(head: Head) -> list[Relayed]:
-    own = [] if head.extent is None else [Relayed(head.writer, head.extent.newest)]
+    own = [] if head.on_clouds is None else [Relayed(head.writer, head.on_clouds.newest)]
     return [*own, *head.relayed]

@@ -46,7 +46,7 @@ __all__ = [
     "MAX_SEGMENT",
     "MAX_SEGMENT_UPDATES",
     "SEGMENT_PREFIX_SIZE",
-    "Segment",
+    "LogSegment",
     "SegmentId",
     "decode_segment",
     "encode_segment",
@@ -83,7 +83,7 @@ class SegmentId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LogSegment:
     """A decoded segment: its updates are well formed and chained, their signatures not yet verified."""
 
     writer: bytes
@@ -170,7 +170,7 @@ def encode_segment(
 
 def decode_segment(
     data: Buffer, name: str, volume: bytes, keys: SealKeys, limit: int = MAX_SEGMENT
-) -> Segment:
+) -> LogSegment:
     """Open the object that a cloud returned for `name`.
 
     `limit` is the most bytes of records to accept; no more is ever decompressed.
@@ -198,4 +198,4 @@ def decode_segment(
     held = headers[0].volume, headers[0].writer, headers[-1].clock
     if held != (volume, writer, last) or SegmentId.of(headers[0].clock, headers[-1].hash) != identity:
         raise DecodeError(f"segment {name} does not hold the updates that its header states")
-    return Segment(writer, previous, updates)
+    return LogSegment(writer, previous, updates)

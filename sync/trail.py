@@ -70,11 +70,11 @@ def tips_of(head: Head) -> tuple[bytes, ...]:
 
 def newest_segment(head: Head) -> Wanted | None:
     """The segment from which the head says that the others are found, None when there is none."""
-    if head.extent is None:
+    if head.on_clouds is None:
         return None
     newest = head.newest
-    last = newest.hash if newest and head.extent.last == newest.clock else None
-    return Wanted(segment_name(head.writer, head.extent.newest), last)
+    last = newest.hash if newest and head.on_clouds.last == newest.clock else None
+    return Wanted(segment_name(head.writer, head.on_clouds.newest), last)
 
 
 def relayed_segments(head: Head) -> list[tuple[bytes, Wanted]]:

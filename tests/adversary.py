@@ -33,7 +33,7 @@ from random import Random
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import CorruptError, MissingError, OversizeError, StoreError, TransientError
-from backends.store import MAX_PAGE, Buffer, Entry, Page, Store
+from backends.store import MAX_PAGE, Buffer, Page, Store, StoredObject
 from backends.wrapper import StoreWrapper
 
 __all__ = ["ALL", "READS", "WRITES", "Call", "Fault", "FaultyStore", "Kind"]
@@ -167,7 +167,9 @@ class FaultyStore(StoreWrapper):
         entries = [entry for entry in page.entries if random.random() < 0.5]
         if kind == "mislist":
             entries += random.sample(page.entries, len(page.entries) // 2)
-            entries += [Entry(f"{prefix}{random.randrange(10**6)}", random.randrange(_ANY)) for _ in range(2)]
+            entries += [
+                StoredObject(f"{prefix}{random.randrange(10**6)}", random.randrange(_ANY)) for _ in range(2)
+            ]
             random.shuffle(entries)
         return Page(tuple(entries[:limit]), page.more)
 

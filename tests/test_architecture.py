@@ -83,8 +83,8 @@ MACHINES = {
     ),
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
-    "hybrisfs.write.lacks": (),
-    "hybrisfs.write.relay": ("hybrisfs.write.lacks",),
+    "hybrisfs.write.missing": (),
+    "hybrisfs.write.relay": ("hybrisfs.write.missing",),
 }
 OF_MACHINES = ("__future__", "collections", "dataclasses", "sync", "typing")
 

@@ -40,7 +40,7 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another
 from hybrisfs.stores.own_places import OwnPlaces
 from hybrisfs.stores.tryout import was_ours
-from sync import MAX_SEGMENT, DecodeError, DeviceKey, Segment, decode_segment, device_id_of
+from sync import MAX_SEGMENT, DecodeError, DeviceKey, LogSegment, decode_segment, device_id_of
 
 __all__ = ["Recovered", "recover_volume"]
 
@@ -310,9 +310,9 @@ def _admit(stores: dict[str, Store], secret: KitSecret, grant: Grant, member: Me
             reserve.close()
 
 
-def _segments(stores: dict[str, Store], secret: KitSecret, ring: KeyRing) -> list[Segment]:
+def _segments(stores: dict[str, Store], secret: KitSecret, ring: KeyRing) -> list[LogSegment]:
     """What the clouds hold of the reserve's log."""
-    found: dict[str, Segment] = {}
+    found: dict[str, LogSegment] = {}
     for url, store in stores.items():
         try:
             names = _names_of(store, f"log/{secret.kit.hex()}/", MAX_ADMISSIONS, deleted=True)

@@ -25,12 +25,12 @@ from sync import (
     NONCE_SIZE,
     Accepted,
     DeviceKey,
-    Extent,
     Head,
+    LogOnClouds,
+    LogSegment,
     Members,
     OwnTip,
     SealKeys,
-    Segment,
     SegmentId,
     Write,
     decode_signed_header,
@@ -61,7 +61,7 @@ class ReserveLog:
         """Let go of the database."""
         self._database.close()
 
-    def take(self, segments: Iterable[Segment]) -> bool:
+    def take(self, segments: Iterable[LogSegment]) -> bool:
         """Accept what clouds hold of it; whether there is something new."""
         news = False
         for segment in sorted(segments, key=lambda one: one.updates[0].header.clock):
@@ -97,7 +97,7 @@ class ReserveLog:
             now_ns,
             self._updates.state.vector,
             tuple(OwnTip(tip.clock, tip.hash) for tip in tips[:MAX_OWN_TIPS]),
-            Extent(len(chain), chain[-1], chain[-1].first),
+            LogOnClouds(len(chain), chain[-1], chain[-1].first),
             offline=True,
         )
         sealed = encode_head(head, self._reserve, self._keys, os.urandom(NONCE_SIZE))

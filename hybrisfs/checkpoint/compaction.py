@@ -149,17 +149,17 @@ class Compactor:
         listed = {cloud: self._store.names(cloud, prefix, _MOST_NAMES) for cloud in self._store.numbers}
         if any(names is None for names in listed.values()):
             return False
-        led_to = {segment_name(one.writer, one.extent.newest) for one in heads.values() if one.extent}
+        led_to = {segment_name(one.writer, one.on_clouds.newest) for one in heads.values() if one.on_clouds}
         led_to |= {segment_name(*relayed) for one in heads.values() for relayed in one.relayed}
         names = {name for some in listed.values() for name in some or ()}
-        extent = heads[device].extent
-        if extent is None:
+        on_clouds = heads[device].on_clouds
+        if on_clouds is None:
             return True
         with self._fs.lock:
             # What this device has not got yet, or a cloud makes up, is not counted.
             known = [name for name in names if end_of_segment(self._fs.db, name) is not None]
         known.sort(key=lambda name: parse_segment_name(name)[1].first)
-        gone = self._gone(known[: -extent.segments], covered) - led_to
+        gone = self._gone(known[: -on_clouds.segments], covered) - led_to
         return all(
             self._delete(cloud, [name for name in some or () if name in gone])
             for cloud, some in listed.items()

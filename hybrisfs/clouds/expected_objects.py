@@ -114,8 +114,8 @@ class ExpectedObjects:
         )
         if found is not None:
             return replace(found, expected=None)  # an earlier one would be no remedy
-        extent = heads[-1].extent
-        if extent is None or extent.last < shipped:
+        on_clouds = heads[-1].on_clouds
+        if on_clouds is None or on_clouds.last < shipped:
             return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")
         return None
 

@@ -208,7 +208,7 @@ class OthersLog:
         silent = [cloud for cloud, names in listed.items() if names is None]  # they may have a copy
         holders = {cloud: frozenset(names) for cloud, names in listed.items() if names is not None}
         copies = self._copies() - len(silent)
-        name = segment_name(device, head.extent.newest) if head.extent is not None else None
+        name = segment_name(device, head.on_clouds.newest) if head.on_clouds is not None else None
         for _ in range(_MOST_SEGMENTS):
             if name is None or self._is_bare(name):
                 return

@@ -17,7 +17,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.opening import KeyValues
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.parallel import in_parallel
 
@@ -117,7 +117,7 @@ class ValueKeeping:
     def _rewrite(
         store: KeyValueStore,
         mender: ValueMender,
-        misplaced: Callable[[Entry], bool],
+        misplaced: Callable[[KeyMetadata], bool],
         go_on: Callable[[], bool],
         troubles: list[str],
         note: Callable[[int], None] = lambda done: None,

@@ -8,7 +8,7 @@ import time
 from hybrisfs.dispersal.errors import CloudsUnavailable, Superseded
 from hybrisfs.dispersal.values import StoredValue, Values
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import ValueSealer
 
@@ -17,7 +17,7 @@ __all__ = ["ValueFetcher", "describe"]
 log = logging.getLogger(__name__)
 
 
-def describe(entry: Entry, sealer: ValueSealer, key: str) -> StoredValue:
+def describe(entry: KeyMetadata, sealer: ValueSealer, key: str) -> StoredValue:
     """What *entry*, of a key that people call *key*, tells of the objects on the clouds."""
     return StoredValue(
         what=f"the value of {key}",
@@ -38,7 +38,7 @@ class ValueFetcher:
         self._values = values
         self._sealer = sealer
 
-    def fetch(self, place: Place, entry: Entry, deadline: float) -> tuple[bytes, Entry] | None:
+    def fetch(self, place: Place, entry: KeyMetadata, deadline: float) -> tuple[bytes, KeyMetadata] | None:
         """Return the value of `entry`, just read, or of a newer one; None when the key is deleted meanwhile.
 
         Ends, unless newer values are written without end and each is deleted before it can be read
@@ -58,7 +58,7 @@ class ValueFetcher:
                 log.debug("the read begins anew: %s", error)
         return None
 
-    def _get(self, place: Place, entry: Entry, deadline: float, *, watching: bool) -> bytes:
+    def _get(self, place: Place, entry: KeyMetadata, deadline: float, *, watching: bool) -> bytes:
         sealed = self._values.get(
             describe(entry, self._sealer, self._metadata.spelled(place)),
             max(0.0, deadline - time.monotonic()),

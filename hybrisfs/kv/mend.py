@@ -39,7 +39,7 @@ from hybrisfs.dispersal.values import StoredValue
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import Garbage
 from hybrisfs.kv.store import KeyValueStore
 
@@ -59,7 +59,7 @@ class ValueMender:
         self._upkeep = upkeep
         self._one_large = threading.Lock()
 
-    def look_at(self, place: Place, entry: Entry, index: int) -> Finding | None:
+    def look_at(self, place: Place, entry: KeyMetadata, index: int) -> Finding | None:
         """Read and verify share *index* of a value; what is wrong with it, None when it is not needed now."""
         stored = self._describe(place, entry)
         with self._spared(place, entry) as current:
@@ -69,7 +69,7 @@ class ValueMender:
         self._store.suspects.add(place)
         return replace(found, key=self._metadata.spelled(place))
 
-    def mend(self, place: Place, entry: Entry, *, writable: Container[int], move: bool) -> list[Repair]:
+    def mend(self, place: Place, entry: KeyMetadata, *, writable: Container[int], move: bool) -> list[Repair]:
         """Verify every share of a value and put right what is wrong; what was wrong.
 
         Nothing is put back on clouds but *writable* ones. With *move* the value is written anew, on the best
@@ -78,7 +78,7 @@ class ValueMender:
         with self._room_for(entry), self._spared(place, entry) as current:
             return self._mend(place, entry, writable, move) if current else []
 
-    def rewrite(self, place: Place, misplaced: Callable[[Entry], bool]) -> str | None:
+    def rewrite(self, place: Place, misplaced: Callable[[KeyMetadata], bool]) -> str | None:
         """Write the value of a key anew if its entry is *misplaced*; why that failed, None when it is not."""
         entry = self._metadata.read(place)
         if entry is None or not misplaced(entry):
@@ -114,7 +114,7 @@ class ValueMender:
                 found += 1
         return found
 
-    def _left(self, place: Place, entry: Entry, wrong: Container[WrongObject]) -> int:
+    def _left(self, place: Place, entry: KeyMetadata, wrong: Container[WrongObject]) -> int:
         """How many shares of a value can be read, as far as is known."""
         stored = self._describe(place, entry)
         return sum(
@@ -129,18 +129,18 @@ class ValueMender:
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _describe(self, place: Place, entry: Entry) -> StoredValue:
+    def _describe(self, place: Place, entry: KeyMetadata) -> StoredValue:
         return describe(entry, self._sealer, self._metadata.spelled(place))
 
     @contextmanager
-    def _spared(self, place: Place, entry: Entry) -> Iterator[bool]:
+    def _spared(self, place: Place, entry: KeyMetadata) -> Iterator[bool]:
         """Nothing that the entry names is deleted meanwhile. Whether the key has it still: if not, that may
         have been deleted."""
         with self._store.collector.sparing(entry.objects):
             yield self._metadata.read(place) == entry
 
     @contextmanager
-    def _room_for(self, entry: Entry) -> Iterator[None]:
+    def _room_for(self, entry: KeyMetadata) -> Iterator[None]:
         with self._one_large if entry.size > _LARGE else nullcontext():
             yield
 
@@ -161,7 +161,7 @@ class ValueMender:
         )
         return None if found is None else replace(found, what=f"{stored.what}: {found.what}")
 
-    def _mend(self, place: Place, entry: Entry, writable: Container[int], move: bool) -> list[Repair]:
+    def _mend(self, place: Place, entry: KeyMetadata, writable: Container[int], move: bool) -> list[Repair]:
         stored = self._describe(place, entry)
         good: dict[int, bytes] = {}
         wrong: dict[int, Finding] = {}
@@ -186,7 +186,7 @@ class ValueMender:
                 left[index] = outcome
             else:
                 repairs.append(Repair(outcome, found, outcome))
-        anew: Entry | str | None = None
+        anew: KeyMetadata | str | None = None
         if left and move:
             try:
                 value = self._sealer.open(entry.objects, sealed, entry.size)
@@ -211,11 +211,11 @@ class ValueMender:
                 self._upkeep.recall(cloud, name, stored.share_size, partial(take, index))
 
     def _outcome(
-        self, stored: StoredValue, index: int, found: Finding, failure: str, anew: Entry | str | None
+        self, stored: StoredValue, index: int, found: Finding, failure: str, anew: KeyMetadata | str | None
     ) -> Repair:
         """What became of a share that could not be put back."""
         cloud = stored.placement[index]
-        if isinstance(anew, Entry):
+        if isinstance(anew, KeyMetadata):
             self._upkeep.excuse(cloud, stored.name(index))
             elsewhere = [one for one in anew.placement if one not in stored.placement]
             return Repair(cloud, found, (elsewhere or anew.placement)[0])
@@ -227,7 +227,7 @@ class ValueMender:
         name = stored.name(index)
         return restore(self._upkeep, name, data, targets, lambda _: self._look(stored, index, None))
 
-    def _write_anew(self, place: Place, entry: Entry, value: bytes) -> Entry | str:
+    def _write_anew(self, place: Place, entry: KeyMetadata, value: bytes) -> KeyMetadata | str:
         """The entry that the value has now, or would have if the key had not got another one; or why not."""
         collector, uploader = self._store.collector, self._store.uploader
         # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
@@ -252,7 +252,7 @@ class ValueMender:
                 collector.end(writes)
         return trouble
 
-    def _read_back(self, place: Place, entry: Entry) -> Finding | None:
+    def _read_back(self, place: Place, entry: KeyMetadata) -> Finding | None:
         stored = self._describe(place, entry)
         for index in range(len(stored.placement)):
             found = self._look(stored, index, None)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 
 __all__ = ["Place", "RecentEntries"]
 
@@ -29,12 +29,12 @@ class RecentEntries:
 
     def __init__(self, generation: int = _GENERATION) -> None:
         self._size = generation
-        self._young: dict[Place, Entry | None] = {}
-        self._old: dict[Place, Entry | None] = {}
+        self._young: dict[Place, KeyMetadata | None] = {}
+        self._old: dict[Place, KeyMetadata | None] = {}
         self._lock = threading.Lock()
         self._commits = 0  # odd while one is under way
 
-    def find(self, place: Place) -> Entry | None:
+    def find(self, place: Place) -> KeyMetadata | None:
         """The entry. Raises KeyError when it is not here, and must be looked up in the database."""
         try:
             return self._young[place]
@@ -52,7 +52,7 @@ class RecentEntries:
         """To be asked for before the database is read, and given to `learn`."""
         return self._commits
 
-    def learn(self, moment: int, place: Place, entry: Entry | None) -> None:
+    def learn(self, moment: int, place: Place, entry: KeyMetadata | None) -> None:
         """Keep what the database said, unless it may have changed since."""
         with self._lock:
             if self._commits == moment and not moment & 1 and place not in self._young:
@@ -66,14 +66,14 @@ class RecentEntries:
                 self._young.pop(place, None)
                 self._old.pop(place, None)
 
-    def end(self, entries: Mapping[Place, Entry]) -> None:
+    def end(self, entries: Mapping[Place, KeyMetadata]) -> None:
         """It has committed, with these; with none when it failed."""
         with self._lock:
             for place, entry in entries.items():
                 self._keep(place, entry)
             self._commits += 1
 
-    def _keep(self, place: Place, entry: Entry | None) -> None:
+    def _keep(self, place: Place, entry: KeyMetadata | None) -> None:
         if len(self._young) >= self._size:
             self._old, self._young = self._young, {}
         self._young[place] = entry

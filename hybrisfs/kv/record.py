@@ -27,7 +27,7 @@ from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from sync.codec import DecodeError, Reader, Writer
 from sync.errors import NewerFormatError
 
-__all__ = ["CHECKSUM_SIZE", "MAX_VALUE", "TOMBSTONE_TAG", "Entry", "Timestamp"]
+__all__ = ["CHECKSUM_SIZE", "MAX_VALUE", "TOMBSTONE_TAG", "KeyMetadata", "Timestamp"]
 
 MAX_VALUE: Final = 64 << 20  # bytes
 CHECKSUM_SIZE: Final = 16
@@ -48,7 +48,7 @@ class Timestamp(NamedTuple):
     write: int
 
 
-class Entry(NamedTuple):
+class KeyMetadata(NamedTuple):
     """What is known of a key: where its value is and how to recognise it, or that it was deleted.
 
     `placement[i]` is the cloud that holds share i. With k = 1 all shares are equal and have one checksum.
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
         """How many object names the shares have: copies have one, erasure-coded shares one each."""
         return 1 if self.k == 1 else len(self.placement)
 
-    def newer_than(self, other: Entry | None) -> bool:
+    def newer_than(self, other: KeyMetadata | None) -> bool:
         """Whether this may take the place of `other`: the condition of the conditional update."""
         return other is None or (self.sn, self.write) > (other.sn, other.write)
 
@@ -106,7 +106,7 @@ class Entry(NamedTuple):
         return out.raw(b"".join(self.checksums)).getvalue()
 
     @staticmethod
-    def decode(record: bytes) -> Entry:
+    def decode(record: bytes) -> KeyMetadata:
         """Raises DecodeError for anything but a record, and NewerFormatError."""
         reader = Reader(record)
         tag = reader.u8()
@@ -118,7 +118,7 @@ class Entry(NamedTuple):
         sn, write = reader.varint(_MAX_SN), reader.varint(_MAX_SN)
         if tag == TOMBSTONE_TAG:
             reader.end()
-            return Entry(sn, write)
+            return KeyMetadata(sn, write)
         moved = write + reader.varint(_MAX_SN - write) if tag & _MOVED else 0
         size = reader.varint(MAX_VALUE)
         zigzag = reader.varint(2 * (MAX_VALUE + _MAX_OVERHEAD))
@@ -132,4 +132,4 @@ class Entry(NamedTuple):
             raise DecodeError("metadata record of a value that was written anew under its own number")
         if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES_TAG) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
-        return Entry(sn, write, size, sealed, k, placement, checksums, moved)
+        return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved)

@@ -23,7 +23,7 @@ from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.group_commit import GroupCommit, Request
 from hybrisfs.kv.recent import Place, RecentEntries
-from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
+from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
 from sync.codec import DecodeError
@@ -47,14 +47,14 @@ class Listed(NamedTuple):
     """A key that has a value."""
 
     key: bytes
-    entry: Entry
+    entry: KeyMetadata
 
 
 class Found(NamedTuple):
     """A key of whatever container; no entry when its record is damaged."""
 
     place: Place
-    entry: Entry | None
+    entry: KeyMetadata | None
 
 
 class MetadataStore:
@@ -99,7 +99,7 @@ class MetadataStore:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, place: Place) -> Entry | None:
+    def read(self, place: Place) -> KeyMetadata | None:
         """The entry of a key, a tombstone included. Linearizable. Raises DamagedError."""
         try:
             return self._recent.find(place)
@@ -157,7 +157,7 @@ class MetadataStore:
             for container, key, record in rows:
                 after = container, key
                 try:
-                    entry = Entry.decode(record)
+                    entry = KeyMetadata.decode(record)
                 except DecodeError:
                     yield Found(after, None)
                     continue
@@ -245,7 +245,7 @@ class MetadataStore:
         """
         return bool(self._do(lambda transaction: transaction.update(changes)))
 
-    def move(self, place: Place, old: Entry, new: Entry) -> bool:
+    def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
         """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
         return bool(self._do(lambda transaction: transaction.move(place, old, new)))
 
@@ -332,9 +332,9 @@ class MetadataStore:
         )
         return self._failure
 
-    def _decode(self, record: bytes) -> Entry:
+    def _decode(self, record: bytes) -> KeyMetadata:
         try:
-            return Entry.decode(record)
+            return KeyMetadata.decode(record)
         except DecodeError as error:
             raise self._damaged(error) from error
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.names import check_container, encode_key
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from sync.codec import DecodeError
@@ -57,7 +57,7 @@ def salvage(damaged: Path, target: Path, fresh_store: bytes) -> Salvaged:
     return Salvaged(bool(store), sum(entry.live for entry in entries.values()), lost)
 
 
-def _fill(target: Path, names: dict[int, str], entries: dict[tuple[int, bytes], Entry]) -> None:
+def _fill(target: Path, names: dict[int, str], entries: dict[tuple[int, bytes], KeyMetadata]) -> None:
     highest = max((entry.objects for entry in entries.values()), default=0)
     held = Counter[int]()
     for entry in entries.values():
@@ -117,9 +117,9 @@ class _Damaged:
                     found.setdefault(check_container(name.decode()), number)
         return {number: name for name, number in found.items()}
 
-    def entries(self) -> tuple[dict[tuple[int, bytes], Entry], int]:
+    def entries(self) -> tuple[dict[tuple[int, bytes], KeyMetadata], int]:
         """The newest record of each key, and how many could not be decoded."""
-        found: dict[tuple[int, bytes], Entry] = {}
+        found: dict[tuple[int, bytes], KeyMetadata] = {}
         lost = set[tuple[object, object]]()
         for order in _SCANS:
             query = f"SELECT container, key, record FROM entry ORDER BY container {order}, key {order}"
@@ -127,7 +127,7 @@ class _Damaged:
                 try:
                     if not _is_number(container):
                         raise DecodeError("no container")
-                    place, entry = (container, encode_key(key.decode())), Entry.decode(record)
+                    place, entry = (container, encode_key(key.decode())), KeyMetadata.decode(record)
                 except (HybrisError, DecodeError, UnicodeDecodeError, AttributeError, TypeError):
                     lost.add((container, key))
                     continue

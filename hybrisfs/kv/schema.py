@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections import Counter
 
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from sync.codec import DecodeError
 
 __all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "create_schema", "upgrade_schema"]
@@ -103,7 +103,7 @@ def _add_held(connection: sqlite3.Connection) -> None:
     held = Counter[int]()
     for (record,) in connection.execute("SELECT record FROM entry"):
         try:
-            held.update(Entry.decode(record).placement)
+            held.update(KeyMetadata.decode(record).placement)
         except DecodeError:
             continue  # whoever asks for the key is told
     connection.executemany("INSERT INTO held VALUES (?, ?)", held.items())

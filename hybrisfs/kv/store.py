@@ -26,7 +26,7 @@ from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.fetch import ValueFetcher
 from hybrisfs.kv.names import check_container, encode_key
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import MAX_VALUE, Entry, Timestamp
+from hybrisfs.kv.record import MAX_VALUE, KeyMetadata, Timestamp
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.transaction import Change
@@ -220,7 +220,7 @@ class KeyValueStore:
             self._cache.written(change.place, upload.value, change.entry.timestamp, moment)
         return [change.entry.timestamp for change in changes]
 
-    def _store(self, uploads: Sequence[Upload]) -> Sequence[Entry]:
+    def _store(self, uploads: Sequence[Upload]) -> Sequence[KeyMetadata]:
         """Bring the values to the clouds; return their entries, without the sequence numbers."""
         intended = [Garbage(one.write, one.names) for one in uploads if one.value is not None]
         if intended:
@@ -297,7 +297,7 @@ class KeyValueStore:
         self._thread.join()
         self.metadata.close()
 
-    def _fetch(self, place: Place, entry: Entry, deadline: float) -> tuple[bytes, Entry] | None:
+    def _fetch(self, place: Place, entry: KeyMetadata, deadline: float) -> tuple[bytes, KeyMetadata] | None:
         try:
             with self._room_for(entry.size):
                 return self.fetcher.fetch(place, entry, deadline)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.recent import Place, RecentEntries
-from hybrisfs.kv.record import TOMBSTONE_TAG, Entry
+from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata
 
 __all__ = ["Action", "Change", "Owed", "Transaction"]
 
@@ -23,7 +23,7 @@ class Change(NamedTuple):
     """A new entry of a key, to be made when its timestamp is higher than that of the one there."""
 
     place: Place
-    entry: Entry
+    entry: KeyMetadata
 
 
 class Owed(NamedTuple):
@@ -49,14 +49,14 @@ class Transaction:
         self.containers = containers
         self._numbers = set(containers.values())
         self.owing = dict(owing)
-        self.entries: dict[Place, Entry] = {}
-        self._unwritten: dict[Place, Entry] = {}
+        self.entries: dict[Place, KeyMetadata] = {}
+        self._unwritten: dict[Place, KeyMetadata] = {}
         self.highest_write = 0  # of those that it records
         self._garbage: dict[int, int] = {}
         self._not_garbage: list[tuple[int]] = []
         self.held = Counter[int]()  # by how much the number of records that name a cloud changes
 
-    def entry(self, place: Place) -> Entry | None:
+    def entry(self, place: Place) -> KeyMetadata | None:
         """The entry as this transaction has it so far."""
         entry = self.entries.get(place)
         if entry is not None:
@@ -67,7 +67,7 @@ class Transaction:
             row = self._db.execute(
                 "SELECT record FROM entry WHERE container = ? AND key = ?", place
             ).fetchone()
-            return None if row is None else Entry.decode(row[0])
+            return None if row is None else KeyMetadata.decode(row[0])
 
     def intend(self, writes: Sequence[tuple[int, int]]) -> None:
         """Objects of these writes, each with its number of names, are about to go to the clouds."""
@@ -94,14 +94,14 @@ class Transaction:
             self._replace(place, old, entry)
         return True
 
-    def move(self, place: Place, old: Entry, new: Entry) -> bool:
+    def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
         """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
         if place[0] not in self._numbers or self.entry(place) != old:
             return False
         self._replace(place, old, new)
         return True
 
-    def _replace(self, place: Place, old: Entry | None, new: Entry) -> None:
+    def _replace(self, place: Place, old: KeyMetadata | None, new: KeyMetadata) -> None:
         self.entries[place] = self._unwritten[place] = new
         self.highest_write = max(self.highest_write, new.objects)
         if new.live:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.pack import Redundancy, choose_code
 from hybrisfs.dispersal.values import Values
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
 
 __all__ = ["Upload", "Uploader"]
@@ -50,20 +50,20 @@ class Uploader:
         """The write of a value as f and k are now."""
         return Upload(key, write, value, *self._code(len(value or b"")))
 
-    def is_outdated(self, entry: Entry) -> bool:
+    def is_outdated(self, entry: KeyMetadata) -> bool:
         """Whether a value is stored otherwise than it would be now."""
         return entry.live and (entry.k, len(entry.placement)) != self._code(entry.size)
 
-    def upload(self, uploads: Sequence[Upload]) -> Sequence[Entry]:
+    def upload(self, uploads: Sequence[Upload]) -> Sequence[KeyMetadata]:
         """Store all values; return their entries, with sequence number 0. Raises CloudsUnavailable."""
         if len(uploads) == 1:
             return [self._upload(uploads[0])]
         with ThreadPoolExecutor(_AT_ONCE, "kv-upload") as pool:
             return list(pool.map(self._upload, uploads))
 
-    def _upload(self, upload: Upload) -> Entry:
+    def _upload(self, upload: Upload) -> KeyMetadata:
         if upload.value is None:
-            return Entry(0, upload.write)
+            return KeyMetadata(0, upload.write)
         sealed = self._sealer.seal(upload.write, upload.value)
         k = upload.k
         shares = split(k, upload.n, sealed)
@@ -71,7 +71,7 @@ class Uploader:
             f"the value of {upload.key}", self._sealer.name(upload.write, k == 1), shares, k == 1
         )
         checksums = tuple(map(self._sealer.checksum, shares if k > 1 else shares[:1]))
-        return Entry(0, upload.write, len(upload.value), len(sealed), k, placement, checksums)
+        return KeyMetadata(0, upload.write, len(upload.value), len(sealed), k, placement, checksums)
 
     def _code(self, size: int) -> tuple[int, int]:
         return choose_code(size + SEAL_OVERHEAD, *self.redundancy)

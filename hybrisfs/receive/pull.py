@@ -32,7 +32,7 @@ from sync import (
 from sync.beacons import Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.follow import Action, FetchGrant, FetchHead, Follow, FollowTimes
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 from sync.trail import Piece, open_piece
 
 __all__ = ["CloudReader", "DeviceSighting", "FollowedLog", "GrantSource", "Memory", "PullLimits", "Puller"]
@@ -163,7 +163,7 @@ class Puller:
         self._sightings: tuple[DeviceSighting, ...] = ()
         self._doubts: tuple[str, ...] = ()
         self._heads: Mapping[bytes, Head] = {}
-        self._past = Past()
+        self._earlier_heads = EarlierHeads()
         self._follow: Follow | None = None
         self._remembered: dict[bytes, Sighting] = {}
         self._tags: dict[tuple[bytes, int], str] = {}
@@ -182,9 +182,9 @@ class Puller:
         """The newest head of each member, this device included, that was seen on a cloud."""
         return self._heads
 
-    def past(self) -> Past:
+    def earlier_heads(self) -> EarlierHeads:
         """What clouds have shown of our own head since the start."""
-        return self._past
+        return self._earlier_heads
 
     def look_now(self) -> None:
         """Ask all clouds for all heads, something is missing."""
@@ -271,8 +271,8 @@ class Puller:
     def _publish(self, follow: Follow) -> None:
         newest = {device: follow.newest(device) for device in follow.sightings()}
         self._heads = {device: head for device, head in newest.items() if head is not None}
-        before, self._past = self._past, follow.past
-        if not self._past.clouds <= before.clouds:
+        before, self._earlier_heads = self._earlier_heads, follow.earlier_heads
+        if not self._earlier_heads.clouds <= before.clouds:
             self._signals.announce()
         ours = self._log.vector().highest
         sightings = []

@@ -16,7 +16,7 @@ network. `transfers` says what may move between this device and the clouds: `up`
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
-see `hybrisfs.versions.ladder`. `notifications` says whether the desktop shows what needs a person. Who is
+see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows what needs a person. Who is
 accused by another device can be kept for `veto_hours` before this one seconds the removal; with `evict_liars`
 this one accuses by itself every device against which there is a proof (`hybrisfs.sharing.trials`).
 
@@ -45,7 +45,7 @@ from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
 from hybrisfs.settings.timetable import parse_timetable
 from hybrisfs.settings.transfers import TransferSettings
-from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder, parse_ladder
+from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule, parse_retention
 from sync import VOLUME_ID_SIZE
 
 __all__ = [
@@ -136,7 +136,7 @@ class VolumeConfig:
     discard_hours: int = DEFAULT_DISCARD_HOURS
     stale_reads: str = STALE_READS[0]
     shared: bool = False
-    keep_versions: Ladder = DEFAULT_LADDER
+    keep_versions: RetentionRule = DEFAULT_RETENTION
     notifications: bool = True
     veto_hours: int = DEFAULT_VETO_HOURS
     evict_liars: bool = False
@@ -220,7 +220,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     deletion_percent: Annotated[int, Meta(ge=0, le=100)] = round(DEFAULT_DELETION_SHARE * 100)
     discard_hours: Annotated[int, Meta(ge=0, le=MOST_HOURS)] = DEFAULT_DISCARD_HOURS
     stale_reads: Literal["warn", "block"] = "warn"
-    keep_versions: _Text = str(DEFAULT_LADDER)
+    keep_versions: _Text = str(DEFAULT_RETENTION)
     notifications: bool = True
     veto_hours: Annotated[int, Meta(ge=1, le=MOST_HOURS)] = DEFAULT_VETO_HOURS
     evict_liars: bool = False
@@ -291,7 +291,7 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
         file.discard_hours,
         file.stale_reads,
         shared,
-        parse_ladder(file.keep_versions),
+        parse_retention(file.keep_versions),
         file.notifications,
         file.veto_hours,
         file.evict_liars,

@@ -12,7 +12,7 @@ from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.topic import Topic
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 
 __all__ = ["Settings"]
 
@@ -124,10 +124,10 @@ class Settings:
         self.changed(self.config)
 
     def set_keep_versions(self, rule: str) -> str:
-        """See `Ladder`; from now on. The rule as it is kept. Raises UsageError."""
-        self.set(keep_versions=(ladder := parse_ladder(rule)))
+        """See `RetentionRule`; from now on. The rule as it is kept. Raises UsageError."""
+        self.set(keep_versions=(kept := parse_retention(rule)))
         self.changed(self.config)
-        return str(ladder)
+        return str(kept)
 
 
 def _unknown(config: VolumeConfig) -> list[str]:

@@ -179,10 +179,12 @@ class Sharing:
         """Have it looked for on these clouds, as far as that was not done since the start; True when there
         was one to be looked at, which takes *timeout* seconds at most."""
         puller = self._puller
-        if puller is None or puller.past().clouds.issuperset(clouds):
+        if puller is None or puller.earlier_heads().clouds.issuperset(clouds):
             return False
         puller.look_now()
-        self._signals.wait_until(lambda: puller.past().clouds.issuperset(clouds), self._monotonic() + timeout)
+        self._signals.wait_until(
+            lambda: puller.earlier_heads().clouds.issuperset(clouds), self._monotonic() + timeout
+        )
         return True
 
     def has_looked(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from hybrisfs.state.database import Reader
 from hybrisfs.state.segment_ends import end_of_segment, is_covered
 from sync import VersionVector, parse_segment_name
-from sync.head import Extent
+from sync.head import LogOnClouds
 
 __all__ = ["OwnSegment", "SegmentTable"]
 
@@ -53,13 +53,13 @@ class SegmentTable:
         """The own segment that this one follows."""
         return self._one("WHERE first < ? ORDER BY first DESC LIMIT 1", segment.first)
 
-    def extent(self) -> Extent | None:
+    def on_clouds(self) -> LogOnClouds | None:
         """The own log on the clouds, as far as it is known here."""
         row = self._db.execute(
             "SELECT name, last, (SELECT count(*) FROM log_segment) FROM log_segment "
             "ORDER BY first DESC LIMIT 1"
         ).fetchone()
-        return Extent(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
+        return LogOnClouds(row[2], parse_segment_name(row[0])[1], row[1]) if row else None
 
     def count(self) -> int:
         """How many own segments there are."""

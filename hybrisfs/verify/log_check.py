@@ -31,12 +31,12 @@ from sync import (
     history_hash,
 )
 
-__all__ = ["Entry", "LogCheck", "Vectors"]
+__all__ = ["LogRow", "LogCheck", "Vectors"]
 
 _MOST_VECTORS: Final = 4096
 
 
-class Entry(NamedTuple):
+class LogRow(NamedTuple):
     """An update as the log has it, with those of its writes that count."""
 
     branch: bytes
@@ -108,7 +108,7 @@ class LogCheck:
             if row.id not in self._branches:
                 yield f"branch {row.id.hex()} of device {row.device.hex()} grows from nothing"
 
-    def updates(self, wrong: Callable[[str], None]) -> Iterator[Entry | None]:
+    def updates(self, wrong: Callable[[str], None]) -> Iterator[LogRow | None]:
         """The updates in order, None for bare ones and what cannot be decoded; *wrong* hears what is wrong
         with each."""
         for row in updates_in_order(self._db):
@@ -130,7 +130,7 @@ class LogCheck:
                 problem = f"what is recorded of it makes no sense ({error})"
             if problem:
                 wrong(f"{name}: {problem}")
-            yield Entry(row.branch, row.clock, counting(update, row.vector, self._roles))
+            yield LogRow(row.branch, row.clock, counting(update, row.vector, self._roles))
 
     def _problem(self, row: StoredUpdate, header: SignedHeader) -> str | None:
         if header.volume != self._volume:

@@ -11,7 +11,7 @@ from hybrisfs.state.chunk_checks import is_spare_in
 from hybrisfs.state.condemned import is_condemned
 from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.state.packs import PackTable
-from hybrisfs.verify.log_check import Entry
+from hybrisfs.verify.log_check import LogRow
 from sync import DecodeError
 
 __all__ = ["PackCheck"]
@@ -26,7 +26,7 @@ class PackCheck:
         self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
         self._right: set[bytes] = set()  # packs whose chunks are where an update says
 
-    def compare(self, entry: Entry) -> None:
+    def compare(self, entry: LogRow) -> None:
         """Take note of what an update says of packs."""
         for key, value in entry.update.writes:
             if key[0] != PACK:
@@ -45,7 +45,7 @@ class PackCheck:
         """What is on record otherwise than the last update of each pack says, in words."""
         return list(self._wrong.values())
 
-    def _difference(self, pack: bytes, signed: PackRecord, entry: Entry) -> str | None:
+    def _difference(self, pack: bytes, signed: PackRecord, entry: LogRow) -> str | None:
         """What is on record otherwise, in words; nothing when that is for another update to say."""
         found = self._packs.find(pack)
         if found is None:

@@ -25,7 +25,7 @@ from hybrisfs.state.register_checks import (
 )
 from hybrisfs.state.registers import branches_by_number
 from hybrisfs.state.said import is_anything_said_of
-from hybrisfs.verify.log_check import Entry, Vectors
+from hybrisfs.verify.log_check import LogRow, Vectors
 from sync import DecodeError
 
 __all__ = ["RegisterCheck"]
@@ -43,7 +43,7 @@ class RegisterCheck:
         self._numbers = {branch: number for number, branch in self._branches.items()}
         self._found = 0
 
-    def compare(self, entry: Entry) -> Iterator[str]:
+    def compare(self, entry: LogRow) -> Iterator[str]:
         """What the registers hold otherwise than this update says, in words."""
         number = self._numbers.get(entry.branch)
         for key, value in entry.update.writes:
@@ -66,7 +66,7 @@ class RegisterCheck:
                 writer = entry.update.header.writer.hex()
                 yield f"{described(key)}: {wrong.format(entry.clock, writer)}"
 
-    def _supersedes(self, clock: int, writer: int, entry: Entry) -> bool:
+    def _supersedes(self, clock: int, writer: int, entry: LogRow) -> bool:
         """Whether a value with this stamp depends on the update."""
         branch = self._branches.get(writer)
         if branch is None or clock <= entry.clock:

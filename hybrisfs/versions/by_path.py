@@ -20,7 +20,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.merge.names import shortened
 from hybrisfs.registers.tree import MAX_NAME, Attr
 from hybrisfs.versions.catalog import Catalog, Version
-from hybrisfs.versions.ladder import Ladder
+from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.tree import PastNode, PastTree
 from sync.hashing import digest
 
@@ -57,7 +57,7 @@ class Retention(Protocol):
     """Which versions are kept now."""
 
     @property
-    def ladder(self) -> Ladder: ...
+    def rule(self) -> RetentionRule: ...
 
     def rungs(self) -> Sequence[int]:
         """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
@@ -75,7 +75,7 @@ class VersionsByPath:
 
     def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterator[Child]:
         """The folders first, then the versions."""
-        catalog = Catalog(db, self._retention.ladder)
+        catalog = Catalog(db, self._retention.rule)
         taken = set()
         for name, nodes in catalog.names(self._path).items():
             child = self._folder(catalog, name, nodes, folder)
@@ -86,7 +86,7 @@ class VersionsByPath:
 
     def find(self, db: sqlite3.Connection, folder: PastNode, name: bytes) -> Child | None:
         """The child with this name, without looking at all of them."""
-        catalog = Catalog(db, self._retention.ladder)
+        catalog = Catalog(db, self._retention.rule)
         nodes = {stay.node for stay in catalog.stays([*self._path, name])}
         child = self._folder(catalog, name, nodes, folder)
         return child or next((one for one in self._versions(db, catalog) if one.name == name), None)

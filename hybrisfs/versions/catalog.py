@@ -34,8 +34,8 @@ from hybrisfs.state.intervals import (
 from hybrisfs.state.shown_nodes import has_copies
 from hybrisfs.state.versions import removed_at
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.past import PastRegisters
+from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import removed_since
 from hybrisfs.versions.tree import PastNode, PastTree, as_one
 
@@ -103,9 +103,9 @@ class Stay:
 class Catalog:
     """Looks things up in the snapshot *db*."""
 
-    def __init__(self, db: sqlite3.Connection, ladder: Ladder) -> None:
+    def __init__(self, db: sqlite3.Connection, rule: RetentionRule) -> None:
         self._db = db
-        self._ladder = ladder
+        self._rule = rule
 
     def versions(self, path: Sequence[bytes]) -> list[Version]:
         """The versions of a file, given by the names of its path, the latest first; what it has now
@@ -148,10 +148,10 @@ class Catalog:
     def _kept_until(self, stay: Stay, content: Interval) -> int:
         """A version goes when either of its name and its content goes."""
         until = min(content.end, stay.end)
-        of_content = self._ladder.kept_until(content.since, until)
+        of_content = self._rule.kept_until(content.since, until)
         if stay.until is None:
             return of_content
-        return min(of_content, self._ladder.kept_until(stay.since, stay.end))
+        return min(of_content, self._rule.kept_until(stay.since, stay.end))
 
     def _contents_at(self, path: Sequence[bytes], stay: Stay) -> list[Interval]:
         """Those that a node had, but for concurrent ones that are shown under other names now."""
@@ -374,7 +374,7 @@ class Catalog:
                         size_of(last.value),
                         now.since,
                         PastRegisters(self._db, now.since).author(now.stamp).device,
-                        self._ladder.kept_until(last.since, last.end),
+                        self._rule.kept_until(last.since, last.end),
                     )
                 )
         return sorted(found, key=lambda one: one.moment, reverse=True)
@@ -393,7 +393,7 @@ class Catalog:
             size_of(contents[0].value if contents else None),
             moment,
             PastRegisters(self._db, removal.since).author(removal.stamp).device,
-            self._ladder.kept_until(removed_since(self._db, node, moment), moment),
+            self._rule.kept_until(removed_since(self._db, node, moment), moment),
         )
 
     def _path_before(self, folders: Collection[bytes], removal: Stay) -> PurePosixPath | None:

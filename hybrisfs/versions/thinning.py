@@ -1,6 +1,6 @@
-"""Letting go of versions that the ladder keeps no longer, and of the oldest when they take too much room.
+"""Letting go of versions that the rule keeps no longer, and of the oldest when they take too much room.
 
-The *ladder's time* says which these are. It is not the clock's: a clock that is set years ahead would have
+The *rule's time* says which these are. It is not the clock's: a clock that is set years ahead would have
 everything go at once. It is never after the last update's moment by more than a day, nor does it advance by
 more than six hours from one look to the next (there is one an hour). So a clock that is ahead costs at most
 what was superseded within the last day, and only after some hours, in which `status` tells of it; what is
@@ -32,8 +32,8 @@ from hybrisfs.state.versions import (
 )
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.ladder import DAY_NS, Ladder
 from hybrisfs.versions.needs import gather_kept
+from hybrisfs.versions.retention import DAY_NS, RetentionRule
 
 __all__ = ["Room", "Thinner", "removed_since"]
 
@@ -55,9 +55,9 @@ class Thinner:
     *read_page* brings a list of chunks by its id.
     """
 
-    def __init__(self, fs: FileSystem, ladder: Ladder, read_page: Callable[[bytes], bytes]) -> None:
+    def __init__(self, fs: FileSystem, rule: RetentionRule, read_page: Callable[[bytes], bytes]) -> None:
         self._fs = fs
-        self.ladder = ladder
+        self.rule = rule
         self._read_page = read_page
         self.room = Room()
 
@@ -67,16 +67,16 @@ class Thinner:
         with self._fs.lock:
             time = self._advance(now)
         with self._fs.db.snapshot() as db:
-            gone = self._drop(_outlived(db, self.ladder, time))
+            gone = self._drop(_outlived(db, self.rule, time))
         with self._fs.db.snapshot() as db:
             self.room = self._measure(db)
-            excess = 0 if self.ladder.room is None else self.room.bytes - self.ladder.room
+            excess = 0 if self.rule.room is None else self.room.bytes - self.rule.room
             if excess > 0:
                 gone += self._drop(_oldest(db, excess))
         return gone
 
     def _advance(self, now: int) -> int:
-        """The ladder's time from now on."""
+        """The rule's time from now on."""
         db = self._fs.db
         before: int = db.meta("ladder")
         last = latest_moment(db)
@@ -100,14 +100,14 @@ class Thinner:
         return Room(count_versions(db), bytes_of_versions_alone(db))
 
 
-def _outlived(db: sqlite3.Connection, ladder: Ladder, time: int) -> Iterator[Outlived]:
-    """What the ladder keeps no longer."""
+def _outlived(db: sqlite3.Connection, rule: RetentionRule, time: int) -> Iterator[Outlived]:
+    """What the rule keeps no longer."""
     for number, since, until in spans_of_versions(db):
-        if ladder.kept_until(since, until) <= time:
+        if rule.kept_until(since, until) <= time:
             yield OutlivedVersion(number, until)
     for removal in removals(db):
         node, moment = removal
-        if ladder.kept_until(removed_since(db, node, moment), moment) <= time:
+        if rule.kept_until(removed_since(db, node, moment), moment) <= time:
             yield removal
 
 

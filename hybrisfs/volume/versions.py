@@ -25,9 +25,9 @@ from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
-from hybrisfs.versions.ladder import Ladder
 from hybrisfs.versions.lost import is_readable
 from hybrisfs.versions.moment import format_moment, parse_moment
+from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import PastNode, PastTree
 from hybrisfs.volume.restoring import Restorer
@@ -64,23 +64,23 @@ class Versions:
         self._uploads = uploads
         self._store = store
         self._volume = volume
-        store.keeps = not thinner.ladder.is_off
+        store.keeps = not thinner.rule.is_off
 
     @property
-    def ladder(self) -> Ladder:
+    def rule(self) -> RetentionRule:
         """How long versions are kept."""
-        return self._thinner.ladder
+        return self._thinner.rule
 
-    def keep(self, ladder: Ladder) -> None:
+    def keep(self, rule: RetentionRule) -> None:
         """Keep versions like that from now on; what is kept no longer goes within the hour."""
-        self._thinner.ladder = ladder
+        self._thinner.rule = rule
         with self._fs.lock:
-            self._store.keeps = not ladder.is_off
+            self._store.keeps = not rule.is_off
 
     def facts(self) -> VersionRoom:
         """What `status` tells of them."""
         room = self._thinner.room
-        return VersionRoom(str(self.ladder), room.values, room.bytes)
+        return VersionRoom(str(self.rule), room.values, room.bytes)
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -105,7 +105,7 @@ class Versions:
 
     def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
         names = _names(path)
-        found = Catalog(db, self.ladder).kept(names, self._time_ns()) if names else []
+        found = Catalog(db, self.rule).kept(names, self._time_ns()) if names else []
         if not found:
             raise UsageError(
                 f"there is no file {path!r} in the volume, and none is known to have been there",
@@ -145,7 +145,7 @@ class Versions:
         if not names:
             raise UsageError("name a file or a folder in the volume")
         with self._snapshot() as db:
-            found = Account(db, Catalog(db, self.ladder)).changes(names)
+            found = Account(db, Catalog(db, self.rule)).changes(names)
             history = known_since(db)
         if not found:
             raise UsageError(f"there is no {path!r} in the volume, and none is known to have been there")
@@ -163,7 +163,7 @@ class Versions:
     def removed(self, folder: str) -> api.RemovedFiles:
         """What was removed from a folder, or emptied in it, and is kept."""
         with self._snapshot() as db:
-            catalog, names = Catalog(db, self.ladder), _names(folder)
+            catalog, names = Catalog(db, self.rule), _names(folder)
             found = sorted([*catalog.removed(names), *catalog.emptied(names)], key=lambda one: -one.moment)
         return api.RemovedFiles(
             name=self._volume,
@@ -183,13 +183,13 @@ class Versions:
 
     def moments(self) -> api.Moments:
         """Moments of which the whole tree is kept, and the rule."""
-        return api.Moments(self._volume, [format_moment(one) for one in self.rungs()], str(self.ladder))
+        return api.Moments(self._volume, [format_moment(one) for one in self.rungs()], str(self.rule))
 
     def rungs(self) -> list[int]:
         """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
         with self._fs.db.snapshot() as db:
             known = max(first_moment(db) or 0, known_since(db))
-        return [one for one in self.ladder.rungs(self._time_ns()) if one >= known]
+        return [one for one in self.rule.rungs(self._time_ns()) if one >= known]
 
     # -- reading and restoring -------------------------------------------------------------------
 

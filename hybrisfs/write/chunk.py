@@ -162,7 +162,7 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
 
 
 def _regions(snapshot: FileSnapshot) -> list[tuple[int, int]]:
-    """Ranges to be cut anew, in order: whole windows, and whole rows where they cross a window's edge."""
+    """Ranges to cut again, in order: whole windows, and whole rows where they cross a window's edge."""
     touched = [(extent.start, extent.end) for extent in snapshot.extents]
     touched += [
         (row.offset, row.offset + row.length) for row in snapshot.rows if row.length != row.chunk.length

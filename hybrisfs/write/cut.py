@@ -1,8 +1,8 @@
 """The consistent cut: everything the next signed update will say, as it was at one moment.
 
 A cut holds the values of changed registers, and of each changed file a snapshot of where its bytes are.
-Programs go on writing meanwhile: what they write is appended elsewhere in the journal and belongs to the
-next cut.
+Programs go on writing: the bytes that they write are appended elsewhere in the journal and belong to the next
+cut.
 
 **Order.** What other devices see is always a state that this device was in: when a change is in a cut, all
 earlier changes are in it or in an earlier one (Depot 5.1: the writes of a correct node are seen in its

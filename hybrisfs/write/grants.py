@@ -75,8 +75,8 @@ class Grants:
         self._given = given
 
     def _give_back(self, members: Members, device: DeviceKey) -> None:
-        """Let those whose removal was vetoed read what was sealed meanwhile, once the log says that they have
-        the keys: should they be removed after all, nobody may go on with these."""
+        """Let devices whose removal was vetoed read what was sealed until the veto, once the log says that
+        they have the keys: if they are removed after all, no device may go on with these keys."""
         for epoch in self._ring.kept_from(members):
             back = epoch.id, frozenset(members)
             if back not in self._given_back and self._ring.withheld_from(epoch).isdisjoint(members):

@@ -1,6 +1,6 @@
 """The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
 
-A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when somebody flushes.
+A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when a caller flushes.
 Chunks keep their journal segment dirty until the pack's placement is in the database, so a crash at any point
 costs at most an upload that is done again.
 """
@@ -87,7 +87,7 @@ class Packer:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def pack_round(self) -> None:
-        """Pack what waits; what does not fill a pack stays for a while unless somebody flushes."""
+        """Pack the waiting chunks; those that do not fill a pack stay for a while unless a caller flushes."""
         with self._fs.lock:
             if not self._signer.may_contribute:
                 return
@@ -148,7 +148,7 @@ class Packer:
         return data if data is not None and self._maker.sealer.chunk_id(data) == identity else None
 
     def _skip(self, row: PendingRow) -> None:
-        """A chunk could not be read: it is lost, unless it was dropped or written anew meanwhile."""
+        """A chunk could not be read: it is lost, unless it has been dropped or written again since."""
         number, identity, *_ = row
         with self._fs.lock:
             now = pending_row(self._fs.db, number)

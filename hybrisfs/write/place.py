@@ -88,7 +88,7 @@ def record_pack(
 def settle_chunks(
     fs: FileSystem, numbers: Mapping[bytes, int]
 ) -> Callable[[int, Sequence[PackedChunk]], None]:
-    """What has chunks with these *numbers*, by their ids, read from the pack that it is told of."""
+    """A function that has chunks with these *numbers*, by their ids, read from the pack that it is given."""
 
     def settle(number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
@@ -96,7 +96,7 @@ def settle_chunks(
             mine = numbers.get(chunk.id)
             if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
                 others.append(chunk)
-        # Fillers, and what was dropped here meanwhile; but another device may come to name it.
+        # Fillers, and chunks that have been dropped here since; but another device may come to name them.
         fs.chunks.packed_elsewhere([(number, others)])
 
     return settle
@@ -111,9 +111,9 @@ def record_packs(
 ) -> bool:
     """Note where packs are, in the view and in one signed update of their registers and *more*.
 
-    *settle* is told of each pack's number and chunks, with the lock held. False, and nothing is noted, when
-    one of the packs is to end already, or this device was removed while it put them. Raises HybrisError when
-    it may not say so for another reason; nothing is noted then, either.
+    *settle* gets each pack's number and chunks, with the lock held. False, and nothing is noted, when one of
+    the packs is to end already, or this device was removed while it put them. Raises HybrisError when it may
+    not say so for another reason; nothing is noted then, either.
     """
     seqs: dict[bytes, int] = {}
     contents = [

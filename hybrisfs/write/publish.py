@@ -1,8 +1,8 @@
 """The publisher: turns what changed in the view into signed updates.
 
-Each round takes a cut, settles its files, and signs all of it as one transaction. When things are
-quiet a change is signed at once; under load rounds are at least `ROUND_SECONDS` apart, and
-what happened meanwhile is grouped.
+Each round takes a cut, cuts its files into chunks, and signs all of it as one transaction. In quiet times a
+change is signed at once; under load rounds are at least `ROUND_SECONDS` apart, and the changes between two
+rounds are grouped.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Publisher:
         self._postponed: dict[int, float] = {}  # nodes whose bytes cannot be had now, and until when
 
     def step(self) -> Pause:
-        """Sign what has changed; changes that come meanwhile are gathered for a while."""
+        """Sign the changes so far; later ones are gathered for a while."""
         begun = self._monotonic()
         while self.publish_round() and self._behind() and not self._signals.stopping:
             pass

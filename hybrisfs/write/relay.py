@@ -10,16 +10,16 @@ The same goes for what this device itself wrote on another branch than its own c
 back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
 and named again, whether the log holds it by now or not (`sync.own_heads`).
 
-What is shown here and whose bytes no cloud has, as far as this device knows, it claims as far as it holds it
-when their author stays away: then the packer brings it. It does so, too, when the author is there but was set
-back: it does not have what it wrote on the branch that it left.
+This device claims chunks that are shown here and that no cloud has, as far as it knows, when their author
+stays away and it holds their bytes: then its packer brings them. It does so, too, when the author is there
+but was set back: the author then lacks the bytes that it wrote on the branch that it left.
 
-The devices wait for different times, so that usually one of them relays and the others see that it has. It
-is done at once when a person wants all to be on the clouds and the author cannot be reached over a link.
-What another head names is taken to be there: a member that names what is not only keeps this device from
-relaying, and the author brings it all the same. When it is the author that lies, another device that reaches
-the clouds lacks it, by the vector in its head: what has been lacked for long is relayed whatever heads name,
-also when this device has put there what follows it.
+The devices wait for different times, so that usually one of them relays and the others see that it has. A
+device relays at once when a person wants all to be on the clouds and the author cannot be reached over a
+link. It takes for granted that the clouds have what another head names. A member that names what is missing
+there only keeps this device from relaying, and the author brings it all the same. When the author itself
+lies, another device that reaches the clouds lacks the update, by the vector in its head: an update that has
+been lacking for long is relayed whatever heads name, also when this device has put there what follows it.
 
 `due` returns what is to be done now, and `hybrisfs.write.relayer` does it. Of each way to a newest update of
 another device (`Path`):
@@ -39,10 +39,9 @@ another device (`Path`):
 What always holds (tests/write/test_relay_machine.py):
 
 1. A relayed segment goes on where another one ends that heads lead to, without a gap, or begins with the
-   first update: whoever follows the heads can read it.
+   first update: a device that follows the heads can read it.
 2. Our head names what was relayed until the author's head leads there: nothing gets out of reach.
-3. No head keeps an update from the clouds for ever: one that lies about it is found out by the heads of those
-   who lack it.
+3. No head keeps an update from the clouds for ever: the heads of devices that lack it show that one lies.
 4. What is remembered is how long something has been so. After a crash that begins at nothing: an update waits
    longer, or is relayed twice under one name.
 """
@@ -54,11 +53,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from hybrisfs.write.lacks import Known, Lacks
+from hybrisfs.write.missing import Known, MissingEvidence
 from sync import MAX_CLOCK, MAX_RELAYED, Head, Members, Relayed, SegmentId, parse_segment_name, segment_name
 from sync import Known as Tip
 from sync.follow import ANNOUNCE_SECONDS
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 
 __all__ = [
     "PRESENT_SECONDS",
@@ -140,7 +139,7 @@ class Seen:
     """The newest heads that clouds returned, by device."""
     told: Mapping[bytes, Head]
     """The newest heads that came over links."""
-    past: Past
+    earlier_heads: EarlierHeads
     """What clouds have shown of our own head."""
     linked: Collection[bytes] | None = None
     """The devices that can be reached over a link; None when no person waits for all to be on the clouds."""
@@ -236,7 +235,7 @@ class RelayMachine:
         """Whether something is shown here whose bytes no device is expected to bring any more."""
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
-        self._lacks = Lacks(_AWAIT_SECONDS)
+        self._missing = MissingEvidence(_AWAIT_SECONDS)
 
     def due(self, seen: Seen, unplaced: Collection[bytes], now: float, time_ns: int) -> list[Action]:
         """What to do now. *unplaced*: the authors of files that are shown here and whose bytes no cloud is
@@ -245,7 +244,7 @@ class RelayMachine:
         paths = [(path, self._long_lacked(path, seen, now, time_ns)) for path in self._paths()]
         left = self._left([path for path, _ in paths], seen)
         actions: list[Action] = self._claims(seen, unplaced, left, now, time_ns)
-        self._lacks.forget_others(path.steps[0][0] for path, _ in paths)
+        self._missing.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
         authors = {path.author for path, _ in paths} - in_doubt
         handed = {name for author in sorted(authors) for name in self._handed_over(author, seen)}
@@ -295,8 +294,8 @@ class RelayMachine:
                 continue
             before = path.newest_of(self._points(path, seen, None))
             # What is not here yet may go on from here; an end that is here is a point, or on another branch.
-            extents = [head.extent for head in self._of(path.author, seen) if head.extent is not None]
-            reached = [one.last for one in extents if self._find(path.author, one.newest) is None]
+            logs = [head.on_clouds for head in self._of(path.author, seen) if head.on_clouds is not None]
+            reached = [one.last for one in logs if self._find(path.author, one.newest) is None]
             if clock > max([before.clock if before else 0, *reached]):
                 found.add(path.author)
         return found
@@ -361,7 +360,7 @@ class RelayMachine:
         it, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[Point]] = {}
-        for one in seen.past.segments:
+        for one in seen.earlier_heads.segments:
             point = self._find(one.author, one.segment)
             # Named for ever, what a checkpoint has let us drop would stay on the clouds for ever, too.
             if point is None or (
@@ -407,7 +406,7 @@ class RelayMachine:
             for one in head.relayed
             if one.author == author
         ]
-        segments += [one.segment for one in seen.past.segments if one.author == author]
+        segments += [one.segment for one in seen.earlier_heads.segments if one.author == author]
         if self._is_own(author):
             segments += self._shipped(self._parting(path))
         named = [point for one in segments if (point := self._find(author, one)) is not None]
@@ -463,9 +462,9 @@ class RelayMachine:
 
         When it does not come for long, no cloud has it: the author lies, or they all do."""
         head = seen.clouds.get(path.author)
-        if head is None or head.extent is None or head.extent.last < path.steps[0][1]:
+        if head is None or head.on_clouds is None or head.on_clouds.last < path.steps[0][1]:
             return False
-        newest = head.extent.newest
+        newest = head.on_clouds.newest
         if self._find(path.author, newest) is not None:
             return False
         awaited, since = self._awaited.get(path.author, (newest, now))
@@ -483,7 +482,7 @@ class RelayMachine:
             for device, head in seen.clouds.items()
             if device not in (self._log.device, path.author) and _is_present(head, time_ns)
         }
-        return self._lacks.note(branch, newest, known, now)
+        return self._missing.note(branch, newest, known, now)
 
     def _handed_over(self, author: bytes, seen: Seen) -> list[str]:
         """The segments to which the author's own chain on the clouds leads by now."""
@@ -515,7 +514,7 @@ class RelayMachine:
 
 def _newest_of(head: Head | None) -> list[SegmentId]:
     """The segment in which the own chain of the head's writer ends."""
-    return [] if head is None or head.extent is None else [head.extent.newest]
+    return [] if head is None or head.on_clouds is None else [head.on_clouds.newest]
 
 
 def _is_hurried(author: bytes, seen: Seen) -> bool:

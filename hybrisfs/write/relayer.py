@@ -20,7 +20,7 @@ from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.write.relay import Action, Claim, Forget, Path, Point, Relay, RelayMachine, Seen
 from hybrisfs.write.relayable import RelayGate
 from sync import NONCE_SIZE, Head, Relayed, SealKeys, SegmentId, encode_segment, segment_name
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 from sync.segment import if_followed
 
 __all__ = ["ChunkFetcher", "CloudsFollowed", "Links", "RelayLimits", "RelaySegment", "Relayer"]
@@ -57,7 +57,7 @@ class CloudsFollowed(Protocol):
     def heads(self) -> Mapping[bytes, Head]:
         """The newest heads, by device."""
 
-    def past(self) -> Past:
+    def earlier_heads(self) -> EarlierHeads:
         """Of our own head."""
 
 
@@ -128,7 +128,7 @@ class Relayer:
 
     def _seen(self) -> Seen:
         told = self._links.heads() if self._links is not None else {}
-        return Seen(self._clouds.heads(), told, self._clouds.past())
+        return Seen(self._clouds.heads(), told, self._clouds.earlier_heads())
 
     def _linked(self) -> Collection[bytes]:
         return self._links.linked() if self._links is not None else ()
@@ -165,9 +165,9 @@ class Relayer:
         """See `RelayMachine.unshipped_authors`."""
         return self._machine.unshipped_authors(self._seen(), through)
 
-    def listed(self, past: Past) -> tuple[Relayed, ...]:
+    def listed(self, earlier_heads: EarlierHeads) -> tuple[Relayed, ...]:
         """What this device's head should name, given the own heads before it."""
-        return self._machine.listed(replace(self._seen(), past=past))
+        return self._machine.listed(replace(self._seen(), earlier_heads=earlier_heads))
 
     # -- making segments -------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ from sync import (
     MAX_OWN_TIPS,
     NONCE_SIZE,
     CheckpointId,
-    Extent,
     Head,
+    LogOnClouds,
     OwnTip,
     SegmentId,
     StateClaim,
@@ -39,7 +39,7 @@ from sync import (
     segment_name,
 )
 from sync.follow import ANNOUNCE_SECONDS
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 from sync.segment import if_followed
 
 __all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
@@ -59,12 +59,12 @@ class _Batch:
 @dataclass(frozen=True, slots=True)
 class _Shipment:
     """The segment of one batch. If it fails it is tried again with the very same bytes, so that a cloud which
-    stored it late stores nothing else under its name. *extent*: what is on the clouds then."""
+    stored it late stores nothing else under its name. *on_clouds*: what is on the clouds then."""
 
     batch: _Batch
     name: str
     segment: bytes
-    extent: Extent
+    on_clouds: LogOnClouds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class ShipLimits:
     segment_updates: int = 4096
     """At most, in one segment."""
     tell_seconds: float = 20.0
-    """Between two heads that linked devices are told though nothing is new."""
+    """Between two heads that go to linked devices though nothing is new."""
     state_seconds: float = 60.0
     """Between two heads that are put only to say what was made of the log."""
     first_retry: float = 1.0
@@ -107,12 +107,12 @@ class LogClouds(Protocol):
 class HeadSource(Protocol):
     """Tells what heads of this device say, beside how far its log goes."""
 
-    def past(self) -> Past:
+    def earlier_heads(self) -> EarlierHeads:
         """Which clouds have been looked at since the start, and what they hold of our head: before that it
         must not be overwritten, for it may lead to updates that this device wrote before it was restored from
         a backup (`sync.own_heads`)."""
 
-    def checkpoints(self, past: Past, /) -> tuple[Statement | None, CheckpointId | None]:
+    def checkpoints(self, earlier_heads: EarlierHeads, /) -> tuple[Statement | None, CheckpointId | None]:
         """What it has stated, and the newest checkpoint that it knows; called with the volume's lock held."""
 
     def state(self) -> StateClaim | None:
@@ -168,13 +168,13 @@ class Shipper:
 
     def ship_round(self, *, may_ship: bool) -> None:
         """Ship, relay and announce what is due. *may_ship*: whether the clouds have been looked at since the
-        start; otherwise linked devices alone are told."""
+        start; otherwise heads go to linked devices only."""
         if self._signals.take(Wake.HEAD):
             self._wanted_again()
         if may_ship:
             if not self._signals.held:
                 self._ship()
-            elif self._again:  # somebody waits for it
+            elif self._again:  # a person or a device waits for it
                 self._announce()
         self._tell_devices()
 
@@ -249,15 +249,19 @@ class Shipper:
         if self._shipment is None and self._head_at:
             self._put_head(offline=True)
 
-    def _put_head(self, extent: Extent | None = None, *, offline: bool = False) -> None:
-        """*extent*: what is on the clouds, if more than this device has on record."""
-        past = self._source.past()
+    def _put_head(self, on_clouds: LogOnClouds | None = None, *, offline: bool = False) -> None:
+        """*on_clouds*: the log on the clouds, if it is longer than the rows of this device say."""
+        earlier_heads = self._source.earlier_heads()
         with self._fs.lock:
-            head = replace(self._head(extent or self._fs.segments.extent(), past), offline=offline)
-        if head.extent is not None or head.relayed or head.stated:  # otherwise it tells nothing
+            head = replace(
+                self._head(on_clouds or self._fs.segments.on_clouds(), earlier_heads), offline=offline
+            )
+        if head.on_clouds is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
             self._clouds.grant()
-            self._clouds.put_everywhere(head_name(self._device.device_id), self._sealed(head), past.clouds)
+            self._clouds.put_everywhere(
+                head_name(self._device.device_id), self._sealed(head), earlier_heads.clouds
+            )
             self._head_at = self._monotonic()
             self._put_state = head.state
             self._source.head_put(head)
@@ -271,7 +275,7 @@ class Shipper:
             return
         self._told_at, self._told_state = self._monotonic(), state
         with self._fs.lock:
-            head = self._head(self._fs.segments.extent(), self._source.past())
+            head = self._head(self._fs.segments.on_clouds(), self._source.earlier_heads())
         if head.own or head.stated or head.state:
             self._committer.commit_now()
             self.told(self._sealed(head))
@@ -339,7 +343,7 @@ class Shipper:
         with self._fs.lock:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
-            before = self._fs.segments.extent()
+            before = self._fs.segments.on_clouds()
             previous = self._followed_by(updates[0], before)
         # What the segment holds must never be taken back by a crash.
         self._committer.commit_now()
@@ -347,22 +351,22 @@ class Shipper:
             batch,
             segment_name(self._device.device_id, identity),
             encode_segment(updates, previous, self._keys, self._random_bytes(NONCE_SIZE)),
-            Extent(before.segments + 1 if before else 1, identity, batch.last),
+            LogOnClouds(before.segments + 1 if before else 1, identity, batch.last),
         )
 
-    def _followed_by(self, update: bytes, before: Extent | None) -> SegmentId | None:
+    def _followed_by(self, update: bytes, before: LogOnClouds | None) -> SegmentId | None:
         """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
         that only our heads of before tell of."""
         own = self._device.device_id
-        segments = [one.segment for one in self._source.past().segments if one.author == own]
+        segments = [one.segment for one in self._source.earlier_heads().segments if one.author == own]
         followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
         return next((one for one in followed if one is not None), None)
 
-    def _head(self, extent: Extent | None, past: Past) -> Head:
+    def _head(self, on_clouds: LogOnClouds | None, earlier_heads: EarlierHeads) -> Head:
         state, now_ns = self._updates.state, self._time_ns()
-        self._serial = max(past.serial + 1, self._serial + 1, now_ns)
+        self._serial = max(earlier_heads.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        stated, checkpoint = self._source.checkpoints(past)
+        stated, checkpoint = self._source.checkpoints(earlier_heads)
         return Head(
             state.volume,
             self._device.device_id,
@@ -370,8 +374,8 @@ class Shipper:
             now_ns,
             state.vector,
             tuple(tips),
-            extent,
-            relayed=self._relayer.listed(past),
+            on_clouds,
+            relayed=self._relayer.listed(earlier_heads),
             stated=stated,
             checkpoint=checkpoint,
             state=self._source.state(),
@@ -380,7 +384,7 @@ class Shipper:
     def _send(self, shipment: _Shipment) -> None:
         self._clouds.grant()
         placement = bytes(self._clouds.put_object(shipment.name, shipment.segment))
-        self._put_head(shipment.extent)
+        self._put_head(shipment.on_clouds)
         self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch
         with self._fs.lock:

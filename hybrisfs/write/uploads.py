@@ -1,4 +1,4 @@
-"""What the clouds lack, whoever made it, and waiting until it is there."""
+"""What the clouds lack, of any device, and waiting until it is there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hybrisfs.write.relayer import Relayer
 
 __all__ = ["Uploads"]
 
-_LOOK_SECONDS: Final = 5.0  # between two looks, while somebody waits, whether clouds have what members say
+_LOOK_SECONDS: Final = 5.0  # between two looks, while a caller waits, whether clouds have what members say
 
 
 class Uploads:

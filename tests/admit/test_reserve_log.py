@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.members.members import Member, member_key
-from sync import DeviceKey, OneKey, Segment, decode_head, decode_segment, segment_name
+from sync import DeviceKey, LogSegment, OneKey, decode_head, decode_segment, segment_name
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, VOLUME
 
 KEYS = OneKey(b"k" * 32)
@@ -29,7 +29,7 @@ def logs(tmp_path: Path) -> Iterator[list[ReserveLog]]:
         yield found
 
 
-def admitted(log: ReserveLog, device: DeviceKey) -> Segment:
+def admitted(log: ReserveLog, device: DeviceKey) -> LogSegment:
     name, data = log.admit(Member(device.public, "new"))
     segment = decode_segment(data, name, VOLUME, KEYS)
     [update] = segment.updates
@@ -49,7 +49,7 @@ def test_one_after_the_other_is_one_chain_and_no_fork(logs: list[ReserveLog]) ->
     head = decode_head(data, VOLUME, SECRET.reserve.public, KEYS)
     assert name == f"heads/{SECRET.kit.hex()}"
     assert [tip.hash for tip in head.own] == [second.updates[0].header.hash]
-    assert head.extent is not None and (head.extent.segments, head.extent.last) == (2, 2)
+    assert head.on_clouds is not None and (head.on_clouds.segments, head.on_clouds.last) == (2, 2)
     assert head.offline, "nobody is to wait for it"
     assert logs[2].take([second, first]), "the order in which they are listed does not matter"
 
@@ -65,8 +65,8 @@ def test_at_the_same_moment_both_are_let_in_and_the_head_names_both(logs: list[R
     assert third.updates[0].header.clock == 2
     after = decode_head(logs[2].head()[1], VOLUME, SECRET.reserve.public, KEYS)
     assert after.own[0].hash == third.updates[0].header.hash
-    assert after.extent is not None
-    newest = segment_name(SECRET.kit, after.extent.newest)
+    assert after.on_clouds is not None
+    newest = segment_name(SECRET.kit, after.on_clouds.newest)
     assert newest.startswith(f"log/{SECRET.kit.hex()}/")
 
 

@@ -116,7 +116,7 @@ def test_the_newest_own_segment_stays_and_can_be_made_again(volume: Volume) -> N
     for number in range(4):
         volume.step(f"file {number}")
     [kept] = volume.recorded(1)
-    assert volume.couriers[1].puller.heads()[volume.device(1)].extent is not None
+    assert volume.couriers[1].puller.heads()[volume.device(1)].on_clouds is not None
     first = parse_segment_name(kept)[1].first
     rig = volume.fleet[1].rig
     query = "SELECT count(*) FROM log WHERE device = ? AND clock >= ? AND bytes IS NULL"
@@ -251,7 +251,7 @@ def test_no_head_names_old_segments_of_its_own_chain_because_they_were_dropped(v
     deletes for one that may not delete."""
     for name in ("one", "two", "three"):
         volume.step(name)
-    seen = {one.segment for one in volume.couriers[0].puller.past().segments}
+    seen = {one.segment for one in volume.couriers[0].puller.earlier_heads().segments}
     heads = volume.couriers[1].puller.heads()
     assert len(seen) > 1 and bare(volume.fleet[0])
     assert all(heads[volume.device(number)].relayed == () for number in (0, 1))

@@ -92,13 +92,13 @@ def test_list_transaction_and_delete(rig: Rig, run: Run, tmp_path: Path) -> None
 
 
 def test_long_lists_come_in_pages(rig: Rig, run: Run) -> None:
-    from hybrisfs.kv.record import Entry
+    from hybrisfs.kv.record import KeyMetadata
     from hybrisfs.kv.transaction import Change
 
     place = rig.store.metadata.container(CONTAINER)
     keys = [f"{number:04}" for number in range(1203)]
     rig.store.metadata.update(
-        [Change((place, key.encode()), Entry(1, 1, 1, 30, 1, (0,), (bytes(16),))) for key in keys]
+        [Change((place, key.encode()), KeyMetadata(1, 1, 1, 30, 1, (0,), (bytes(16),))) for key in keys]
     )
     facts = json.loads(run("kv", "list", "photos", CONTAINER, "--json").stdout)
     assert [one["key"] for one in facts["keys"]] == keys

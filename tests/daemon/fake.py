@@ -28,7 +28,7 @@ from hybrisfs.kv.salvage import Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
 from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
@@ -147,7 +147,7 @@ class FakeSettings:
         self.notifications = wanted
 
     def set_keep_versions(self, rule: str) -> str:
-        self.keep_versions = str(parse_ladder(rule))
+        self.keep_versions = str(parse_retention(rule))
         return self.keep_versions
 
 

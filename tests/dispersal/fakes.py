@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
-from backends.store import MAX_PAGE, Buffer, Entry, Page
+from backends.store import MAX_PAGE, Buffer, Page, StoredObject
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
 from hybrisfs.dispersal.probe import Marker
@@ -141,7 +141,7 @@ class FakeStore:
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
         self._enter("list", prefix)
         names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
-        return Page(tuple(Entry(n, len(self.objects[n])) for n in names[:limit]), len(names) > limit)
+        return Page(tuple(StoredObject(n, len(self.objects[n])) for n in names[:limit]), len(names) > limit)
 
     def close(self) -> None:
         self.closed = True

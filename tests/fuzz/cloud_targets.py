@@ -26,7 +26,7 @@ from hybrisfs.dispersal.share import (
     share_name,
     verify_share,
 )
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.seal import ValueSealer, parse_value_name
 from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
 from sync.codec import Reader
@@ -130,9 +130,9 @@ def _value(data: bytes) -> object:
 
 
 _ENTRIES: Final = (
-    Entry(3, 9),
-    Entry(3, 9, 100, 90, 1, (0, 1), (b"c" * 16,)),
-    Entry(4, 9, 100, 130, 2, (0, 1, 5), (b"c" * 16, b"d" * 16, b"e" * 16), 12),
+    KeyMetadata(3, 9),
+    KeyMetadata(3, 9, 100, 90, 1, (0, 1), (b"c" * 16,)),
+    KeyMetadata(4, 9, 100, 130, 2, (0, 1, 5), (b"c" * 16, b"d" * 16, b"e" * 16), 12),
 )
 
 
@@ -200,7 +200,7 @@ TARGETS: Final[dict[str, Target]] = {
         _chunk_body, [b"\0" + _PLAIN[0], b"\x80" + _compressed(_PLAIN[0])], (IntegrityError,)
     ),
     "sealed value": Target(_value, [_VALUES.seal(7, _PLAIN[0])], (IntegrityError,)),
-    "record of a key": decoder(Entry.decode, [one.encode() for one in _ENTRIES], Entry.encode),
+    "record of a key": decoder(KeyMetadata.decode, [one.encode() for one in _ENTRIES], KeyMetadata.encode),
     "kit": Target(_kit, [kit()]),
     "signpost": Target(_signpost, [_SIGNPOST]),
     "signpost behind the seal": Target(_signpost_behind_the_seal, [_signpost_payload()]),

@@ -35,7 +35,7 @@ from sync.checkpoint import (
 )
 from sync.codec import Reader, Writer
 from sync.hashing import digest
-from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, StateClaim, decode_head, encode_head
+from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
 from sync.log_index import IndexEntry, LogIndexReader, LogIndexWriter
 from sync.messages import Answer, Compacted, Frontier, Probe, Taken, Updates, decode_message, encode_message
 from sync.seal import open_sealed, seal
@@ -130,7 +130,7 @@ _HEAD: Final = Head(
     NOON,
     VersionVector({_KEY.device_id: 9, KEYS[1].device_id: 4}),
     (OwnTip(9, _HASH), OwnTip(5, b"g" * 32)),
-    Extent(3, SegmentId(7, b"h" * 8), 9),
+    LogOnClouds(3, SegmentId(7, b"h" * 8), 9),
     relayed=(Relayed(KEYS[1].device_id, SegmentId(2, b"relayed2")),),
 )
 _STATED: Final = Head(

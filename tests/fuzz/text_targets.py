@@ -12,8 +12,8 @@ from hybrisfs.peers.discovery import parse_name
 from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.settings import format_address, parse_address
 from hybrisfs.settings.timetable import parse_timetable
-from hybrisfs.versions.ladder import parse_ladder
 from hybrisfs.versions.moment import format_moment, parse_moment
+from hybrisfs.versions.retention import parse_retention
 from hybrisfs.wire import Channel, ChannelError
 from tests.fuzz.target import Target, text
 from tests.sync.support import KEYS, VOLUME
@@ -76,8 +76,8 @@ TARGETS: Final[dict[str, Target]] = {
     "moment": text(
         _moment, ["2026-11-22", "2026-11-22T23:59:59Z", "2026-11-22 12:30"], (), nonsense=["9999-12-31"]
     ),
-    "ladder": text(
-        parse_ladder,
+    "retention": text(
+        parse_retention,
         ["off", "default", "all:1d,daily:7d,weekly:31d,monthly:1y,room:10G"],
         (UsageError,),
         str,

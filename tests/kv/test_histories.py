@@ -28,7 +28,7 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.store import Key, KeyValueLimits, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
@@ -170,7 +170,7 @@ def adversarial_store(
             store.close()
 
 
-def _is_on(cloud: int, entry: Entry) -> bool:
+def _is_on(cloud: int, entry: KeyMetadata) -> bool:
     return cloud in entry.placement
 
 

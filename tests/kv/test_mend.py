@@ -13,7 +13,7 @@ from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.kv.transaction import Change
@@ -36,7 +36,7 @@ class Mending:
     def place(self, key: str) -> Place:
         return self.store.metadata.container(CONTAINER), key.encode()
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str) -> KeyMetadata:
         entry = self.store.metadata.read(self.place(key))
         assert entry is not None
         return entry

@@ -18,7 +18,7 @@ import pytest
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.schema import SCHEMA_VERSION
 from hybrisfs.kv.transaction import Change, Owed
@@ -28,8 +28,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CHECKSUM = b"c" * 16
 
 
-def entry(sn: int, write: int) -> Entry:
-    return Entry(sn, write, 100, 129, 1, (0, 1), (CHECKSUM,))
+def entry(sn: int, write: int) -> KeyMetadata:
+    return KeyMetadata(sn, write, 100, 129, 1, (0, 1), (CHECKSUM,))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_only_a_higher_timestamp_wins(metadata: MetadataStore, box: int) -> None
         assert not metadata.update([Change(place, lower)])
         assert metadata.read(place) == entry(2, 7)
     assert metadata.update([Change(place, entry(2, 8))])
-    assert metadata.update([Change(place, Entry(3, 9))])
-    assert metadata.read(place) == Entry(3, 9)
+    assert metadata.update([Change(place, KeyMetadata(3, 9))])
+    assert metadata.read(place) == KeyMetadata(3, 9)
     assert not metadata.update([Change(place, entry(3, 8))])
 
 
@@ -93,7 +93,7 @@ def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataS
     assert metadata.garbage(0, 10) == [Garbage(2, 1)]
     metadata.update([Change(place, entry(2, 2))])
     assert metadata.garbage(0, 10) == [Garbage(1, 1)]
-    metadata.update([Change(place, Entry(3, 3))])
+    metadata.update([Change(place, KeyMetadata(3, 3))])
     assert metadata.garbage(0, 10) == [Garbage(1, 1), Garbage(2, 1)]
     assert metadata.garbage(1, 10) == [Garbage(2, 1)]
     metadata.forget_garbage([1, 2], [Owed(5, 1, 1)])
@@ -115,7 +115,7 @@ def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: Metadat
     for number, key in enumerate(keys):
         metadata.update([Change((box, key), entry(1, number + 1))])
         metadata.update([Change((metadata.container("other"), key + b"x"), entry(1, number + 100))])
-    metadata.update([Change((box, b"a/1"), Entry(2, 50))])
+    metadata.update([Change((box, b"a/1"), KeyMetadata(2, 50))])
 
     def listed(prefix: bytes, after: bytes | None = None, limit: int = 99) -> list[bytes]:
         return [one.key for one in metadata.list_keys(box, prefix, after, limit)]
@@ -137,7 +137,7 @@ def test_containers(metadata: MetadataStore, box: int) -> None:
     metadata.update([Change((box, b"key"), entry(1, 1))])
     with pytest.raises(ContainerInUseError):
         metadata.delete_container("box")
-    metadata.update([Change((box, b"key"), Entry(2, 2))])
+    metadata.update([Change((box, b"key"), KeyMetadata(2, 2))])
     metadata.delete_container("box")
     assert metadata.containers() == []
     with pytest.raises(NoSuchContainerError):
@@ -242,7 +242,7 @@ def test_a_database_of_an_earlier_format_is_brought_up_to_date(
     path: Path, metadata: MetadataStore, box: int, version: int
 ) -> None:
     metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
-    metadata.update([Change((box, b"b"), Entry(2, 3))])
+    metadata.update([Change((box, b"b"), KeyMetadata(2, 3))])
     metadata.forget_garbage([], [Owed(5, 1, 1)])
     metadata.close()
     with sqlite3.connect(path) as connection:
@@ -268,7 +268,7 @@ def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: Metad
     assert not metadata.move((box, b"a"), entry(1, 1), moved)
     assert [metadata.held(cloud) for cloud in range(4)] == [1, 2, 1, 0]
     assert metadata.garbage(0, 9) == [Garbage(1, 1)]
-    metadata.update([Change((box, b"a"), Entry(2, 10))])
+    metadata.update([Change((box, b"a"), KeyMetadata(2, 10))])
     assert metadata.garbage(0, 9) == [Garbage(1, 1), Garbage(9, 1)]
     metadata.close()
     again = MetadataStore(path)

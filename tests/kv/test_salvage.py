@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.kv.record import Entry
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.salvage import Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
@@ -97,7 +97,9 @@ def test_rotten_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
     """Whatever is overwritten, it ends with a sound database, and nothing in it was never written."""
     draw = random.Random(seed)
     with Rig(tmp_path) as rig:
-        written = {b"key%05d" % n: Entry(1, n + 1, 9, 38, 1, (0, 1), (b"c" * 16,)) for n in range(COUNT)}
+        written = {
+            b"key%05d" % n: KeyMetadata(1, n + 1, 9, 38, 1, (0, 1), (b"c" * 16,)) for n in range(COUNT)
+        }
         rig.store.close()
         with closing(sqlite3.connect(rig.path, isolation_level=None)) as database:
             database.execute("BEGIN")

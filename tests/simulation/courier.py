@@ -105,7 +105,7 @@ class Courier:
     def head(self) -> Head:
         """What the device would tell of itself over a link."""
         with self.rig.fs.lock:
-            return self._shipper._head(None, self.puller.past())
+            return self._shipper._head(None, self.puller.earlier_heads())
 
     def believe_shipped(self) -> None:
         """Have the device believe that the clouds have all that it has signed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybrisfs.state.segments import OwnSegment
 from sync import parse_segment_name, segment_name
-from sync.head import Extent
+from sync.head import LogOnClouds
 from sync.segment import SegmentId
 from tests.tree.rig import Rig
 
@@ -17,7 +17,7 @@ def segment(first: int, last: int, placement: bytes) -> OwnSegment:
 
 def test_own_segments_follow_each_other(rig: Rig) -> None:
     segments = rig.fs.segments
-    assert segments.newest() is None and segments.extent() is None and segments.count() == 0
+    assert segments.newest() is None and segments.on_clouds() is None and segments.count() == 0
     one, two, three = segment(1, 4, b"\x01\x02"), segment(5, 5, b"\x02"), segment(6, 9, b"\x01\x02")
     for each in (one, two, three):
         segments.put(each, 100)
@@ -27,7 +27,7 @@ def test_own_segments_follow_each_other(rig: Rig) -> None:
     assert segments.before(two) == one and segments.before(one) is None
     assert segments.after() == [one, two, three] and segments.after(1, 1) == [two]
     assert segments.ending_after(5) == [three]
-    assert segments.extent() == Extent(3, parse_segment_name(three.name)[1], 9)
+    assert segments.on_clouds() == LogOnClouds(3, parse_segment_name(three.name)[1], 9)
 
 
 def test_copies_are_counted_and_moved(rig: Rig) -> None:

@@ -9,7 +9,7 @@ from sync.beacons import Report, Sighting
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.errors import DecodeError
 from sync.follow import Action, FetchHead, Follow
-from sync.head import Extent, Head, OwnTip, encode_head, head_name
+from sync.head import Head, LogOnClouds, OwnTip, encode_head, head_name
 from sync.identity import DeviceKey, Members
 from sync.outcome import Accepted, Duplicate
 from sync.seal import OneKey
@@ -56,16 +56,16 @@ class Publisher(Device):
         return [*objects, (head_name(self.id), self.head(time_ns))]
 
     def head(self, time_ns: int, *, offline: bool = False) -> bytes:
-        extent = None
+        on_clouds = None
         if self.previous is not None:
-            extent = Extent(self.segments, self.previous, self.last)
+            on_clouds = LogOnClouds(self.segments, self.previous, self.last)
         newest = self.state.newest(self.id)
         tips = sorted(
             (tip for tip in self.state.tips() if tip.device == self.id), key=lambda tip: tip != newest
         )
         own = tuple(OwnTip(tip.clock, tip.hash) for tip in tips)
         self.serial = max(self.serial + 1, time_ns)
-        head = Head(VOLUME, self.id, self.serial, time_ns, self.state.vector, own, extent, offline)
+        head = Head(VOLUME, self.id, self.serial, time_ns, self.state.vector, own, on_clouds, offline)
         return encode_head(head, self.key, self.box_key, NONCE)
 
     def holds_update(self, update: SignedUpdate) -> bool:

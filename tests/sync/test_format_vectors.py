@@ -11,7 +11,7 @@ from sync import OneKey
 from sync.branch import branch_id
 from sync.checkpoint import Root, Slice, Statement
 from sync.hashing import ZERO_HASH
-from sync.head import CheckpointId, Extent, Head, OwnTip, Relayed, StateClaim, decode_head, encode_head
+from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
 from sync.history import history_hash
 from sync.identity import DeviceKey
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
@@ -149,7 +149,7 @@ HEAD = Head(
     TIME,
     ENTRIES,
     (OwnTip(300, bytes(range(32))), OwnTip(200, bytes(range(32, 64)))),
-    Extent(2, SegmentId(129, bytes(range(8))), 300),
+    LogOnClouds(2, SegmentId(129, bytes(range(8))), 300),
     relayed=(Relayed(OTHER.device_id, SegmentId(300, bytes(range(8, 16)))),),
     stated=Statement.of(VOLUME, ENTRIES, bytes(range(64, 96)), DEVICE),
     checkpoint=CheckpointId(bytes(range(96, 128)), bytes(range(128, 160))),

@@ -14,8 +14,8 @@ from sync.errors import DecodeError, LimitError, NewerFormatError
 from sync.head import (
     MAX_OWN_TIPS,
     MAX_RELAYED,
-    Extent,
     Head,
+    LogOnClouds,
     OwnTip,
     Relayed,
     decode_head,
@@ -35,7 +35,7 @@ HEAD = Head(
     NOON,
     VersionVector({KEY.device_id: 9, KEYS[1].device_id: 4}),
     (OwnTip(9, b"h" * 32), OwnTip(5, b"g" * 32)),
-    Extent(3, SegmentId(7, b"h" * 8), 9),
+    LogOnClouds(3, SegmentId(7, b"h" * 8), 9),
     relayed=(Relayed(KEYS[1].device_id, SegmentId(2, b"relayed2")),),
 )
 SEALED = encode_head(HEAD, KEY, BOX_KEY, NONCE)
@@ -61,19 +61,21 @@ def test_round_trip(
     last = data.draw(st.integers(1, clock))
     prefixes = st.binary(min_size=8, max_size=8)
     newest = st.builds(SegmentId, st.integers(1, last), st.just(b"h" * 8) if last == clock else prefixes)
-    extent = data.draw(st.none() | st.builds(Extent, st.integers(1, 1 << 30), newest, st.just(last)))
+    on_clouds = data.draw(st.none() | st.builds(LogOnClouds, st.integers(1, 1 << 30), newest, st.just(last)))
     segments = st.builds(SegmentId, st.integers(1, MAX_CLOCK), prefixes)
     relayed = st.builds(Relayed, st.just(KEY.device_id) | st.binary(min_size=16, max_size=16), segments)
     tips = st.builds(OwnTip, st.integers(1, clock), st.binary(min_size=32, max_size=32))
     own = (OwnTip(clock, b"h" * 32), *data.draw(st.lists(tips, max_size=3, unique=True)))
     vector = vector.with_entries([(KEY.device_id, clock)])
     others = tuple(sorted(data.draw(st.sets(relayed, max_size=3))))
-    head = Head(VOLUME, KEY.device_id, serial, time_ns, vector, own, extent, data.draw(st.booleans()), others)
+    head = Head(
+        VOLUME, KEY.device_id, serial, time_ns, vector, own, on_clouds, data.draw(st.booleans()), others
+    )
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
 
 def test_the_head_of_a_device_that_wrote_nothing() -> None:
-    head = replace(HEAD, vector=VersionVector({KEYS[1].device_id: 4}), own=(), extent=None)
+    head = replace(HEAD, vector=VersionVector({KEYS[1].device_id: 4}), own=(), on_clouds=None)
     assert head.newest is None
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
@@ -115,10 +117,10 @@ def test_a_head_belongs_to_its_device_volume_and_key() -> None:
         (replace(HEAD, own=(OwnTip(10, b"h" * 32),)), "does not cover"),
         (replace(HEAD, own=(HEAD.own[0], OwnTip(0, b"h" * 32))), "does not cover"),
         (replace(HEAD, own=HEAD.own * 2), "named twice"),
-        (replace(HEAD, extent=Extent(1, SegmentId(0, bytes(8)), 9)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, SegmentId(8, bytes(8)), 7)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, SegmentId(8, bytes(8)), 10)), "cannot be the newest"),
-        (replace(HEAD, extent=Extent(1, SegmentId(8, b"another!"), 9)), "cannot be the newest"),
+        (replace(HEAD, on_clouds=LogOnClouds(1, SegmentId(0, bytes(8)), 9)), "cannot be the newest"),
+        (replace(HEAD, on_clouds=LogOnClouds(1, SegmentId(8, bytes(8)), 7)), "cannot be the newest"),
+        (replace(HEAD, on_clouds=LogOnClouds(1, SegmentId(8, bytes(8)), 10)), "cannot be the newest"),
+        (replace(HEAD, on_clouds=LogOnClouds(1, SegmentId(8, b"another!"), 9)), "cannot be the newest"),
         (replace(HEAD, relayed=(Relayed(bytes(16), SegmentId(0, bytes(8))),)), "begins nowhere"),
         (replace(HEAD, relayed=HEAD.relayed * 2), "out of order"),
     ],
@@ -131,12 +133,12 @@ def test_contradictions_are_refused(head: Head, reason: str) -> None:
 def test_the_largest_head_can_be_read() -> None:
     clocks = {n.to_bytes(16, "big"): MAX_CLOCK - n for n in range(MAX_WRITERS)}
     tips = tuple(OwnTip(MAX_CLOCK - 2000 - n, n.to_bytes(32, "big")) for n in range(MAX_OWN_TIPS))
-    extent = Extent(MAX_CLOCK, SegmentId(1, bytes(8)), tips[0].clock)
+    on_clouds = LogOnClouds(MAX_CLOCK, SegmentId(1, bytes(8)), tips[0].clock)
     relayed = tuple(
         Relayed(bytes(15) + bytes([n]), SegmentId(MAX_CLOCK, bytes(8))) for n in range(MAX_RELAYED)
     )
     vector = VersionVector(clocks)
-    head = replace(HEAD, vector=vector, own=tips, extent=extent, offline=True, relayed=relayed)
+    head = replace(HEAD, vector=vector, own=tips, on_clouds=on_clouds, offline=True, relayed=relayed)
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
     with pytest.raises(LimitError):
         encode_head(replace(head, own=(*tips, OwnTip(1, bytes(32)))), KEY, BOX_KEY, NONCE)

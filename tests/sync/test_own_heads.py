@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sync.follow import FetchHead
-from sync.head import MAX_RELAYED, CheckpointId, Extent, Head, OwnTip, Relayed, encode_head
+from sync.head import MAX_RELAYED, CheckpointId, Head, LogOnClouds, OwnTip, Relayed, encode_head
 from sync.own_heads import OwnHeads
 from sync.pace import LONGEST_PAUSE
 from sync.seal import EpochKey, OneKey
@@ -26,8 +26,8 @@ def head(serial: int, newest: int, *relayed: int) -> Head:
     clocks = VersionVector({OWN.device_id: newest})
     tips = (OwnTip(newest, segment(newest).prefix * 4),)
     named = tuple(Relayed(A.device_id, segment(number)) for number in relayed)
-    extent = Extent(1, segment(newest), newest)
-    return Head(VOLUME, OWN.device_id, serial, NOON, clocks, tips, extent, relayed=named)
+    on_clouds = LogOnClouds(1, segment(newest), newest)
+    return Head(VOLUME, OWN.device_id, serial, NOON, clocks, tips, on_clouds, relayed=named)
 
 
 def test_what_all_heads_lead_to_is_kept() -> None:
@@ -35,11 +35,11 @@ def test_what_all_heads_lead_to_is_kept() -> None:
     heads.seen(0, head(7, 3, 1, 2))
     heads.seen(1, head(5, 4))
     heads.seen(2, None)
-    assert heads.past.clouds == {0, 1, 2}
-    assert heads.past.serial == 7
+    assert heads.earlier_heads.clouds == {0, 1, 2}
+    assert heads.earlier_heads.serial == 7
     own = [Relayed(OWN.device_id, segment(number)) for number in (3, 4)]
     others = [Relayed(A.device_id, segment(number)) for number in (1, 2)]
-    assert heads.past.segments == tuple(sorted([*own, *others]))
+    assert heads.earlier_heads.segments == tuple(sorted([*own, *others]))
 
 
 def test_the_checkpoint_of_the_newest_head_that_names_one_is_kept() -> None:
@@ -49,7 +49,7 @@ def test_the_checkpoint_of_the_newest_head_that_names_one_is_kept() -> None:
     heads.seen(1, replace(head(5, 3), checkpoint=first))
     heads.seen(2, head(9, 4))
     heads.keep_clouds([0, 1])
-    assert heads.past.checkpoint == second
+    assert heads.earlier_heads.checkpoint == second
 
 
 def test_a_cloud_that_was_not_in_use_is_to_be_looked_at_again() -> None:
@@ -57,8 +57,8 @@ def test_a_cloud_that_was_not_in_use_is_to_be_looked_at_again() -> None:
     heads.seen(0, head(7, 3))
     heads.seen(1, None)
     heads.keep_clouds([1, 2])
-    assert heads.past.clouds == {1}
-    assert (heads.past.serial, len(heads.past.segments)) == (7, 1)
+    assert heads.earlier_heads.clouds == {1}
+    assert (heads.earlier_heads.serial, len(heads.earlier_heads.segments)) == (7, 1)
 
 
 def test_old_heads_do_not_crowd_out_what_is_lacking() -> None:
@@ -69,9 +69,9 @@ def test_old_heads_do_not_crowd_out_what_is_lacking() -> None:
     for number in range(2, 2000):
         heads.seen(0, head(number, number))
     heads.seen(1, head(5000, 5000))
-    assert len(heads.past.segments) == 4 * MAX_RELAYED
-    assert lacking <= {one.segment.prefix for one in heads.past.segments}
-    assert segment(1999) in {one.segment for one in heads.past.segments}, "the newest of those known"
+    assert len(heads.earlier_heads.segments) == 4 * MAX_RELAYED
+    assert lacking <= {one.segment.prefix for one in heads.earlier_heads.segments}
+    assert segment(1999) in {one.segment for one in heads.earlier_heads.segments}, "the newest of those known"
 
 
 def _own_asked(watcher: Watcher) -> set[int]:
@@ -89,11 +89,11 @@ def test_where_our_head_was_not_looked_at_it_is_in_every_round() -> None:
             watcher.follow.head_failed(action.device, action.cloud, "down")
         else:
             watcher.follow.head_missing(action.device, action.cloud, 0.0)
-    assert watcher.follow.past.clouds == {0, 2}
+    assert watcher.follow.earlier_heads.clouds == {0, 2}
     assert watcher.follow.own_looked_for
     watcher.run(watcher.follow.next_due() + 0.1)
     assert _own_asked(watcher) == {1}
-    assert watcher.follow.past.clouds == {0, 1, 2}
+    assert watcher.follow.earlier_heads.clouds == {0, 1, 2}
     watcher.run(LONGEST_PAUSE / 2)
     assert not _own_asked(watcher)
 
@@ -113,9 +113,9 @@ def test_a_head_that_cannot_be_read_yet_is_not_overwritten() -> None:
     watcher.follow.head_arrived(OWN.device_id, 0, foreign, 0.0, NOON)
     watcher.follow.head_arrived(OWN.device_id, 1, foreign[:5] + b"\x09" + foreign[6:], 0.0, NOON)
     watcher.follow.head_arrived(OWN.device_id, 2, b"junk", 0.0, NOON)
-    assert watcher.follow.past.clouds == {2}
+    assert watcher.follow.earlier_heads.clouds == {2}
     assert not watcher.follow.own_looked_for
     known = encode_head(head(1, 1), OWN, BOX_KEY, NONCE)
     watcher.follow.head_arrived(OWN.device_id, 0, known, 0.0, NOON)
-    assert watcher.follow.past.clouds == {0, 2}
+    assert watcher.follow.earlier_heads.clouds == {0, 2}
     assert watcher.follow.own_looked_for

@@ -25,7 +25,9 @@ NAME = segment_name(WRITER, THIS)
 SEALED = encode_segment(DATA[2:5], BEFORE, BOX_KEY, NONCE)
 
 
-def opened(data: bytes, name: str = NAME, volume: bytes = VOLUME, keys: SealKeys = BOX_KEY) -> module.Segment:
+def opened(
+    data: bytes, name: str = NAME, volume: bytes = VOLUME, keys: SealKeys = BOX_KEY
+) -> module.LogSegment:
     return decode_segment(data, name, volume, keys)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.versions.contents import VersionReader
-from hybrisfs.versions.ladder import DEFAULT_LADDER
+from hybrisfs.versions.retention import DEFAULT_RETENTION
 from hybrisfs.versions.tree import PastNode, PastTree
 from tests.merge.fleet import Device, Entry, Fleet
 
@@ -19,7 +19,7 @@ SECOND = 10**9
 class UsualRetention:
     """The usual retention, of a volume that lists no moments."""
 
-    ladder = DEFAULT_LADDER
+    rule = DEFAULT_RETENTION
 
     def rungs(self) -> Sequence[int]:
         return ()

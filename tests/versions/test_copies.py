@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from hybrisfs.versions.catalog import Catalog
-from hybrisfs.versions.ladder import DEFAULT_LADDER
+from hybrisfs.versions.retention import DEFAULT_RETENTION
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import Clock
 
@@ -24,7 +24,7 @@ def fleet(clock: Clock) -> Iterator[Fleet]:
 def catalog(device: Device) -> Iterator[Catalog]:
     device.rig.commit()
     with device.rig.db.snapshot() as db:
-        yield Catalog(db, DEFAULT_LADDER)
+        yield Catalog(db, DEFAULT_RETENTION)
 
 
 def sizes(device: Device, name: str) -> list[int]:

@@ -11,15 +11,15 @@ from hypothesis.stateful import rule
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.state.versions import kept_contents
-from hybrisfs.versions.ladder import DEFAULT_LADDER, Ladder
 from hybrisfs.versions.needs import chunks_of_page, named_chunks
+from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from tests.gc.support import Discarding, check_placed
 from tests.gc.test_machine import DiscardingOfMany, DiscardingWorld
 from tests.merge.fleet import Device
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "6"))
-_OFF: Final = Ladder(0, 0, 0, 0)
+_OFF: Final = RetentionRule(0, 0, 0, 0)
 
 
 def check_kept(device: Device) -> None:
@@ -36,14 +36,12 @@ def check_kept(device: Device) -> None:
 class KeepingWorld(DiscardingWorld):
     """Devices that keep versions, each for as long as it likes."""
 
-    def thin(self, number: int, ladder: Ladder) -> None:
-        """Let go of what a ladder does not keep."""
+    def thin(self, number: int, rule: RetentionRule) -> None:
+        """Let go of what a rule does not keep."""
         device = self.fleet[number]
         self.commit(number)
         try:
-            Thinner(device.rig.fs, ladder, Discarding(device).pages.read).thin(
-                device.rig.environment.time_ns()
-            )
+            Thinner(device.rig.fs, rule, Discarding(device).pages.read).thin(device.rig.environment.time_ns())
         except ChunkUnavailable:
             return  # a list of chunks cannot be had now
         self.commit(number)
@@ -65,7 +63,7 @@ class KeepingOfMany(DiscardingOfMany):
 
     @rule(device=st.integers(0, 2), off=st.booleans())
     def thin(self, device: int, off: bool) -> None:
-        self.world.thin(device % self.count, _OFF if off else DEFAULT_LADDER)
+        self.world.thin(device % self.count, _OFF if off else DEFAULT_RETENTION)
 
 
 KeepingOfMany.TestCase.settings = settings(

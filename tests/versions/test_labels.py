@@ -12,12 +12,12 @@ from hybrisfs.tree.labels import LABELS_XATTR
 from hybrisfs.verify.version_check import check_versions
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.catalog import Catalog
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 from hybrisfs.versions.tree import PastTree
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import Clock
 
-OFF = parse_ladder("off")
+OFF = parse_retention("off")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.versions.ladder import DAY_NS, DEFAULT_LADDER, Ladder
+from hybrisfs.versions.retention import DAY_NS, DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from tests.gc.support import Discarding
 from tests.merge.fleet import Device, Fleet
@@ -17,7 +17,7 @@ from tests.versions.support import SECOND, Clock, past_tree
 from tests.versions.test_discarding import check_kept
 
 LONG = random.Random(0).randbytes(23_000)  # of so many chunks that lists of them are chunks, too
-OFF = Ladder(0, 0, 0, 0)
+OFF = RetentionRule(0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def confer(fleet: Fleet, clock: Clock) -> None:
             Discarding(device).dispose()
 
 
-def thin(device: Device, ladder: Ladder, now: int) -> int:
+def thin(device: Device, rule: RetentionRule, now: int) -> int:
     device.rig.commit()
-    gone = Thinner(device.rig.fs, ladder, Discarding(device).pages.read).thin(now)
+    gone = Thinner(device.rig.fs, rule, Discarding(device).pages.read).thin(now)
     device.rig.commit()
     return gone
 
@@ -103,17 +103,17 @@ def test_a_conflict_copy_that_is_removed_is_kept_as_long_as_any_file(fleet: Flee
     assert one.tree() == two.tree() and one.names() == ["file"]
 
 
-def test_thinning_follows_the_ladder(fleet: Fleet, clock: Clock) -> None:
+def test_thinning_follows_the_rule(fleet: Fleet, clock: Clock) -> None:
     one = fleet[0]
     moments = []
     for number in range(30):
         one.write("file", b"%d" % number)
         one.sign()
         moments.append(clock.tick(6 * 3600))
-    thin(one, DEFAULT_LADDER, clock.now)
-    for _ in range(40):  # the ladder's time follows by some hours each time
-        thin(one, DEFAULT_LADDER, clock.now)
-    rungs = [rung for rung in DEFAULT_LADDER.rungs(clock.now) if rung > moments[0]]
+    thin(one, DEFAULT_RETENTION, clock.now)
+    for _ in range(40):  # the rule's time follows by some hours each time
+        thin(one, DEFAULT_RETENTION, clock.now)
+    rungs = [rung for rung in DEFAULT_RETENTION.rungs(clock.now) if rung > moments[0]]
     assert len(rungs) == 7
     for rung in rungs:
         number = max(index for index, moment in enumerate(moments) if moment <= rung)
@@ -134,11 +134,11 @@ def test_a_clock_years_ahead_drops_no_rung_and_nothing_at_once(fleet: Fleet, clo
     clock.tick()
     one.write("file", b"new")
     one.sign()
-    assert thin(one, DEFAULT_LADDER, clock.now + 3000 * DAY_NS) == 0
+    assert thin(one, DEFAULT_RETENTION, clock.now + 3000 * DAY_NS) == 0
     for _ in range(30):
-        thin(one, DEFAULT_LADDER, clock.now + 3000 * DAY_NS)
+        thin(one, DEFAULT_RETENTION, clock.now + 3000 * DAY_NS)
     assert past_tree(one, then)["file"].content == b"old"
-    assert thin(one, DEFAULT_LADDER, 1) == 0
+    assert thin(one, DEFAULT_RETENTION, 1) == 0
 
 
 def test_room_is_bounded(fleet: Fleet, clock: Clock) -> None:
@@ -149,7 +149,7 @@ def test_room_is_bounded(fleet: Fleet, clock: Clock) -> None:
         one.sign()
         moments.append(clock.tick())
     for _ in range(3):
-        thin(one, Ladder(room=3500), clock.now)
+        thin(one, RetentionRule(room=3500), clock.now)
     assert past_tree(one, moments[8])["file"].content == random.Random(8).randbytes(1000)
     (left,) = one.rig.db.execute("SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'").fetchone()
     assert left == 3

@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.by_path import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
-from hybrisfs.versions.ladder import DEFAULT_LADDER
+from hybrisfs.versions.retention import DEFAULT_RETENTION
 from hybrisfs.versions.tree import PastNode
 from tests.merge.fleet import Device
 from tests.versions.support import Clock, UsualRetention
@@ -119,6 +119,6 @@ def test_what_is_put_into_a_folder_that_another_device_removes_has_its_versions(
             assert "folder/file" in device.names()
             assert Walk(device).versions == ["folder/file"]
             with device.rig.db.snapshot() as db:
-                assert len(Catalog(db, DEFAULT_LADDER).versions([b"folder", b"file"])) == 1
+                assert len(Catalog(db, DEFAULT_RETENTION).versions([b"folder", b"file"])) == 1
     finally:
         fleet.discard()

@@ -8,7 +8,7 @@ import pytest
 
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.catalog import Catalog, Version
-from hybrisfs.versions.ladder import DEFAULT_LADDER
+from hybrisfs.versions.retention import DEFAULT_RETENTION
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import Clock
 
@@ -34,13 +34,13 @@ def fleet(clock: Clock) -> Iterator[Fleet]:
 def versions(device: Device) -> Sequence[Version]:
     device.rig.commit()
     with device.rig.db.snapshot() as db:
-        return Catalog(db, DEFAULT_LADDER).versions([b"folder", b"file"])
+        return Catalog(db, DEFAULT_RETENTION).versions([b"folder", b"file"])
 
 
 def told(device: Device) -> list[str]:
     device.rig.commit()
     with device.rig.db.snapshot() as db:
-        changes = Account(db, Catalog(db, DEFAULT_LADDER)).changes([b"folder", b"file"])
+        changes = Account(db, Catalog(db, DEFAULT_RETENTION)).changes([b"folder", b"file"])
         return [word for change in changes for word in change.what]
 
 

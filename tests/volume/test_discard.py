@@ -15,7 +15,7 @@ import pytest
 from hybrisfs.gc.collector import Collection
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 from hybrisfs.write.pack import PackLimits
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
@@ -29,7 +29,7 @@ def hasty(tmp_path: Path) -> Iterator[Device]:
     device = Device(tmp_path)
     device.close()
     config = VolumeConfig.load(device.home, NAME)
-    dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(device.home)
+    dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
     device.reopen()
     yield device
     device.close()

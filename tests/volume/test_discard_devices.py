@@ -17,7 +17,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.ladder import DEFAULT_LADDER, parse_ladder
+from hybrisfs.versions.retention import DEFAULT_RETENTION, parse_retention
 from hybrisfs.volume.status import notices_of
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
@@ -34,7 +34,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
-        dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(first.home)
+        dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
         first.reopen()
         volume, home, key = first.volume, Home.below(tmp_path / "other"), DeviceKey.generate()
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
@@ -83,7 +83,7 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
     assert collect(first).deleted_packs == 0
     assert packs(first) == before
     second = Volume.open(home, NAME, first.around.environment)
-    assert second.config.keep_versions == DEFAULT_LADDER
+    assert second.config.keep_versions == DEFAULT_RETENTION
     try:
         until(lambda: second.versions.removed("").removed, "the other device to hear of the removal")
         second.settings.set_keep_versions("off")

@@ -20,7 +20,7 @@ from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_k
 from hybrisfs.registers.tree import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 from sync import Write
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device, Second
@@ -38,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
-        dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(first.home)
+        dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
         first.reopen()
         second = Second(tmp_path / "second", first)
         stack.callback(second.close)

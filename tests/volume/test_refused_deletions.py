@@ -14,7 +14,7 @@ import pytest
 from backends.s3 import S3Store
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.versions.ladder import parse_ladder
+from hybrisfs.versions.retention import parse_retention
 from sync.checkpoint import checkpoint_name
 from tests.backends import servers
 from tests.backends.buckets import WRITES
@@ -53,7 +53,7 @@ def hurry(device: Device) -> None:
     """Have it discard at once, and keep no versions."""
     device.close()
     config = VolumeConfig.load(device.home, NAME)
-    dataclasses.replace(config, discard_hours=0, keep_versions=parse_ladder("off")).save(device.home)
+    dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
     device.reopen()
 
 

@@ -237,7 +237,7 @@ def test_the_rule_is_kept(device: Device) -> None:
     )
     device.reopen()
     assert VolumeConfig.load(device.home, NAME).keep_versions.room == 1 << 30
-    assert str(device.volume.versions.ladder).startswith("all:2d")
+    assert str(device.volume.versions.rule).startswith("all:2d")
     device.volume.settings.set_keep_versions("off")
     device.write("file", b"old")
     sign(device)

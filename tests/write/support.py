@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sync import CheckpointId, Head, StateClaim, Statement
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 
 __all__ = ["Put", "PutAll", "Unknown"]
 
@@ -34,10 +34,10 @@ class Unknown:
     def heads(self) -> Mapping[bytes, Head]:
         return {}
 
-    def past(self) -> Past:
-        return Past()
+    def earlier_heads(self) -> EarlierHeads:
+        return EarlierHeads()
 
-    def checkpoints(self, past: Past) -> tuple[Statement | None, CheckpointId | None]:
+    def checkpoints(self, earlier_heads: EarlierHeads) -> tuple[Statement | None, CheckpointId | None]:
         return None, None
 
     def state(self) -> StateClaim | None:

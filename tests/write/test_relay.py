@@ -30,7 +30,7 @@ from sync import (
 )
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
-from sync.own_heads import Past
+from sync.own_heads import EarlierHeads
 from sync.trail import open_piece
 from tests.merge.fleet import Device, Fleet
 from tests.state.test_chunks import CONTENT
@@ -61,8 +61,8 @@ class Post:
         rig = device.rig
         return Relayer(rig.fs, rig.updates, rig.signals, KEY, self, rig.fetcher)
 
-    def past(self) -> Past:
-        return Past()
+    def earlier_heads(self) -> EarlierHeads:
+        return EarlierHeads()
 
     def _shipper(self, device: Device) -> Shipper:
         rig = device.rig
@@ -182,7 +182,7 @@ def test_what_an_absent_device_wrote_is_shipped_after_a_while(post: Post) -> Non
     assert post.far.names() == ["folder"]
     assert post.caught_up(post.far, post.author)
     head = post.head(post.near)
-    assert head is not None and head.extent is None and len(head.relayed) == 1
+    assert head is not None and head.on_clouds is None and len(head.relayed) == 1
     assert post.order[-1] == head_name(post.near.key.device_id), "the head after what it names"
     post.relay(post.near, HOUR)
     assert len(post.segments(post.author)) == 1
@@ -336,11 +336,11 @@ def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     assert post.clocks(post.author) == [1, 1, 2]
     post.relay(post.near)
     with post.near.rig.fs.lock:
-        assert len(post.relayers["bob"].listed(Past())) == 1, "what its head leads to is not here yet"
+        assert len(post.relayers["bob"].listed(EarlierHeads())) == 1, "what its head leads to is not here yet"
     post.pull(post.near)
     post.relay(post.near)
     with post.near.rig.fs.lock:
-        assert post.relayers["bob"].listed(Past()) == ()
+        assert post.relayers["bob"].listed(EarlierHeads()) == ()
     rows = post.near.rig.db.execute("SELECT count(*) FROM relayed_segment").fetchone()
     assert rows == (0,)
 
@@ -529,7 +529,7 @@ def test_a_restart_forgets_nothing_that_was_relayed(post: Post) -> None:
         pass
     post.ship(post.near)
     head = post.head(post.near)
-    assert head is not None and head.extent is not None and head.extent.segments == 1
+    assert head is not None and head.on_clouds is not None and head.on_clouds.segments == 1
     (relayed,) = head.relayed
     assert relayed.segment == parse_segment_name(post.segments(post.author)[0])[1]
 
@@ -540,7 +540,7 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
     post.down = True
     post.relay_patiently(post.near)
     with post.near.rig.fs.lock:
-        assert post.relayers["bob"].listed(Past()) == ()
+        assert post.relayers["bob"].listed(EarlierHeads()) == ()
     post.down = False
     post.relay(post.near)
     assert len(post.order) == 2

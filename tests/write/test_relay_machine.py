@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hybrisfs.write.relay import PRESENT_SECONDS, Claim, Forget, Point, Relay, RelayMachine, Seen, Steps
 from sync import Head, SegmentId, parse_segment_name, segment_name
 from sync import Known as Tip
-from sync.head import Extent, OwnTip
-from sync.own_heads import Past
+from sync.head import LogOnClouds, OwnTip
+from sync.own_heads import EarlierHeads
 from sync.segment import if_followed
 from sync.update import SignedUpdate
 from tests.sync.support import KEYS, VOLUME, Device
@@ -38,7 +38,7 @@ class Cloud:
 
     def in_reach(self) -> dict[bytes, SignedUpdate]:
         """The updates to which heads lead, by hash."""
-        ends = [(head.writer, head.extent.newest) for head in self.heads.values() if head.extent]
+        ends = [(head.writer, head.on_clouds.newest) for head in self.heads.values() if head.on_clouds]
         ends += [(one.author, one.segment) for head in self.heads.values() for one in head.relayed]
         found: dict[bytes, SignedUpdate] = {}
         for author, end in ends:
@@ -107,7 +107,7 @@ class Peer(Device):
     # -- what it does ------------------------------------------------------------------------------
 
     def seen(self) -> Seen:
-        return Seen(self.cloud.heads, {}, Past())
+        return Seen(self.cloud.heads, {}, EarlierHeads())
 
     def ship(self, *, lies: bool = False) -> list[SignedUpdate]:
         """Ship what it has written since; when it *lies*, only say so."""
@@ -128,15 +128,15 @@ class Peer(Device):
         self.serial += 1
         tip = self.own_tip()
         own = (OwnTip(tip.clock, tip.hash),) if tip else ()
-        extent = None
+        on_clouds = None
         if self.own and tip:
             newest = parse_segment_name(self.own[-1])[1]
             end = self.end(self.own[-1])
             assert end is not None
-            extent = Extent(len(self.own), newest, end[1])
+            on_clouds = LogOnClouds(len(self.own), newest, end[1])
         listed = self.machine.listed(self.seen())
         vector = self.state.vector
-        head = Head(VOLUME, self.device, self.serial, time_ns, vector, own, extent, relayed=listed)
+        head = Head(VOLUME, self.device, self.serial, time_ns, vector, own, on_clouds, relayed=listed)
         self.cloud.heads[self.device] = head
 
     def relay(self, now: float, time_ns: int, *, crash: str) -> None:

@@ -15,7 +15,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.write.relayer import Relayer
 from hybrisfs.write.ship import ShipLimits, Shipper
-from sync import Extent, Head, Members, Segment, SegmentId, decode_head, decode_segment, head_name
+from sync import Head, LogOnClouds, LogSegment, Members, SegmentId, decode_head, decode_segment, head_name
 from tests.state.disk import ForgetfulDisk
 from tests.state.test_chunks import CONTENT, spoil
 from tests.tree.replay import Reader
@@ -66,7 +66,7 @@ class Log:
             pass
         self.rig.signals.end_flush()
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         return [
             decode_segment(data, name, VOLUME, KEY) for name, data in self.puts if name.startswith("log/")
         ]
@@ -135,7 +135,7 @@ def test_segments_form_a_chain_across_restarts(rig: Rig, log: Log) -> None:
     segments = log.segments()
     ids = [SegmentId.of(one.updates[0].header.clock, one.updates[-1].hash) for one in segments]
     assert [one.previous for one in segments] == [None, *ids[:2]]
-    assert log.heads()[-1].extent == Extent(3, ids[2], 3)
+    assert log.heads()[-1].on_clouds == LogOnClouds(3, ids[2], 3)
     rows = rig.db.execute(
         "SELECT first, last, name, size, placement FROM log_segment ORDER BY first"
     ).fetchall()
@@ -236,7 +236,7 @@ def test_what_is_pending_is_shipped_after_a_crash(rig: Rig, log: Log) -> None:
     rig.publish()
     log.ship()
     assert log.clocks() == [1, 2, 1, 2, 3]
-    last = log.heads()[-1].extent
+    last = log.heads()[-1].on_clouds
     assert last is not None and last.segments == 1
     rig.abandon()
 

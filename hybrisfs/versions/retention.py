@@ -18,7 +18,7 @@ from typing import Final
 
 from hybrisfs.errors import UsageError
 
-__all__ = ["DAY_NS", "DEFAULT_LADDER", "Ladder", "parse_ladder"]
+__all__ = ["DAY_NS", "DEFAULT_RETENTION", "RetentionRule", "parse_retention"]
 
 _SECOND_NS: Final = 1_000_000_000
 DAY_NS: Final = 86400 * _SECOND_NS
@@ -32,9 +32,10 @@ _ROOM: Final = re.compile(r"(\d{1,12})([kmgt]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """Spans are nanoseconds; all 0: no versions are kept. *room*: bytes of chunks that nothing but versions
-    needs, beyond which the oldest versions go sooner; None: as many as there are."""
+class RetentionRule:
+    """How long versions are kept. Spans are nanoseconds; all 0: no versions are kept. *room*: bytes of chunks
+    that nothing but versions needs, beyond which the oldest versions go sooner; None: as many as there
+    are."""
 
     every: int = DAY_NS
     daily: int = 7 * DAY_NS
@@ -79,7 +80,7 @@ class Ladder:
         )
 
     def __str__(self) -> str:
-        """As `parse_ladder` reads it."""
+        """As `parse_retention` reads it."""
         if self.is_off:
             return "off"
         spans = (
@@ -92,7 +93,7 @@ class Ladder:
         return ",".join([*parts, *([] if self.room is None else [f"room:{_room(self.room)}"])])
 
 
-DEFAULT_LADDER: Final = Ladder()
+DEFAULT_RETENTION: Final = RetentionRule()
 
 
 def _first_of_month(day: int) -> int:
@@ -112,15 +113,15 @@ def _room(size: int) -> str:
     return f"{size // factor}{unit.upper()}"
 
 
-def parse_ladder(text: str) -> Ladder:
+def parse_retention(text: str) -> RetentionRule:
     """Read "off", "default", or some of "all:1d,daily:7d,weekly:31d,monthly:1y,room:10G", the rest as usual.
 
     Raises UsageError.
     """
     if text == "off":
-        return Ladder(0, 0, 0, 0)
+        return RetentionRule(0, 0, 0, 0)
     if text == "default":
-        return DEFAULT_LADDER
+        return DEFAULT_RETENTION
     chosen: dict[str, int] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition(":")
@@ -130,7 +131,7 @@ def parse_ladder(text: str) -> Ladder:
                 text, f"{part.strip()!r} is none of all, daily, weekly, monthly, room, or there twice"
             )
         chosen[key] = _parse_room(text, value) if key == "room" else _parse_span(text, value)
-    return Ladder(**chosen)
+    return RetentionRule(**chosen)
 
 
 def _parse_span(text: str, value: str) -> int:

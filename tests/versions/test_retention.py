@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
-from hybrisfs.versions.ladder import DAY_NS, DEFAULT_LADDER, Ladder, parse_ladder
+from hybrisfs.versions.retention import DAY_NS, DEFAULT_RETENTION, RetentionRule, parse_retention
 
 HOUR = 3600 * 10**9
 moments = st.integers(1, 60_000 * DAY_NS)
 spans = st.integers(0, 500 * DAY_NS)
-ladders = st.builds(Ladder, spans, spans, spans, spans) | st.just(DEFAULT_LADDER)
+rules = st.builds(RetentionRule, spans, spans, spans, spans) | st.just(DEFAULT_RETENTION)
 
 
 def at(text: str) -> int:
@@ -25,7 +25,7 @@ NOW = at("2026-11-22T12:00")
 
 
 def kept(since: str, until: str, now: int = NOW) -> bool:
-    return DEFAULT_LADDER.kept_until(at(since), at(until)) > now
+    return DEFAULT_RETENTION.kept_until(at(since), at(until)) > now
 
 
 def test_everything_of_the_last_day() -> None:
@@ -57,44 +57,44 @@ def test_what_was_there_for_long_is_kept_for_as_long_as_any_of_its_rungs() -> No
     assert not kept("2020-01-01T00:00", "2025-11-15T12:00")
 
 
-@given(ladders, moments, moments, moments)
-def test_rungs_are_kept_whole(ladder: Ladder, now: int, before: int, after: int) -> None:
+@given(rules, moments, moments, moments)
+def test_rungs_are_kept_whole(rule: RetentionRule, now: int, before: int, after: int) -> None:
     """Whatever was true at a rung that is wanted is kept: the whole tree of that moment."""
-    for rung in list(ladder.rungs(now))[:3]:
+    for rung in list(rule.rungs(now))[:3]:
         since, until = max(rung - before, 0), rung + after
-        assert ladder.kept_until(since, until) > now
+        assert rule.kept_until(since, until) > now
 
 
-@given(ladders, moments, st.integers(0, 400 * DAY_NS), moments, moments)
+@given(rules, moments, st.integers(0, 400 * DAY_NS), moments, moments)
 def test_what_was_dropped_is_never_wanted_again(
-    ladder: Ladder, since: int, length: int, now: int, later: int
+    rule: RetentionRule, since: int, length: int, now: int, later: int
 ) -> None:
     """Until when it is kept depends on nothing but the version: neither on the time nor on any order."""
-    until = ladder.kept_until(since, since + length)
+    until = rule.kept_until(since, since + length)
     assert not (until <= now < until <= now + later)
-    rungs = set(ladder.rungs(now + later))
-    assert {rung for rung in rungs if rung <= now} <= set(ladder.rungs(now))
+    rungs = set(rule.rungs(now + later))
+    assert {rung for rung in rungs if rung <= now} <= set(rule.rungs(now))
 
 
-@given(ladders, moments, st.integers(1, 400 * DAY_NS), st.integers(0, 400 * DAY_NS))
+@given(rules, moments, st.integers(1, 400 * DAY_NS), st.integers(0, 400 * DAY_NS))
 def test_what_was_true_for_longer_is_kept_at_least_as_long(
-    ladder: Ladder, since: int, length: int, more: int
+    rule: RetentionRule, since: int, length: int, more: int
 ) -> None:
-    shorter = ladder.kept_until(since + min(more, length - 1), since + length)
-    assert ladder.kept_until(since, since + length) >= shorter
+    shorter = rule.kept_until(since + min(more, length - 1), since + length)
+    assert rule.kept_until(since, since + length) >= shorter
 
 
 @given(moments, moments)
 def test_off_keeps_nothing(since: int, length: int) -> None:
-    assert parse_ladder("off").kept_until(since, since + length) == 0
-    assert list(parse_ladder("off").rungs(since)) == []
+    assert parse_retention("off").kept_until(since, since + length) == 0
+    assert list(parse_retention("off").rungs(since)) == []
 
 
 def test_rules_are_read_as_they_are_written() -> None:
-    ladder = parse_ladder("all:36h,daily:14d,weekly:8w,monthly:2y,room:50G")
-    assert ladder == Ladder(36 * HOUR, 14 * DAY_NS, 56 * DAY_NS, 732 * DAY_NS, 50 << 30)
+    rule = parse_retention("all:36h,daily:14d,weekly:8w,monthly:2y,room:50G")
+    assert rule == RetentionRule(36 * HOUR, 14 * DAY_NS, 56 * DAY_NS, 732 * DAY_NS, 50 << 30)
     for text in ("off", "default", "all:0d", "room:100", "monthly:6m"):
-        assert parse_ladder(str(parse_ladder(text))) == parse_ladder(text)
+        assert parse_retention(str(parse_retention(text))) == parse_retention(text)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_rules_are_read_as_they_are_written() -> None:
 )
 def test_other_rules_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="which versions to keep"):
-        parse_ladder(text)
+        parse_retention(text)
