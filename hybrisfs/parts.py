@@ -133,7 +133,7 @@ class HeadSources:
         return self.agreement.claim()
 
     def head_put(self, head: Head) -> None:
-        self.keeper.machine.head_put(head.checkpoint)
+        self.checkpointer.machine.head_put(head.checkpoint)
 
 
 @dataclass(frozen=True)

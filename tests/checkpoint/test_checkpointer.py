@@ -39,7 +39,7 @@ class Volume:
         """What each device tells over links, and has on the clouds."""
         heads = [courier.head() for courier in self.couriers]
         for courier, head in zip(self.couriers, heads, strict=True):
-            courier.keeper.machine.head_put(head.checkpoint)
+            courier.checkpointer.machine.head_put(head.checkpoint)
         return {head.writer: head for head in heads}
 
     def look(self, *numbers: int, heads: dict[bytes, Head] | None = None) -> None:
