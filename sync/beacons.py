@@ -3,7 +3,7 @@
 Only the device can make its head, but any cloud can withhold it or return an earlier one. A cloud is
 *convicted* only by what a correct one never does: it returned something else than a head, or it
 returned a head and later an earlier one or none. A cloud that never had the newest head may just have
-been away when it was written: it is *behind*, and that is told when it stays so.
+been away when it was written: it is *behind*, and that is reported when it stays so.
 
 One head precedes another of its device when its serial is lower and either the other's vector covers more,
 or the other knows more branches: a vector gains entries only, and the renaming of a forked writer's entries

@@ -122,7 +122,7 @@ class Branches:
         return tuple(renames)
 
     def _move(self, branch: bytes, parent: bytes, first_above: FirstAbove, renames: list[Rename]) -> None:
-        """Name `branch` and all that grows from it anew, now that it grows from `parent`."""
+        """Rename `branch` and all that grows from it, now that it grows from `parent`."""
         pending = [(branch, parent)]
         while pending:
             old, under = pending.pop()

@@ -157,7 +157,7 @@ class Chase:
             return
         target.flying = None
         target.failed, target.failures = None, 0
-        # It may have reached our log on another way meanwhile.
+        # It may have reached our log on another way by now.
         target.walk.skip_known()
         wanted = target.walk.wanted
         if wanted is not None and wanted.name == piece.name:
@@ -177,7 +177,7 @@ class Chase:
         if target.listed:
             _close(target)
             del self._fetches[device].targets[target.wanted.name]
-            return None  # whoever listed it may have made it up
+            return None  # the cloud that listed it may have made it up
         if not (gone and first):
             return None
         return Report(device, None, name, Fault.OMITTED, f"is announced, but no cloud has it: {reason}")

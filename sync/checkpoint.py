@@ -7,7 +7,7 @@ the word of the device that let him in.
 
 The *root* of a checkpoint names the slices that the snapshot is cut into, and holds the statements. Root and
 slices are named by a hash of their plaintext, keyed with the volume's secret (as chunks are), so that a
-cloud or a peer that returns something else is found out at once, whoever has put it there.
+cloud or a peer that returns something else is found out at once.
 
     statement   signed: context string, volume 16, device 16, snapshot 32
 

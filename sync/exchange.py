@@ -15,8 +15,9 @@ updates were delivered. So both sides hold a bounded amount, however slow the ot
 it asks once more, unless it did so before and nothing has changed since. Nothing needs to be remembered
 between connections.
 
-*Compaction*: of some updates a device may know only what a checkpoint (`sync.checkpoint`) tells. Whoever
-lacks them is told that, is sent nothing that comes after them, and asks again when its log has grown.
+*Compaction*: of some updates a device may know only what a checkpoint (`sync.checkpoint`) says. A side that
+lacks them gets a message that says so and nothing that comes after them; it asks again when its log has
+grown.
 
 *Alarm*: equal histories must give equal states. Frontiers carry the hash of both, and when the histories are
 equal and the states are not, one of the two programs or disks is wrong.

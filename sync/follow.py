@@ -175,7 +175,7 @@ class Follow:
         self.hurry()
 
     def active(self, at: float) -> None:
-        """Somebody wrote something here at that time: others may answer."""
+        """A program or a person changed something here at that time: others may answer."""
         self._pace.active(at)
 
     def hurry(self) -> None:
@@ -357,8 +357,8 @@ class Follow:
         self, device: bytes, name: str, reason: str, now: float, *, gone: bool, epoch: bytes | None = None
     ) -> list[Action]:
         """No cloud returned the segment; `gone` when so many deny having it that it was withheld or lost.
-        `epoch`: it is sealed with the key of that one, which is not known here, and was kept from this device
-        while somebody wanted to remove it."""
+        `epoch`: it is sealed with the key of that epoch, which is not known here and was kept from this
+        device while a member wanted to remove it."""
         sealers = self._chase.may_have_sealed(device, name) if epoch is not None else ()
         report = self._chase.segment_failed(device, name, reason, now, gone=gone)
         actions: list[Action] = [] if report is None else [self._report(report)]

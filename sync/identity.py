@@ -1,7 +1,7 @@
 """Who may write: device keys, device ids, and the members of a volume.
 
-A device id is the hash of the device's public key, so whoever holds an id can check a key that
-comes from anywhere.
+A device id is the hash of the device's public key, so a device that knows an id can check a key that comes
+from anywhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The inbox: updates that came before their causes wait here, within bounds.
 
 Updates arrive over several ways at once, so an update may come before another one that it depends on. When
-the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; whoever sent them
-has them, and they are asked for again.
+the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; the sender still has
+them, and they are asked for again.
 
 Updates of a device that was removed, or has forked too often, or pretends not to know what binds it, wait for
 an update that vouches for them. Whether one of the last kind does pretend may depend on the update before it,
@@ -67,7 +67,7 @@ class Inbox:
         outcomes: list[Outcome] = []
         offered = [data]
         taken: set[bytes] = set()  # so that updates which wait for each other come to an end
-        for data in offered:  # it grows meanwhile
+        for data in offered:  # it grows in the loop
             outcome = accept(data)
             outcomes.append(outcome)
             if self._waiting or self._unvouched or not isinstance(outcome, Accepted):

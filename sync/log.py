@@ -90,7 +90,7 @@ __all__ = ["MOST_BRANCHES", "Bound", "LogState", "most_branches"]
 MOST_BRANCHES = 64
 """How many branches of a device are accepted from anybody, in a volume of few members."""
 
-_LEAST_BRANCHES = 4  # somebody may have been set back to a backup as often
+_LEAST_BRANCHES = 4  # a device may have been set back to a backup as often
 _ROOM = 2000  # entries of vectors, with some left for those who do not fork themselves
 _MOST_VOUCHED = 100_000
 

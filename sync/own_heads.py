@@ -2,7 +2,7 @@
 
 A head is the one object that is overwritten, and it may be all that leads to a segment. A device whose state
 was set back, restored from a backup or copied, does not know of segments that its own heads on the clouds
-name. So whoever is about to put a head on a cloud keeps two rules:
+name. So a device that is about to put a head on a cloud keeps two rules:
 
  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
  2. The head in its place names what those that were looked at lead to and our log lacks, or knows through a
@@ -10,11 +10,12 @@ name. So whoever is about to put a head on a cloud keeps two rules:
     those that it relays, and the newest checkpoint that they name and our log lacks. It has a higher serial
     than all.
 
-What those lead to that our log does hold, our head leads to in the usual way: what is on the own chain
-through the newest segment, all else as it is relayed (`hybrisfs.write.relay`), our own other branches
-included. So at any time our head on a correct cloud leads to all that any head of ours before it on that
-cloud led to, by induction over the puts: nothing that is on the clouds is out of reach, whoever else is lost
-or set back, too. Nothing need be fetched before; a segment that is away keeps nobody waiting.
+Of the updates that those lead to, our head leads to those in our log in the usual way: to the own chain
+through the newest segment, and to all others, our own other branches included, as they are relayed
+(`hybrisfs.write.relay`). So at any time our head on a correct cloud leads to all that any head of ours before
+it on that cloud led to, by induction over the puts: nothing that is on the clouds gets out of reach, even if
+other devices are lost or set back, too. Nothing need be fetched before; no device waits for a segment that is
+away.
 
 What clouds can do against that:
  * One that is away at the start is looked at when it is back. Until then the others go on; what only its

@@ -1,4 +1,4 @@
-"""How often to ask whether there is news: often while somebody writes, seldom while nobody does.
+"""How often to ask whether there is news: often while a device writes, seldom while none does.
 
 The pause between two rounds is a fixed share of the time since something happened last, within limits.
 News is then found late by at most that share of the quiet before it, and the number of rounds
@@ -47,7 +47,7 @@ class Pace:
         self._hurried = False
 
     def active(self, at: float) -> None:
-        """Somebody wrote something at that time."""
+        """A device wrote something at that time."""
         self._active = max(self._active, at)
 
     def hurry(self) -> None:

@@ -1,7 +1,7 @@
 """Searching for the newest updates that two logs have in common (Depot 4.3), from the side that will send.
 
-Every leaf of our tree of branches ends a path down to the device's first update. Whoever has an update of a
-path has all below it. So on each path the newest update that the other side has is found by asking about a
+Every leaf of our tree of branches ends a path down to the device's first update. A side that has an update of
+a path has all below it. So on each path the newest update that the other side has is found by asking about a
 few points in the interval left, in steps that double from the tip at first and evenly spaced ones later.
 """
 

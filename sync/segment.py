@@ -1,10 +1,10 @@
-"""Segments: consecutive updates of one writer, compressed and sealed, as the clouds hold them.
+"""Log segments: consecutive updates of one device, compressed and sealed, as the clouds hold them.
 
 A segment is the object `log/<writer, hex>/<id>`, where the id is made of the clock of its first update in 16
 hex digits, "-", and the first 8 bytes of the hash of its last update in hex. As each update names the one
-before by its hash, the name determines the updates: whoever puts something under it a second time, the
-writer restored from a backup or a device that relays for it, overwrites nothing. Only `previous` may differ,
-where two divided what comes before in different ways, and either leads to it.
+before by its hash, the name determines the updates: a second put under it, by the writer restored from a
+backup or by a device that relays for it, overwrites nothing. Only `previous` may differ, where two divided
+what comes before in different ways, and either leads to it.
 
 What a cloud sees: which device wrote, the clocks of the first and last transaction, part of a hash, the size.
 It sees no volume, no key, no value and no other device.

@@ -159,7 +159,7 @@ class ChainWalk:
         return id_of(self._path[-1].name).first
 
     def skip_known(self) -> None:
-        """Leave out what has reached our log on another way meanwhile."""
+        """Leave out what has reached our log on another way by now."""
         while self._path:
             oldest = self._path[-1]
             if oldest.name in self._pieces or not self._known(self.device, oldest.end):

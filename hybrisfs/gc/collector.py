@@ -1,4 +1,4 @@
-"""Discarding what nobody needs, in the background at a slow pace, and when somebody asks."""
+"""Garbage collection, in the background at a slow pace, and when a person asks for it."""
 
 from __future__ import annotations
 
@@ -318,8 +318,8 @@ class Collector:
                         collection.found[f"{kind} bytes"] += one.needed.dead * pack.n // pack.k
 
     def awaited(self) -> dict[bytes, float]:
-        """The devices that have yet to agree to what somebody proposes to discard, and since when that waits
-        for them, in seconds since the epoch; this device is not among them."""
+        """The devices that have yet to agree to a proposal, and since when it waits for them, in seconds
+        since the epoch; this device is not among them."""
         with self._fs.lock:
             return {
                 device: min(self._sharing.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9

@@ -67,7 +67,7 @@ def find_idle(
         needed = references.of(pack)
         found.claimed += needed.claimed
         if needed.claimed or (needed.live and pack in doubted):
-            continue  # that is to be found out first; what may be gone cannot be packed anew
+            continue  # that is to be found out first; what may be gone cannot be packed again
         if needed.live and (
             needed.dead < limits.least_dead or needed.live >= limits.sparse * (needed.live + needed.dead)
         ):

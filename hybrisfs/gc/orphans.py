@@ -1,9 +1,9 @@
 """Shares on the clouds that no register names: found by listing, remembered, deleted when all have agreed.
 
 ==========  ==================================================================================================
-orphan      of a pack that is not on record: its upload was cut short by a crash, or it is under way
-stray       of a pack on record, on a cloud where that share is not: a secondary cloud got it in vain, or it
-            was moved, or it is just being moved
+orphan      of a pack that no register names: its upload was cut short by a crash, or it is under way
+stray       of a pack with a register, on a cloud where that does not place the share: a secondary cloud got
+            it in vain, or it was moved, or it is just being moved
 leftover    of a pack that was discarded, as all had agreed: an upload raced its deletion. One of which that
             is only said is an orphan
 ==========  ==================================================================================================
@@ -93,8 +93,8 @@ class Orphans:
     def _unnamed(
         packs: PackTable, cloud: int, names: list[str], pause: Callable[[], bool]
     ) -> Iterator[tuple[ShareOnCloud, int | None]]:
-        """The shares that are not on record at the cloud, and of how many their packs consist: None when the
-        pack is not known, 0 when it was discarded."""
+        """The shares that no register places on the cloud, and how many shares their packs have: None when
+        the pack is not known, 0 when it was discarded."""
         for number, name in enumerate(names):
             if number % _PAUSE_EVERY == 0 and not pause():
                 return
@@ -143,9 +143,10 @@ class Orphans:
     def delete(self, strays: Collection[Stray]) -> list[Stray]:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
 
-        What a cloud may still do must not hurt, so that nobody may name the share there before it has said
-        so. One that is none of the volume's any more does not count, nor does one that refuses: it does
-        not do it later. Nothing is deleted unless the share can be read where it is on record.
+        A cloud may carry a delete out late. That must not hurt, so no device may name the share there before
+        the cloud has said that it is gone. A cloud that the volume no longer has does not count, nor does one
+        that refuses: it does not do it later. Nothing is deleted unless the share can be read where its
+        register places it.
         """
         left = []
         for stray in strays:

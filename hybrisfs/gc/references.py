@@ -3,7 +3,7 @@ versions that are kept.
 
 Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may show
 again, is in `hidden_contents`. Contents of files that have been removed by all their names count only while
-they are kept as versions (`hybrisfs.versions.needs`): whoever had not seen the removal refuses.
+they are kept as versions (`hybrisfs.versions.needs`): a device that had not seen the removal refuses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class References:
 
     def of(self, pack: int) -> Needed:
         """What is needed of the pack with this number. Chunks that stand in another pack, too, and have been
-        read from there, are not; nor are those that go to the clouds anew."""
+        read from there, are not; nor are those that go to the clouds again."""
         live = dead = 0
         chunks: list[int] = []
         claimed: list[int] = []

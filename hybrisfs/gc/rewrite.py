@@ -1,6 +1,6 @@
-"""Packing anew what is needed of packs of which little is, so that these can be discarded.
+"""Packing again the few needed chunks of packs, so that these packs can be discarded.
 
-The new pack is on the clouds, and on record, before anything relies on it; the old one stays, as a pack that
+The new pack is on the clouds and in the log before anything relies on it. The old one stays, as a pack that
 holds nothing that is needed here, until all have agreed that it may go: each reads the new one first.
 """
 
@@ -37,7 +37,7 @@ class Rewriter:
         self._fetcher = fetcher
 
     def rewrite(self, packs: Iterable[Idle], most: int) -> int:
-        """Pack anew what is needed of *packs*, up to about *most* bytes; how many packs were done.
+        """Pack the needed chunks of *packs* again, up to about *most* bytes; how many packs were done.
 
         Raises ChunkUnavailable, CloudsUnavailable and OSError; what was done by then is done.
         """

@@ -137,7 +137,7 @@ class Evictor:
         with self._fs.lock:
             db, journal = self._fs.db, self._fs.journal
             for number in plan.removed:
-                # Somebody else may have removed it meanwhile, or a chunk been settled into it: then it stays.
+                # It may have been removed since the plan, or a chunk have been cut into it: then it stays.
                 if (
                     number in journal
                     and not journal.dirty_pieces[number]

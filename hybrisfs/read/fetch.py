@@ -127,8 +127,8 @@ class Fetcher:
         return {ref.number: self._await(ref, waiting[ref.number]) for ref in chunks}
 
     def fetch_one(self, ref: ChunkRef) -> bytes:
-        """The bytes of one chunk, for those whom the word of where it is cannot reach meanwhile: they hold up
-        what other devices tell. Raises ChunkUnavailable."""
+        """The bytes of one chunk, for callers that hold up the updates of other devices: no update can say
+        where the chunk is while they wait. Raises ChunkUnavailable."""
         if ref.is_on_clouds:
             future, run = self._begin(ref)
             if run is not None:
@@ -249,7 +249,7 @@ class Fetcher:
                     return
             try:
                 _, run = self._begin(ref, ahead=True)
-            except OSError:  # dropped meanwhile
+            except OSError:  # dropped in between
                 continue
             if run is not None:
                 self._submit(run)
@@ -309,8 +309,8 @@ class Fetcher:
         return got
 
     def _get(self, run: list[ChunkRef]) -> list[bytes]:
-        """The chunks from the clouds. Where they are is looked up again when they are not where they were: a
-        cloud may have been emptied meanwhile. A single one is looked for wherever it may be. Raises
+        """The chunks from the clouds. When they are not where they were, their places are looked up again: a
+        cloud may have been emptied. A single chunk is looked for wherever it may be. Raises
         ChunkUnavailable."""
         locations = self._locations(run)
         try:
@@ -385,7 +385,7 @@ class Fetcher:
         try:
             places = chunks.places(chunks.get(number))
         except OSError:
-            return []  # dropped meanwhile
+            return []  # dropped in between
         return [one for one in places if chunks.may_rely_on(one.pack)]
 
     def _is_there(self, refs: list[ChunkRef]) -> bool:

@@ -1,10 +1,10 @@
 """Whether a file may be opened while changes of another device may be missing here (Depot 5.3).
 
-A device that is silent for longer than it promised is *suspect*: one whose changes are withheld cannot be
-told from one that is merely off. A volume either only warns of that, or lets programs that open a file to
-read it wait: all clouds are asked again, and devices that are in reach speak for themselves meanwhile. When a
-device stays silent, the program gets ETIMEDOUT; it never hangs for good. Who only writes does not wait, nor
-who has the file open already.
+A device that is silent for longer than it promised is *suspect*: a device whose changes are withheld looks
+like one that is merely off. A volume either only warns of that, or lets programs that open a file to read it
+wait, while it asks all clouds again and devices that are in reach speak for themselves. When a device stays
+silent, the program gets ETIMEDOUT; it never hangs for good. A program that only writes does not wait, nor
+does one that has the file open already.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class Hoarder:
         return Pause(rest + wait, least=rest)
 
     def hoard_round(self) -> bool:
-        """Bring what is missing, and what comes to be missing meanwhile; False when something could not
-        be had."""
+        """Bring what is missing, also what comes to be missing during the round; False when something could
+        not be had."""
         self._failures = self._fetched = 0
         self._in_vain.clear()
         with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="hoard") as pool:

@@ -1,7 +1,7 @@
-"""A volume whose database was made anew has yet to get its own log back, and signs nothing before.
+"""Waiting for the own log: a volume whose database was rebuilt signs nothing before it has its log back.
 
-A second update with the same predecessor would make a fork (Depot 4.3): nothing is lost by that, but
-everybody sees this device as two from then on.
+A second update with the same predecessor would make a fork (Depot 4.3): nothing is lost by that, but all
+devices see this one as two from then on.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class DeviceRoles:
 
     def set(self, which: str, rights: Rights, say: Callable[[Write], object] | None = None) -> None:
         """Say that a device has these rights from now on, and, also when it has them, let all that is in the
-        folders of a contributor belong to these: see `Membership.set_role`. With *say* somebody else says
-        it, who is handed what is to be written."""
+        folders of a contributor belong to these: see `Membership.set_role`. With *say* the caller signs the
+        write, which *say* gets."""
         areas = sorted(rights.areas)
         if say is None:
             member = self._membership.set_role(which, rights.role, areas)

@@ -108,7 +108,7 @@ class Epochs:
 
     @property
     def is_one_due(self) -> bool:
-        """Whether a removed device has the newest keys, so that somebody has to begin an epoch."""
+        """Whether a removed device has the newest keys, so that a member has to begin an epoch."""
         return not self._ring.is_fit
 
     def begin(self, leaving: Sequence[Member] = (), returning: Sequence[Member] = ()) -> Write:
@@ -139,9 +139,9 @@ class Epochs:
             raise _no_room()
 
     def give_back(self) -> list[Write]:
-        """Grants of the epochs that began while somebody wanted to remove a device that is a member all the
-        same: as far as nobody has granted it these. They go on naming those that were given them before and
-        have been removed since: a checkpoint holds the latest grant only."""
+        """Grants of the epochs that began while a member wanted to remove a device that is a member all the
+        same, as far as no member has granted it these. The grants go on naming devices that got the keys
+        before and have been removed since: a checkpoint holds the latest grant only."""
         members = self._members.keys()
         return [
             (

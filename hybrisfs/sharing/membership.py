@@ -195,7 +195,7 @@ class Membership:
 
     def remove(self, which: str, *, with_admitted: bool = False) -> Removal:
         """Vote that a device belongs to the volume no longer: what it writes from now on is not accepted, and
-        what is written from now on it cannot read, for good or until somebody vetoes that
+        what is written from now on it cannot read, for good or until a member vetoes that
         (`hybrisfs.members.removal`). *which* is its name or the beginning of its id. With *with_admitted*
         also all that belong to the volume because it let them in, or one of these did.
 
@@ -260,7 +260,7 @@ class Membership:
         return member, kept
 
     def find_accused(self, which: str) -> Member:
-        """The device or recovery kit of that name that somebody wants to remove. Raises UsageError."""
+        """The device or recovery kit of that name that a member wants to remove. Raises UsageError."""
         with self._fs.lock:
             accused = {
                 one for (one, _), cast in self._hearing.stances().items() if cast.stance is not Stance.KEEP
@@ -397,7 +397,7 @@ def _named(member: Member) -> NamedDevice:
 
 def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
     """Raises UsageError unless exactly one is meant."""
-    found = (  # a whole id first, which somebody may have given another one for a name
+    found = (  # a whole id first, which may also be the name of another device
         [one for one in members if one.device.hex() == which.lower()]
         or [one for one in members if one.name == which]
         or [one for one in members if one.device.hex().startswith(which.lower())]

@@ -80,7 +80,7 @@ class Peering:
         self.members_changed()
 
     def members_changed(self) -> None:
-        """Open the port once there is somebody to talk to, and let links be with members only."""
+        """Open the port once there is another member, and let links be with members only."""
         members, checkpointer = self._sharing.current_members(), self._checkpointer
         with self._lock:
             if self._closed or checkpointer is None or len(members) < 2 or not self._sharing.begun.is_set():

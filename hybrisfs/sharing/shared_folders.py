@@ -55,8 +55,8 @@ class SharedFolders:
             return Rights(Role.CONTRIBUTOR, frozenset(self.choose(paths, device)))
 
     def choose(self, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
-        """The areas of these folders, those that somebody has proposed for a *device* if there are any;
-        called with the volume's lock held. Raises UsageError unless somebody can be limited to them."""
+        """The areas of these folders, those that a member has proposed for a *device* if there are any;
+        called with the volume's lock held. Raises UsageError unless a device can be limited to them."""
         pending = self._signer.pending_roles(device) if device is not None else []
         proposed = {area.folder: area.id for _, rights in pending for area in rights.areas}
         chosen: dict[bytes, Area] = {}

@@ -346,7 +346,7 @@ class Sharing:
         after = frozenset(self.key_holders())
         if after != before:
             self._members_changed()
-        unfit = was_fit and not self._ring.is_fit  # a removed device was given the keys by somebody
+        unfit = was_fit and not self._ring.is_fit  # a member gave a removed device the keys
         if after != before or unfit or (self.registers.roles and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
         if self.updates.device in after - before:  # what was held back is signed now

@@ -53,7 +53,7 @@ def _look_at_segment(expected: ExpectedObjects, cloud: int, name: str) -> str | 
 def run_checks(
     clouds: int, checks: Iterable[ObjectCheck], done: Callable[[ObjectCheck, str | None], None]
 ) -> None:
-    """Run *checks* on so many *clouds* at a time; *done* is told of each in order, with what is wrong."""
+    """Run *checks* on so many *clouds* at a time; *done* gets each in order, with what is wrong."""
     checks = list(checks)
     with ThreadPoolExecutor(_PER_CLOUD * clouds, thread_name_prefix="fsck") as pool:
         for check, wrong in zip(checks, pool.map(lambda check: check.run(), checks), strict=True):

@@ -1,6 +1,6 @@
 """Verifying a volume: database, tree, log, cache and, when asked, every share on every cloud.
 
-Nothing is changed. The database is read from a snapshot, so that programs go on meanwhile.
+Nothing is changed. The database is read from a snapshot, so programs can go on.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Fsck:
 
 
 def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
-    """What the clouds have lost and has yet to be put there anew."""
+    """What the clouds have lost and has yet to be put there again."""
     for number, pack in lost_packs(db).items():
         lost = what_is_lost(db, number)
         if lost.chunks:

@@ -1,4 +1,4 @@
-"""Are packs and chunks on record where the signed updates of all devices say?"""
+"""Does the database have packs and chunks where the signed updates of all devices say?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PackCheck:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._packs = PackTable(db)
-        self._wrong: dict[bytes, str] = {}  # a later update may say what is on record
+        self._wrong: dict[bytes, str] = {}  # a later update may agree with the database
         self._right: set[bytes] = set()  # packs whose chunks are where an update says
 
     def compare(self, entry: LogRow) -> None:
@@ -42,11 +42,11 @@ class PackCheck:
                 self._wrong[key] = f"pack {key[ID].hex()}: {wrong}"
 
     def finish(self) -> list[str]:
-        """What is on record otherwise than the last update of each pack says, in words."""
+        """Where the database differs from the last update of each pack, in words."""
         return list(self._wrong.values())
 
     def _difference(self, pack: bytes, signed: PackRecord, entry: LogRow) -> str | None:
-        """What is on record otherwise, in words; nothing when that is for another update to say."""
+        """How the database differs, in words; nothing when another update decides that."""
         found = self._packs.find(pack)
         if found is None:
             return "it is not on record"

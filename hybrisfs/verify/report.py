@@ -11,7 +11,7 @@ from hybrisfs.api.maintenance import Check, CheckProblem
 __all__ = ["FsckReport", "Problem", "Progress"]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Is told of a stage, how much of it is done, and how much there is."""
+"""Gets a stage, how much of it is done, and how much there is."""
 
 _MOST_PROBLEMS: Final = 1000
 

@@ -48,8 +48,9 @@ def _writes(
 
 
 def count_without_bytes(db: sqlite3.Connection) -> int:
-    """How many versions cannot be read any more. That is nothing wrong: they were overwritten before a cloud
-    had got them, and given up to make room; or a log that was read anew names what was let go of long ago."""
+    """How many versions cannot be read any more. That is no error: they were overwritten before a cloud had
+    them, and given up to make room; or a log that was read again names versions that were dropped long
+    ago."""
     return sum(
         not all(is_known(db, chunk) for chunk in named_chunks(value)[0]) for (value,) in kept_contents(db)
     )

@@ -358,7 +358,7 @@ class ViewCheck:
             yield f"node {node.hex()}: it {is_seen}should be seen {should}"
 
     def _compare_moved(self, node: bytes, names: Iterable[Located]) -> Iterator[str]:
-        """Whether it is on record that the node stands elsewhere than its place says."""
+        """Whether the database says that the node stands elsewhere than in its place."""
         elsewhere = {one.directory for one in names if one.directory != one.place.parent}
         moved = moved_to(self._db, node)
         if moved is None and elsewhere:

@@ -1,7 +1,7 @@
 """Who changed what when, of one path: what the signed updates say that are still known here.
 
-As with versions, a path is what it meant: of things that had the name only for a while, what happened then
-is told; of what has it now, all. What the rule has let go of is not told.
+As with versions, a path is what it meant: of things that had the name only for a while, the account lists
+what happened then; of the thing that has it now, all. It leaves out what the retention rule has dropped.
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ class Catalog:
         return found
 
     def _folders(self, path: Sequence[bytes]) -> dict[bytes, list[Window]]:
-        """The folders that have stood at a path, and when. One that was removed counts as standing there all
-        the same: somebody may have put something into it meanwhile, and then it does."""
+        """The folders that have stood at a path, and when. A removed folder counts as standing there all the
+        same: a device may have put something into it at the same time, and then it does."""
         folders: dict[bytes, list[Window]] = {ROOT_ID: [(0, FOREVER)]}
         for name in path:
             found: dict[bytes, list[Window]] = {}

@@ -1,7 +1,7 @@
 """Which chunks versions need: those of contents that are kept, and of files of which a name was removed.
 
 They are gathered in a temporary table of a snapshot of the database, so that the queries which look through
-packs can ask for them. What counts is what is kept now, whatever the rule says by now: so a
+packs can ask for them. What counts is what is kept now, whatever the retention rule says by now: so a
 device never agrees that a pack is not needed and then finds that it is.
 """
 

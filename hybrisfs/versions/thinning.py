@@ -1,10 +1,10 @@
-"""Letting go of versions that the rule keeps no longer, and of the oldest when they take too much room.
+"""Dropping versions that the retention rule keeps no longer, and the oldest when they take too much room.
 
-The *rule's time* says which these are. It is not the clock's: a clock that is set years ahead would have
-everything go at once. It is never after the last update's moment by more than a day, nor does it advance by
-more than six hours from one look to the next (there is one an hour). So a clock that is ahead costs at most
-what was superseded within the last day, and only after some hours, in which `status` tells of it; what is
-kept of rungs stays. A clock that is behind lets nothing go.
+The *time of the rule* says which these are. It is not the time of the clock: a clock that is set years ahead
+would drop everything at once. It is never after the last update's moment by more than a day, nor does it
+advance by more than six hours from one look to the next (there is one an hour). So a clock that is ahead
+costs at most the versions that were superseded within the last day, and only after some hours, in which
+`status` warns of it; versions at rungs stay. A clock that is behind drops nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Thinner:
         return gone
 
     def _advance(self, now: int) -> int:
-        """The rule's time from now on."""
+        """The time of the rule from now on."""
         db = self._fs.db
         before: int = db.meta("ladder")
         last = latest_moment(db)
@@ -87,7 +87,7 @@ class Thinner:
         return int(max(before, after))
 
     def _drop(self, outlived: Iterator[Outlived]) -> int:
-        """Forget these, but for those that have got another end meanwhile."""
+        """Forget these, except those that have got another end since."""
         gone = 0
         while batch := list(islice(outlived, _ROWS)):
             with self._fs.lock:
@@ -101,7 +101,7 @@ class Thinner:
 
 
 def _outlived(db: sqlite3.Connection, rule: RetentionRule, time: int) -> Iterator[Outlived]:
-    """What the rule keeps no longer."""
+    """The versions that the rule keeps no longer."""
     for number, since, until in spans_of_versions(db):
         if rule.kept_until(since, until) <= time:
             yield OutlivedVersion(number, until)

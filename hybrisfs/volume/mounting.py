@@ -44,7 +44,7 @@ class Mounting:
             self._mount = None
 
     def close(self) -> None:
-        """Unmount if it is mounted, whoever still uses it."""
+        """Unmount if it is mounted, even if a program still uses it."""
         with self._lock:
             if self._mount is not None:
                 self._mount.unmount(lazy=True)

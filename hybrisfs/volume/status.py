@@ -32,7 +32,7 @@ _CONTRIBUTOR: Final = (
 )
 _NO_FOLDER: Final = "folders that are gone"
 _NEWS: Final = 7 * 86_400  # seconds; a fork is joined by itself, and told of for so long
-_PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before others are told what waits for it
+_PATIENCE: Final = 7 * 86_400  # seconds that a device may be away before the status says what waits for it
 
 
 def volume_status(volume: Opened) -> VolumeStatus:
@@ -226,7 +226,7 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
 
 
 def _proposal(device: Device, one: Proposal) -> str:
-    """What somebody wants a device to do, and what agrees to it."""
+    """What a member wants a device to do, and how to agree to it."""
     who = "this device" if device.this else shown(device.name)
     folders = one.folders or []
     what = f"change only what is in {_these(folders)}" if folders else "only read"

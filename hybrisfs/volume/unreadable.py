@@ -1,7 +1,7 @@
 """Files that could not be read because their newest bytes are with another device, and what to do about it.
 
-Names come before bytes: a file may be shown here while only the device that wrote it has what is in it. When
-that device is gone, the version before can still be read, and whoever meets the error is to hear of it.
+Names come before bytes: a file may be shown here while only the device that wrote it has its bytes. When that
+device is gone, the version before can still be read, and a person who meets the error should learn of it.
 """
 
 from __future__ import annotations
