@@ -13,10 +13,10 @@
     signature  64 of all before, by the writer
     tag        32, BLAKE3 of all before, keyed with the voucher
 
-The *voucher* is known to all devices that ever belonged to the volume, and to whoever opens the kit, but to
-no cloud: a cloud can neither make a copy nor put the contents of one under another key. A device that was
-removed knows it; devices therefore take a copy for one only when a member signed it, and whoever recovers
-prefers what f+1 clouds agree on (`selection`).
+The *voucher* is known to all devices that ever belonged to the volume, and to a machine that opens the kit,
+but to no cloud: a cloud can neither make a copy nor put the contents of one under another key. A device that
+was removed knows it; devices therefore take a copy for one only when a member signed it, and a machine that
+recovers prefers what f+1 clouds agree on (`selection`).
 
 Of two copies, the one with the higher (serial, digest) is the later one.
 """

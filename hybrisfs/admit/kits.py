@@ -246,7 +246,7 @@ class Kits:
         with self._ground.fs.lock:
             published: int = self._ground.fs.db.meta("published")
         if kit.clock is not None and kit.clock > published:
-            return False  # whoever recovers by it must find the update that tells of it
+            return False  # a machine that recovers by it must find the update that names it
         try:
             sources = self._sources(kit)
             wanted = sources.rank(kit.record.voucher)

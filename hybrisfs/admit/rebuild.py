@@ -1,12 +1,12 @@
-"""Making a volume's database anew, from the keys, the log on the clouds, and what the damaged one still
-tells.
+"""Rebuilding a volume's database from the keys, the log on the clouds, and the damaged one, as far as it can
+be read.
 
 The new database knows nothing but the volume's id and its members; all else comes with the log when the
 volume is opened next. Until this device has its own log back, as far as the clouds and other devices have it,
 it must sign nothing: a second update with the same predecessor would make a fork (Depot 4.3). The folder
 `rebuilding` in the volume's state says so.
 
-Files that no cloud has yet are written anew, below a folder of their own, from the bytes in the old journal.
+Files that no cloud has yet are written again, below a folder of their own, from the bytes in the old journal.
 
 Everything is made in `rebuilding` first, then the old files are set aside and the new ones put in their
 place:
@@ -61,7 +61,7 @@ _WITH_DATABASE: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE
 def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
     """Put a new database and journal in the place of damaged ones. The volume is closed.
 
-    *step* is told the stage, how much of it is done and how much there is. Raises HybrisError, OSError.
+    *step* gets the stage, how much of it is done and how much there is. Raises HybrisError, OSError.
     """
     config, state = VolumeConfig.load(home, name), home.volume_state(name)
     lock = lock_exclusively(state)

@@ -4,8 +4,8 @@ A reserve signs nothing but that. Its updates depend on none but each other, so 
 by all devices, without the rest of the log. Each is a segment of its own, and the reserve's head leads others
 to it, as that of any device.
 
-Two machines that recover at the same moment fork the reserve, which loses nothing: both branches let
-somebody in, and whoever sees both on the clouds puts a head there that names both.
+Two machines that recover at the same moment fork the reserve, which loses nothing: both branches let a
+machine in, and a machine that sees both on the clouds puts a head there that names both.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ def agreed_config(
     config: VolumeConfig,
     records: Mapping[int, CloudRecord],
     redundancy: RedundancyRecord | None,
-    on_record: Container[int],
+    named: Container[int],
 ) -> VolumeConfig:
     """The configuration as the registers want it; as it is when they say nothing.
 
-    A cloud that is gone is still read while placements of shares name it (*on_record*): a device that had
+    A cloud that is gone is still read while placements of shares name it (*named*): a device that had
     not heard that it goes has put something there. One that is lost is never asked. A cloud that this device
     does not know yet is not written to before its marker was seen there: a URL may mean another place here.
     And what it names of this machine does not count.
@@ -47,7 +47,7 @@ def agreed_config(
     clouds: list[CloudConfig] = []
     for number in sorted(records, key=lambda one: (one not in known, one)):
         record = records[number]
-        if record.state is CloudState.LOST or (record.state is CloudState.GONE and number not in on_record):
+        if record.state is CloudState.LOST or (record.state is CloudState.GONE and number not in named):
             continue
         before = known.get(number)
         same = before if before is not None and before.url == record.url else None

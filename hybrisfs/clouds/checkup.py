@@ -2,7 +2,7 @@
 
 A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
 which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then, and
-when somebody asks for the status. The newest shares are looked at more often, and so are clouds that are not
+when a person asks for the status. The newest shares are looked at more often, and so are clouds that are not
 well. Half-hourly further shares are looked at, each as old again as the one before, so that a run of them
 that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few requests a minute
 are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
@@ -78,11 +78,11 @@ class Checkup:
 
     @property
     def first(self) -> Pause:
-        """How long it is until the first step, unless somebody asks."""
+        """How long it is until the first step, unless a person asks for one."""
         return Pause(self._limits.interval)
 
     def step(self) -> Pause:
-        """Look at the clouds as far as that is due, or somebody has asked for it."""
+        """Look at the clouds as far as that is due, or was asked for."""
         with self._lock:
             asked, self._wanted = self._wanted, False
             thoroughly, self._thoroughly = self._thoroughly, False
@@ -103,7 +103,7 @@ class Checkup:
         if looks:
             self._looked = begun
             self._signals.progressed()
-        if self._monotonic() >= self._minute_due:  # however often somebody asks
+        if self._monotonic() >= self._minute_due:  # however often people ask
             self._settled = [*self._settled[1:], _newest_pack(self._fs)]
             self.minute()
             self._minute_due = self._monotonic() + self._limits.interval

@@ -1,8 +1,8 @@
-"""Living with clouds: the set of a volume's clouds changes, and what they hold moves, in the background.
+"""The set of a volume's clouds: it changes, and the objects on the clouds move, in the background.
 
 The registers of `merge.cloud_set` say what is wanted; this brings the configuration and the running engine
-up to date with them, and empties clouds that are to go. The device that said so does most of that; each
-device moves its own log, and packs that it had put onto a cloud before it heard that it goes.
+up to date with them, and drains clouds that are to go. The device that said so does most of that; each device
+moves its own log, and the packs that it put onto a cloud before it heard that the cloud goes.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class CloudSet:
         return number
 
     def _announce_change(self) -> None:
-        self._ground.committer.commit_now()  # who asked for it is told that it is done
+        self._ground.committer.commit_now()  # the command reports that it is done
         self._ground.signals.chunks_made()
         self.changed()
 
@@ -169,7 +169,7 @@ class CloudSet:
         sharing.signer.sign(entries, 0)
 
     def prove(self, number: int, *, typed: bool = False) -> None:
-        """This device has seen, or put, the volume's marker there. *typed*: somebody here named the URL."""
+        """This device has seen, or put, the volume's marker there. *typed*: a person here named the URL."""
 
         def prove(config: VolumeConfig) -> VolumeConfig:
             clouds = (
@@ -187,7 +187,7 @@ class CloudSet:
         for number, (record, _) in self.records()[0].items():
             if record.state in (CloudState.DRAINING, CloudState.LOST):
                 with self._ground.fs.lock:
-                    left = self._on_record(number)
+                    left = self._count_at(number)
                 total = max(self._totals.get(number, left), left)
                 trouble = self._troubles.get(number, "")
                 found.append(Job(number, record.name, total - left, total, trouble))
@@ -212,9 +212,9 @@ class CloudSet:
                 told = {n: record for n, (record, _) in read_clouds(self._sharing.registers).items()}
                 agreed = read_redundancy(self._sharing.registers)
                 gone = [n for n, record in told.items() if record.state is CloudState.GONE]
-                on_record = {n for n in gone if self._on_record(n)}
+                named = {n for n in gone if self._count_at(n)}
             redundancy = agreed[0] if agreed is not None else None
-            self._use(lambda config: agreed_config(config, told, redundancy, on_record), told)
+            self._use(lambda config: agreed_config(config, told, redundancy, named), told)
 
     def _only_heard_of(self, config: VolumeConfig, told: Container[int]) -> dict[int, CloudConfig]:
         """The clouds of signposts that no register tells of: they are read, for these may be there, and not
@@ -266,9 +266,9 @@ class CloudSet:
         """What all clouds are called that there ever were."""
         return {number: record.name for number, (record, _) in self.records()[0].items()}
 
-    def _on_record(self, number: int) -> int:
-        """How many objects are on record at a cloud; called with the volume's lock held."""
-        return self._drain.on_record(number) + self._clouds.key_values.held(number)
+    def _count_at(self, number: int) -> int:
+        """How many objects a cloud should hold; called with the volume's lock held."""
+        return self._drain.count_at(number) + self._clouds.key_values.held(number)
 
     # -- the stage ------------------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ class CloudSet:
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
         rewritten = self._rewrite()
         left = [n for n in leaving if self._go_on() and not self._empty(n, *records[n], code)]
-        self.arrange()  # nothing may be on record any more at one that has gone
+        self.arrange()  # no record may place anything on a cloud that has gone
         return unproven or bool(left) or not rewritten or not renewed
 
     def _rewrite(self) -> bool:
-        """Write anew what was written with another f or k; False when something is left."""
+        """Rewrite what was written with another f or k; False when something is left."""
         with self._ground.fs.lock:
             agreed = read_redundancy(self._sharing.registers)
         if agreed is None:
@@ -333,7 +333,7 @@ class CloudSet:
 
     def _settle_overruled(self) -> None:
         """A cloud that was added here under a number that another device gave to another cloud at the same
-        moment gets a number of its own; what was put there is on record under that one from then on."""
+        moment gets a number of its own; what was put there is recorded under that number from then on."""
         with self._ground.fs.lock:
             lost = overruled(self._sharing.registers, self._drain.branches())
         for number, record in lost.items():
@@ -361,7 +361,7 @@ class CloudSet:
         mine = stamp.writer in self._drain.branches()
         ask = record.state is not CloudState.LOST
         with self._ground.fs.lock:
-            left = self._on_record(number)
+            left = self._count_at(number)
         self._totals[number] = max(self._totals.get(number, 0), left)
         writable = self._engine.in_use
         leaves = mine and record.state is not CloudState.GONE
@@ -393,14 +393,14 @@ class CloudSet:
             secured, troubles = self._drain.secure_log(number, writable, code.f + code.k, writable)
             if troubles:
                 return [*troubles, f"if {record.name} does not come back, run hybrisfs cloud remove"]
-        # What was on its way there when the cloud was closed to writes is on record after that, too.
+        # What was on its way there when the cloud was closed to writes is recorded after that, too.
         if not self._uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
         trouble = self._checkpoints.secure() or self.values.settle(number)
         if trouble is not None:
             return [trouble]
         with self._ground.fs.lock:
-            left = self._on_record(number)
+            left = self._count_at(number)
         if left:
             return []
         if record.state is CloudState.DRAINING:
@@ -408,9 +408,9 @@ class CloudSet:
             if trouble is not None:
                 return [trouble, f"if {record.name} does not come back, run hybrisfs cloud remove"]
         with self._ground.fs.lock:
-            left = self._on_record(number)
+            left = self._count_at(number)
         if left or self._state(number) is not record.state:
-            return []  # another device has put something there meanwhile; it is moved next
+            return []  # another device has put something there; it is moved next
         self.sign({number: replace(record, state=CloudState.GONE)})
         self._signposts.post(also=number if record.state is CloudState.DRAINING else None)
         log.info("volume %s: nothing is on the cloud %s any more", self._ground.name, record.name)

@@ -86,7 +86,7 @@ class CloudControl:
         self._changing = threading.Lock()
 
     def all(self) -> list[Cloud]:
-        """The clouds that the volume has, with what is on record there."""
+        """The clouds that the volume has, with what they should hold."""
         held, size = self._cloud_set.held()
         health = {one.number: one for one in self._engine.health()}
         jobs = {one.number: one for one in self._cloud_set.jobs()}
@@ -154,7 +154,7 @@ class CloudControl:
             return self._add(url, name, days)
 
     def adopt(self, which: str) -> NamedCloud:
-        """Use a cloud as it is now, though it was emptied or made anew, and have it filled again.
+        """Use a cloud as it is now, though it was emptied or made again, and have it filled again.
 
         Makes its folder or bucket, and marks it as the volume's. Raises HybrisError.
         """

@@ -1,8 +1,8 @@
-"""Emptying a cloud: all that it holds goes to other clouds, then it is removed there.
+"""Draining a cloud: all that it holds goes to other clouds, then it is removed there.
 
-What is to be done follows from the placements on record: packs and log segments that name the cloud. So it
-goes on after a crash where it was, and what another device puts there meanwhile is found, too. Nothing is
-removed before its new place is signed, durable on this device and on f+k clouds.
+The placements in the database say what is to be done: packs and log segments that name the cloud. So a drain
+goes on after a crash where it was, and finds what another device has put there since. Nothing is removed
+before its new place is signed, durable on this device and on f+k clouds.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _MOST_NAMES: Final = 1_000_000
 
 
 def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:
-    """How many packs and own log segments are on record at each cloud, and about how many bytes of
-    packs."""
+    """How many packs and own log segments each cloud should hold, and about how many bytes of packs."""
     objects, size = Counter[int](), Counter[int]()
     for placement, k, sealed in filled_packs(database):
         objects.update(placement)
@@ -63,12 +62,12 @@ class Drain:
         self._segments = segments
 
     def branches(self) -> set[bytes]:
-        """Whose packs this device may have elsewhere: nobody would heed it if it only reads."""
+        """The branches whose packs this device may move: none if it only reads, as no device would follow."""
         with self._fs.lock:
             return set() if self._fs.read_only else self._updates.own_branches()
 
-    def on_record(self, cloud: int) -> int:
-        """How many shares and own segments are on record there; called with the volume's lock held."""
+    def count_at(self, cloud: int) -> int:
+        """How many shares and own segments the cloud should hold; called with the volume's lock held."""
         return self._fs.packs.count_on_cloud(cloud) + len(self._fs.segments.on_cloud(cloud))
 
     def move(
@@ -80,8 +79,8 @@ class Drain:
         ask: bool,
         everything: bool,
     ) -> list[str]:
-        """Move what is on record there: own log segments and, with *everything*, all packs, else those that
-        this device has put there. What could not be moved, in sentences; stops when *go_on* says so."""
+        """Move what the cloud should hold: own log segments and, with *everything*, all packs, else those
+        that this device has put there. What could not be moved, in sentences; stops when *go_on* says so."""
         troubles = []
         for name in self._segment_names(cloud):
             trouble = self._segments.move(name, cloud, ask=ask, writable=writable)
@@ -118,7 +117,7 @@ class Drain:
             last = packs[-1].number
 
     def renumber(self, before: int, now: int) -> None:
-        """What this device has put onto the cloud *now* is on record under the number *before*."""
+        """Own segments on the cloud *now* were recorded under the number *before*: record the new number."""
         for name in self._segment_names(before):
             self._segments.renumber(name, before, now)
         for batch in self._packs_on(before, everything=False):
@@ -151,8 +150,8 @@ class Drain:
         return secured, troubles
 
     def clear(self, cloud: int, secured: Container[str]) -> str | None:
-        """Remove from a cloud what is on record elsewhere, log segments that are *secured*, and all parts of
-        checkpoints, which are on others; why that failed, None when it is done.
+        """Remove from a cloud shares that are placed elsewhere, log segments that are *secured*, and all
+        parts of checkpoints, which are on others; why that failed, None when it is done.
 
         A share of a pack that nobody has told this device of yet stays: another device is just putting it.
         """

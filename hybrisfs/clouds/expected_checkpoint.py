@@ -76,7 +76,7 @@ class ExpectedCheckpoint:
         if len(state.right) + len(unknown) < copies:
             state.lacking = min(in_use - state.right, default=0)
             state.what = f"{checkpoint_name(part)} is on {len(state.right)} clouds, not on {copies}"
-        # It may have been replaced, and removed, meanwhile.
+        # It may have been replaced, and removed, by now.
         return state if part in self._parts() else PartState()
 
     def _parts(self) -> list[bytes]:

@@ -46,7 +46,7 @@ class ExpectedObjects:
         self.head = head_name(ring.keys.device.device_id)
 
     def packs(self) -> Iterator[PackPlace]:
-        """All packs on record, those that come meanwhile included."""
+        """All packs that the clouds should hold, also those that come during the iteration."""
         last = 0
         while True:
             with self._fs.lock:
@@ -92,12 +92,12 @@ class ExpectedObjects:
     def look_at_segment(self, cloud: int, name: str) -> Finding | None:
         """What is wrong with the copy of a segment on a cloud."""
         found = self._upkeep.look_at(cloud, name, SEGMENT_LIMIT, self.segment_check(name))
-        if found is not None and not self.is_on_record(name):
+        if found is not None and not self.is_recorded(name):
             self._upkeep.excuse(cloud, name)
             return None
         return found
 
-    def is_on_record(self, name: str) -> bool:
+    def is_recorded(self, name: str) -> bool:
         """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
         with self._fs.lock:
             return self._fs.segments.find(name) is not None

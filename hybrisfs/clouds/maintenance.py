@@ -1,4 +1,4 @@
-"""Scrub and repair of one volume: when somebody asks, and in the background what reads have found wrong."""
+"""Scrub and repair of one volume: on command, and in the background what reads have found wrong."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Absent:
 
 
 def _audit(expected: ExpectedObjects, upkeep: Upkeep, clouds: Collection[int]) -> _Absent:
-    """Compare what *clouds* list with what is on record there. One that does not tell lacks nothing.
+    """Compare what *clouds* list with what they should hold. One that does not answer lacks nothing.
 
     A list costs one request for a thousand objects. It is a hint only, for a cloud may leave out what it has:
     what is to be done about it is decided by reading.
@@ -150,7 +150,7 @@ class Maintenance:
 
     def guard(self, doubted: Collection[int] = ()) -> None:
         """If clouds are known to have lost shares, find out which packs are lost altogether, so that nothing
-        of them that is here is let go before they have been written anew. Clouds that are *doubted* may have
+        of them that is here is let go before they have been written again. Clouds that are *doubted* may have
         lost some. Writes nothing to the clouds."""
         with self._guarding:
             wrong = frozenset(one for one in self._upkeep.wrong_objects() if parse_share_name(one.name))

@@ -1,9 +1,9 @@
 """What clouds hold of the logs of other devices, for repair: their heads, and the segments these lead to.
 
-Each device looks after its own log (`clouds.segment_repair`). One that is away cannot; and whoever deletes
-everything on the clouds must not take with him what a third device has yet to read. So a repair puts back the
-newest head of each other device that is known here or kept by a cloud, and the segments that it leads to,
-where clouds keep older versions of them (`dispersal.recall`).
+Each device looks after its own log (`clouds.segment_repair`). One that is away cannot; and what a third
+device has yet to read must not be lost with everything else that was deleted on the clouds. So a repair puts
+back the newest head of each other device that is known here or kept by a cloud, and the segments that it
+leads to, where clouds keep older versions of them (`dispersal.recall`).
 
 An older head never takes the place of a newer one: what is there counts as wrong only when it cannot be the
 device's, or precedes the newest head that this device has seen. And every device judges what clouds show by
@@ -152,7 +152,7 @@ class OthersLog:
         assert heads.newest is not None
         if cloud not in writable:
             return Repair(cloud, finding, None, "no cloud can take it now")
-        # Not over one that the device itself has put there meanwhile.
+        # Not over one that the device itself has put there since.
         put = self._upkeep.put_if_absent if finding.kind == "missing" else self._upkeep.put
         refused = put(cloud, name, heads.newest[1])
         if refused is not None:

@@ -8,8 +8,8 @@ place recorded, in the view and as a signed update of the pack's register, so th
 a repair that is done again, and the other devices look for the share where it is.
 
 When so much of a pack is missing or wrong that nothing can be rebuilt, older versions of its shares are read
-where clouds keep them (`dispersal.recall`). When there are none, what this device and those that are
-linked hold of it is put there anew (`clouds.renew`).
+where clouds keep them (`dispersal.recall`). When there are none, the chunks of it that this device and linked
+ones hold are put there again (`clouds.renew`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PackMender:
         """Verify every share of a pack and rebuild what is wrong; what was wrong.
 
         Nothing is written to clouds but *writable* ones. With *move* a share goes to another cloud when its
-        own cannot take it, unless this device is no full member: nobody would heed where it is then.
+        own cannot take it, unless this device is no full member: no device would believe where it is then.
         """
         move = move and self._fs.is_full
         placement = self._placement(pack)
@@ -91,7 +91,7 @@ class PackMender:
         return repairs
 
     def lost(self) -> list[bytes]:
-        """The packs that the clouds have lost and that have yet to be written anew."""
+        """The packs that the clouds have lost and that have yet to be written again."""
         return self._renewer.lost()
 
     def set_aside(self, pack: bytes) -> None:
@@ -101,7 +101,7 @@ class PackMender:
     def _recall(
         self, pack: bytes, placement: bytes, wrong: Mapping[int, Finding], rebuild: PackRebuild
     ) -> None:
-        """Read into *rebuild* what clouds keep of shares that somebody deleted or overwrote there."""
+        """Read into *rebuild* what clouds keep of shares that were deleted or overwritten there."""
         for index, finding in wrong.items():
             if finding.kind != "unreadable" and not rebuild.complete:
                 take = partial(rebuild.take, index)
@@ -117,7 +117,7 @@ class PackMender:
         return found is not None and found.n - refuted < found.k
 
     def _renew(self, pack: bytes, before: bytes, wrong: Mapping[int, Finding]) -> list[Repair]:
-        """Put onto the clouds anew what they have lost of a pack; what was wrong."""
+        """Put what the clouds have lost of a pack there again; what was wrong."""
         self._renewer.set_aside(pack)
         outcome = self._renewer.renew(pack)
         repairs = []

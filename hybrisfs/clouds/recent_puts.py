@@ -138,7 +138,7 @@ class RecentPuts:
         """Look again, and hold against the cloud what is missing still and should be there."""
         share = parse_share_name(name)
         if share is None:
-            if self._expected.is_on_record(name):
+            if self._expected.is_recorded(name):
                 self._expected.look_at_segment(cloud, name)
         elif self._expected.holder(*share) == cloud and not is_only_said(self._fs, self._upkeep, share[0]):
             self._upkeep.sample_share(cloud, *share)

@@ -1,9 +1,9 @@
-"""Writing packs anew with another code, when f or k of the volume have changed.
+"""Rewriting packs with another code, when f or k of the volume have changed.
 
-What is to be done follows from the packs on record, so it goes on after a crash where it was. The chunks of a
-pack are read, verified, packed and dispersed anew; one signed update then tells where they are now and that
+The packs in the database say what is to be done, so it goes on after a crash where it was. The chunks of a
+pack are read, verified, packed and dispersed again. One signed update then says where they are now and that
 the former pack was rewritten, so that all devices read the new ones. The former shares are not needed then;
-they stay where they are, for a device that has not heard of it yet may be reading them.
+they stay where they are, because a device that lacks the update may be reading them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Recoder:
         self._engine = engine
 
     def rewrite(self, former: Pack) -> str | None:
-        """Pack the chunks of a pack anew; why that failed, None when it is done."""
+        """Pack the chunks of a pack again; why that failed, None when it is done."""
         if is_ending(self._fs, former.id):
             return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
         try:

@@ -1,4 +1,4 @@
-"""Changing f and k of a volume: what was written with other ones is written anew in the background.
+"""Changing f and k of a volume: what was written with other values is rewritten in the background.
 
 The device that changed them does that, and each device for the packs that are its own.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RewritingState:
-    """How many packs or values are written anew, of how many, and what keeps the rest from it."""
+    """How many packs or values are rewritten, of how many, and what keeps the rest from it."""
 
     done: int
     total: int
@@ -47,8 +47,8 @@ class Rewriting:
     def run(
         self, code: Redundancy, own: Collection[bytes], go_on: Callable[[], bool], *, everything: bool
     ) -> bool:
-        """Write anew what is not written with *code*, which packs are made with now: of packs of the *own*
-        branches first, then, with *everything*, of others.
+        """Rewrite the packs that do not have *code*, with which packs are made now: those of the *own*
+        branches first, then, with *everything*, those of others.
 
         True when nothing is left; stops when *go_on* says so.
         """
@@ -81,7 +81,7 @@ class Rewriting:
         return not todo or self.run(code, own, go_on, everything=everything)
 
     def is_done(self, code: Redundancy) -> bool:
-        """Whether nothing is on record that was written otherwise, as far as this device has looked."""
+        """Whether all packs that this device has looked at have *code*."""
         return self.state is None and self._clean is not None and self._clean[0] == code
 
     def _spread_log(self, code: Redundancy, go_on: Callable[[], bool]) -> str | None:

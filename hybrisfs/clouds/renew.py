@@ -1,8 +1,8 @@
-"""Writing packs anew that the clouds have lost, from what the devices hold.
+"""Writing packs again that the clouds have lost, from what the devices hold.
 
 Equal chunks in equal order make equal packs, so a pack of which everything is here comes back under its own
-name, and nobody need hear of more than its place. Of others, the chunks that can be had are packed anew, and
-one signed update says so, as when f or k change.
+name, and other devices need to know its place only. Of other packs, the chunks that can be had are packed
+again, and one signed update says so, as when f or k change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN: Final = 16  # digits of a pack's id
 
 
 class PackRenewer:
-    """Knows the packs that the clouds have lost, and puts what was in them there anew. Thread-safe."""
+    """Knows the packs that the clouds have lost, and puts their chunks there again. Thread-safe."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class PackRenewer:
         try:
             return self._fs.chunks.read_whole(ref)
         except OSError:
-            return None  # damaged here: that is told by who packs it
+            return None  # damaged here: the packer reports that
 
     def _encode(self, chunks: Sequence[tuple[ChunkRef, bytes]]) -> list[EncodedPack]:
         builders: list[PackBuilder] = []

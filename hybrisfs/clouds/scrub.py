@@ -21,7 +21,7 @@ from hybrisfs.parallel import in_parallel
 __all__ = ["ScrubReport", "Step", "scrub"]
 
 Step: TypeAlias = Callable[[str, int, int], None]
-"""Is told of a stage, how much of it is done, and how much there is; may raise to stop."""
+"""Gets a stage, how much of it is done, and how much there is; may raise to stop."""
 
 _PER_CLOUD: Final = 4
 _MOST_WORKERS: Final = 16

@@ -45,7 +45,7 @@ class SegmentMender:
             found = self._look_at(cloud, name, copies.append)
             if found is not None:
                 wrong.append((cloud, found))
-        if self._segment(name) is None:  # a checkpoint has taken its place meanwhile
+        if self._segment(name) is None:  # a checkpoint has taken its place
             for cloud, _ in wrong:
                 self._upkeep.excuse(cloud, name)
             return []
@@ -235,7 +235,7 @@ class SegmentMender:
         keep(data)
 
     def _seal_again(self, segment: OwnSegment) -> bytes:
-        """The segment anew from the own log, when no cloud has a good copy."""
+        """The segment, made again from the own log, when no cloud has a good copy."""
         with self._fs.lock:
             updates = self._updates.own_between(segment.first, segment.last)
             before = self._fs.segments.before(segment)

@@ -10,7 +10,7 @@ member signed it, and f+1 of the clouds that the device knows by registers tell 
     count (varint <= 257), then key (blob <= 2) and value (blob <= 8192) of each cloud or redundancy register,
     signature 64 of the magic, the version, the volume (16) and all before, by the writer
 
-It is overwritten by whoever changes the clouds, and stays behind on a cloud that left.
+A device that changes the clouds overwrites it. It stays behind on a cloud that left.
 """
 
 from __future__ import annotations

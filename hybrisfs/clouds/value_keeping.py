@@ -39,7 +39,7 @@ class ValueKeeping:
         self.state: RewritingState | None = None
 
     def move(self, cloud: int, go_on: Callable[[], bool]) -> list[str]:
-        """Write anew what is on record at a cloud that gets nothing new; what could not be, in sentences."""
+        """Rewrite the values on a cloud that gets nothing new; which could not be, in sentences."""
         try:
             opened = self._key_values.mender()
             if opened is None or not self._is_to_be_emptied(opened[0], cloud):
@@ -55,7 +55,7 @@ class ValueKeeping:
         return store.metadata.held(cloud) > 0
 
     def settle(self, cloud: int) -> str | None:
-        """Why something may yet come to be on record there; None when nothing can."""
+        """Why a value may yet come to be placed there; None when none can."""
         try:
             store = self._key_values.existing()
         except HybrisError as error:
@@ -79,7 +79,7 @@ class ValueKeeping:
         return None
 
     def rewrite(self, code: Redundancy, go_on: Callable[[], bool]) -> bool:
-        """Write anew what is not stored with *code*, as new values are; False when something is left."""
+        """Rewrite the values that are not stored with *code*, as new ones are; False when some are left."""
         if self._clean == code:
             return True
         try:
@@ -122,7 +122,7 @@ class ValueKeeping:
         troubles: list[str],
         note: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """Write anew all values that are *misplaced*; *troubles* gets what went wrong, *note* how far it
+        """Rewrite all values that are *misplaced*; *troubles* gets what went wrong, *note* how far it
         is."""
         jobs = (
             partial(mender.rewrite, one.place, misplaced)

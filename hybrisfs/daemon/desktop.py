@@ -72,7 +72,7 @@ class Desktop:
             self._leave()
 
     def wait(self, seconds: float) -> None:
-        """Wait, at most until `wake` or `close`; when somebody clicks on a notification, open the page."""
+        """Wait, at most until `wake` or `close`; when a person clicks on a notification, open the page."""
         deadline = time.monotonic() + seconds
         while self._waker is not None and (left := deadline - time.monotonic()) > 0:
             self._hear()

@@ -161,7 +161,7 @@ class Browsing(Protocol):
 
 
 class MaintenanceControl(Protocol):
-    """Looking after the clouds of a volume. *step* is told stage, done and total; it may raise to stop."""
+    """Looking after the clouds of a volume. *step* gets stage, done and total; it may raise to stop."""
 
     def scrub(self, percent: float, step: Callable[[str, int, int], None]) -> Report[Scrub]:
         """Verify the given share of what the clouds hold."""
@@ -183,7 +183,7 @@ class KeyValueControl(Protocol):
         """What looks for values that nothing names. Raises DamagedError."""
 
     def rebuild(self) -> tuple[Path, Salvaged]:
-        """Make damaged metadata anew: where the former ones are now, and what could be taken over."""
+        """Rebuild damaged metadata: where the former ones are now, and what could be taken over."""
 
 
 class TransferControl(Protocol):
@@ -247,7 +247,7 @@ class OpenVolume(Protocol):
     def name(self) -> str: ...
     @property
     def mountpoint(self) -> Path | None:
-        """None as well when somebody else unmounted it."""
+        """None as well when another program unmounted it."""
 
     @property
     def content(self) -> ContentControl: ...
@@ -354,7 +354,7 @@ class VolumeKind(Protocol):
 
     def open(self, home: Home, name: str) -> OpenVolume: ...
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
-        """Make the database of a closed volume anew. *step* is told stage, done and total. Raises
+        """Rebuild the database of a closed volume. *step* gets stage, done and total. Raises
         `HybrisError`, `OSError`."""
 
     def list(self, home: Home) -> Sequence[Volume]: ...

@@ -38,7 +38,7 @@ _EVERY: Final = 5.0  # seconds
 _REOPEN: Final = 60.0  # seconds
 _STEP: Final = 1.0  # seconds between two looks whether somebody who waits is still there
 _MOST: Final = 1000  # events in one answer
-_LONGEST: Final = 60.0  # seconds that somebody may wait for events
+_LONGEST: Final = 60.0  # seconds that a client may wait for events
 _STATUS_FILE: Final = "status.json"
 
 
@@ -135,7 +135,7 @@ class Observing:
             self._pages.reap()
 
     def _keep(self, name: str, happenings: list[Happening], now: float) -> list[Event]:
-        """Keep what has happened to a volume, and tell whoever waits for it."""
+        """Keep what has happened to a volume, and tell the clients that wait for it."""
         with self._condition:
             events = self._of(name).record.add(happenings, now)
             if events:

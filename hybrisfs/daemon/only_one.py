@@ -157,7 +157,7 @@ def _end(pid: int, home: Home) -> None:
 
 
 def answers(socket: Path) -> bool:
-    """Whether somebody listens on the control socket."""
+    """Whether a daemon listens on the control socket."""
     try:
         connect_socket(socket).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Opens the dashboard in the browser for somebody who has clicked on a notification.
+"""Opens the dashboard in the browser when a person has clicked on a notification.
 
 The daemon may be older than the session that shows the notification: then it knows nothing of its screen. And
 what a service has started ends with it, a browser, too. So the user's systemd starts the page, in the

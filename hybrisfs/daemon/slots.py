@@ -141,7 +141,7 @@ class Slot:
         return Unmounted(recorded.directory, "dead" if dead else "missing")
 
     def notice_unmount(self) -> None:
-        """Forget a mount of ours that somebody else took away with umount or fusermount3."""
+        """Forget a mount of ours that umount or fusermount3 took away."""
         with self._lock:
             if self._volume is None or self._mounted_by_us is None or self._volume.mountpoint is not None:
                 return
@@ -151,7 +151,7 @@ class Slot:
             self._mounted_by_us = None
 
     def rebuild(self, step: Callable[[str, int, int], None]) -> Rebuilt:
-        """Close the volume, have its database made anew, open it, and mount it where it was mounted.
+        """Close the volume, have its database rebuilt, open it, and mount it where it was mounted.
 
         Raises `HybrisError` or `OSError`.
         """
@@ -261,7 +261,7 @@ class Slots:
         return slot, path.relative_to(directory)
 
     def opened(self) -> list[Slot]:
-        """Those that somebody has asked for; touches no disk."""
+        """Those that a client has asked for; touches no disk."""
         with self._lock:
             return list(self._slots.values())
 

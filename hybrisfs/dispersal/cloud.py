@@ -269,7 +269,7 @@ class CloudPort:
         except StoreError as error:
             return Answer(None, error)
         except Exception as error:
-            # Whatever a driver or its SDK lets escape must end as an answer: somebody waits for one.
+            # Whatever a driver or its SDK lets escape must end as an answer: a thread waits for one.
             logger.exception("cloud %s: unexpected error", self.name)
             reason = f"unexpected {type(error).__name__}: {error}"
             return Answer(None, TransientError(self.url, "call", "", reason))

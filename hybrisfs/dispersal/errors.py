@@ -51,7 +51,7 @@ class ObjectMissing(CloudsUnavailable):
 
 
 class Superseded(DispersalError):  # noqa: N818 - no failure: there is something newer to be read
-    """What was being read has been written anew meanwhile."""
+    """The object has been written again while it was read."""
 
 
 class ChunkUnavailable(_PerCloudError):  # noqa: N818 - a state of the world, waited out by callers

@@ -142,7 +142,7 @@ class GetMachine:
         return self._worst_case()
 
     def give_up(self, reason: str) -> list[GetAction]:
-        """The caller waits no longer; `reason` is told of those that owe an answer."""
+        """The caller waits no longer; `reason` gets those that owe an answer."""
         self._reasons.update(dict.fromkeys(self._flying, reason))
         return [] if self._done else self._fail()
 

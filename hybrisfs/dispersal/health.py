@@ -83,7 +83,7 @@ class CloudHealth:
         self._note()
 
     def failed(self, kind: FailureKind, reason: str, *, lasting: bool = False) -> None:
-        """A request failed; `lasting` when it will until somebody mends it. Reads may go on when full."""
+        """A request failed; `lasting` when it will until a person mends it. Reads may go on when full."""
         if kind == "full":
             self._full = reason
         else:

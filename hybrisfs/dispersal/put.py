@@ -152,7 +152,7 @@ class PutMachine:
         return [*actions, SetTimer(self._timer)] if actions or self._hopeful() else self._fail()
 
     def give_up(self, reason: str) -> list[PutAction]:
-        """The caller waits no longer; `reason` is told of those that owe an answer."""
+        """The caller waits no longer; `reason` gets those that owe an answer."""
         self._reasons.update(dict.fromkeys(self.flying, reason))
         return [] if self._done else self._fail()
 
@@ -175,7 +175,7 @@ class PutMachine:
         if actions or not self._hopeful():
             return actions or self._fail()
         if not any(index not in self._owner and cloud in free for index, cloud in self._flying):
-            # Nothing is under way: whoever failed in passing is asked again soon.
+            # Nothing is under way: a cloud that failed in passing is asked again soon.
             pause, self._pause = self._pause, self._pause * _BACKOFF
             return [SetTimer(pause)]
         return []

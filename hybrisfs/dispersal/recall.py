@@ -1,5 +1,5 @@
 """Older versions of objects as further candidates, when the present ones are missing or wrong (READ_PREV of
-PASIS 4.3): what somebody deleted or overwrote can be read where the cloud keeps it.
+PASIS 4.3): what was deleted or overwritten can be read where the cloud keeps it.
 
 Nothing of this is asked for while the present objects are right. It changes nothing of what is believed: an
 older version is verified like any answer, and heads are never read this way (`clouds.others_log`).

@@ -49,7 +49,7 @@ def fetch_header(store: Readable, name: str) -> bytes:
     try:
         table_size = parse_prefix(prefix).table_size
     except IntegrityError:
-        return prefix  # whoever verifies it refuses it again and knows which cloud to blame
+        return prefix  # the caller that verifies it refuses it again and knows which cloud to blame
     return prefix + store.get_range(name, PREFIX_SIZE, table_size)
 
 

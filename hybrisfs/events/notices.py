@@ -1,4 +1,4 @@
-"""Which trouble is worth interrupting somebody for, and until when. Pure: times are given."""
+"""Which trouble is worth interrupting a person for, and until when. Pure: times are given."""
 
 from __future__ import annotations
 

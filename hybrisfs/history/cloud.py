@@ -43,7 +43,7 @@ class CloudHistory:
         self._last: Counters | None = None
 
     def count(self, now: float, counters: Counters, state: str) -> None:
-        """Count what has come to `counters` since the last time; they may have begun anew."""
+        """Count what has come to `counters` since the last time; they may have begun again at 0."""
         last = self._last if self._last is not None else Counters()
         if any(getattr(counters, one.name) < getattr(last, one.name) for one in fields(Counters)):
             last = Counters()

@@ -3,7 +3,7 @@
 STATE/volumes/NAME/history.json, replaced atomically: {"version": 1, "clouds": {NUMBER: {"name": ...,
 "months": [{"name": "2026-11", "put": ..., "get": ..., "list": ..., "delete": ..., "up": ..., "down": ...}],
 "rings": {"hour": [[NUMBER OF THE INTERVAL, the columns of `ring.Row`...]], "day": [...]}}}}.
-It holds nothing that anybody needs: one that is damaged is begun anew.
+Nothing depends on it: one that is damaged is begun again.
 """
 
 from __future__ import annotations

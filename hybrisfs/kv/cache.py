@@ -90,7 +90,7 @@ class ValueCache:
         if len(value) + _OVERHEAD > self._budget:
             return
         with self._lock:
-            # Whoever writes a newer one from here on finds this copy and counts; who did before has not.
+            # A thread that writes a newer one from here on finds this copy and counts; one before has not.
             entry = self._metadata.read(place)
             if entry is None or entry.timestamp != timestamp:
                 return

@@ -73,7 +73,7 @@ class Collector:
 
     @contextmanager
     def sparing(self, write: int) -> Iterator[None]:
-        """The objects of this write are not deleted meanwhile, also if the key gets another value."""
+        """The objects of this write are not deleted in this context, even if the key gets another value."""
         self.begin([write])
         try:
             yield

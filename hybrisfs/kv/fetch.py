@@ -39,7 +39,8 @@ class ValueFetcher:
         self._sealer = sealer
 
     def fetch(self, place: Place, entry: KeyMetadata, deadline: float) -> tuple[bytes, KeyMetadata] | None:
-        """Return the value of `entry`, just read, or of a newer one; None when the key is deleted meanwhile.
+        """Return the value of `entry`, just read, or of a newer one; None when the key has been deleted
+        since.
 
         Ends, unless newer values are written without end and each is deleted before it can be read
         (finite-write termination), or at *deadline* (`time.monotonic`). Raises CloudsUnavailable.

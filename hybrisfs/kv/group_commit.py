@@ -35,7 +35,7 @@ _LOOK_AGAIN: Final = 0.00005
 
 
 class Request(Generic[A]):
-    """What a client asks for; whoever commits sets `result` or `error`."""
+    """The request of a client; the thread that commits sets `result` or `error`."""
 
     __slots__ = ("_after", "_served", "_turn", "action", "error", "result")
 

@@ -3,7 +3,7 @@
 The store itself is in docs/internals/key-value.md.
 
 A wrong object is put back, under its own name, where it was. When that cannot be, and when a value is to
-leave a cloud or to be stored with other f and k, the whole value is *written anew*: like a put it gets a
+leave a cloud or to be stored with other f and k, the whole value is *rewritten*: like a put it gets a
 number of its own, which is in `garbage` before the first byte goes up, and goes to f+k clouds; each object
 is read back. Then one conditional update makes its objects the key's, if the entry of the key is still the
 one that was read, and makes garbage of the former ones. The timestamp stays, so that a put or delete that is
@@ -72,14 +72,14 @@ class ValueMender:
     def mend(self, place: Place, entry: KeyMetadata, *, writable: Container[int], move: bool) -> list[Repair]:
         """Verify every share of a value and put right what is wrong; what was wrong.
 
-        Nothing is put back on clouds but *writable* ones. With *move* the value is written anew, on the best
+        Nothing is put back on clouds but *writable* ones. With *move* the value is rewritten, on the best
         clouds, when a share cannot be put back where it was.
         """
         with self._room_for(entry), self._spared(place, entry) as current:
             return self._mend(place, entry, writable, move) if current else []
 
     def rewrite(self, place: Place, misplaced: Callable[[KeyMetadata], bool]) -> str | None:
-        """Write the value of a key anew if its entry is *misplaced*; why that failed, None when it is not."""
+        """Rewrite the value of a key if its entry is *misplaced*; why that failed, None when it is not."""
         entry = self._metadata.read(place)
         if entry is None or not misplaced(entry):
             return None
@@ -92,7 +92,7 @@ class ValueMender:
                 return str(error)
             if fetched is None or not misplaced(fetched[1]):
                 return None
-            outcome = self._write_anew(place, fetched[1], fetched[0])
+            outcome = self._store_rewritten(place, fetched[1], fetched[0])
         return outcome if isinstance(outcome, str) else None
 
     def unreadable(self) -> int:
@@ -186,15 +186,15 @@ class ValueMender:
                 left[index] = outcome
             else:
                 repairs.append(Repair(outcome, found, outcome))
-        anew: KeyMetadata | str | None = None
+        rewritten: KeyMetadata | str | None = None
         if left and move:
             try:
                 value = self._sealer.open(entry.objects, sealed, entry.size)
-                anew = self._write_anew(place, entry, value)
+                rewritten = self._store_rewritten(place, entry, value)
             except IntegrityError as error:
-                anew = str(error)
+                rewritten = str(error)
         for index, failure in left.items():
-            repairs.append(self._outcome(stored, index, wrong[index], failure, anew))
+            repairs.append(self._outcome(stored, index, wrong[index], failure, rewritten))
         return repairs
 
     def _recall(self, stored: StoredValue, good: dict[int, bytes], wrong: Mapping[int, Finding]) -> None:
@@ -211,15 +211,20 @@ class ValueMender:
                 self._upkeep.recall(cloud, name, stored.share_size, partial(take, index))
 
     def _outcome(
-        self, stored: StoredValue, index: int, found: Finding, failure: str, anew: KeyMetadata | str | None
+        self,
+        stored: StoredValue,
+        index: int,
+        found: Finding,
+        failure: str,
+        rewritten: KeyMetadata | str | None,
     ) -> Repair:
         """What became of a share that could not be put back."""
         cloud = stored.placement[index]
-        if isinstance(anew, KeyMetadata):
+        if isinstance(rewritten, KeyMetadata):
             self._upkeep.excuse(cloud, stored.name(index))
-            elsewhere = [one for one in anew.placement if one not in stored.placement]
-            return Repair(cloud, found, (elsewhere or anew.placement)[0])
-        return Repair(cloud, found, None, failure if anew is None else anew)
+            elsewhere = [one for one in rewritten.placement if one not in stored.placement]
+            return Repair(cloud, found, (elsewhere or rewritten.placement)[0])
+        return Repair(cloud, found, None, failure if rewritten is None else rewritten)
 
     def _put_back(self, stored: StoredValue, index: int, data: bytes, writable: Container[int]) -> int | str:
         cloud = stored.placement[index]
@@ -227,7 +232,7 @@ class ValueMender:
         name = stored.name(index)
         return restore(self._upkeep, name, data, targets, lambda _: self._look(stored, index, None))
 
-    def _write_anew(self, place: Place, entry: KeyMetadata, value: bytes) -> KeyMetadata | str:
+    def _store_rewritten(self, place: Place, entry: KeyMetadata, value: bytes) -> KeyMetadata | str:
         """The entry that the value has now, or would have if the key had not got another one; or why not."""
         collector, uploader = self._store.collector, self._store.uploader
         # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
@@ -238,11 +243,11 @@ class ValueMender:
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])
-                anew = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
-                found = self._read_back(place, anew)
+                rewritten = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
+                found = self._read_back(place, rewritten)
                 if found is None:
-                    self._metadata.move(place, entry, anew)
-                    return anew
+                    self._metadata.move(place, entry, rewritten)
+                    return rewritten
                 trouble = found.what
         except CloudsUnavailable as error:
             trouble = str(error)

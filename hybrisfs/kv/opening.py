@@ -41,7 +41,7 @@ class ValueFacts(NamedTuple):
 
 
 class KeyValues:
-    """Opens the store when somebody asks for it; at once when it was made before. Thread-safe."""
+    """Opens the store when it is first asked for; at once when it was made before. Thread-safe."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class KeyValues:
             try:
                 self.open()
             except (HybrisError, OSError, sqlite3.OperationalError) as error:
-                log.error("the key-value store cannot be opened: %s", error)  # whoever uses it is told, too
+                log.error("the key-value store cannot be opened: %s", error)  # its users get the error, too
                 self._trouble = "; ".join(str(error).splitlines())
 
     @property
@@ -102,7 +102,7 @@ class KeyValues:
         return None if store is None else (store, ValueMender(store, self._upkeep))
 
     def held(self, cloud: int) -> int:
-        """How many values are on record at a cloud; 1 when that cannot be told. Waits for nobody."""
+        """How many values a cloud should hold; 1 when that is not known. Does not wait."""
         store = self._store
         return store.metadata.held(cloud) if store is not None else int(self.exists)
 

@@ -1,8 +1,8 @@
 """Values on the clouds that no metadata name: after `kv.db` was restored from a backup, or lost.
 
 An intact store leaves none: what it writes is in the metadata before it is on any cloud, until every cloud
-has deleted it. So they are looked for only when somebody asks, by listing the clouds, and deleted only when
-somebody asks for that: a copy of this device's state that runs elsewhere has the same keys, and values that
+has deleted it. So they are looked for only on command, by listing the clouds, and deleted only on another
+command: a copy of this device's state that runs elsewhere has the same keys, and values that
 are not named here.
 
 =========  ===========================================================================================

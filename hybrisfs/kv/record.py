@@ -2,11 +2,11 @@
 
     record
     1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded,
-            5 and 6 the same of a value that was written anew without having changed
+            5 and 6 the same of a value that was rewritten without having changed
     varint  sn                                   \\ the timestamp
     varint  write: the number of the write       /
     a tombstone ends here
-    varint  the number that the objects were written anew under, less `write`; kinds 5 and 6 only
+    varint  the number that the objects were rewritten under, less `write`; kinds 5 and 6 only
     varint  size of the value in bytes
     varint  sealed size less the size of the value; compression makes it negative, so zigzag-encoded
     varint  k, erasure coded only
@@ -51,8 +51,8 @@ class Timestamp(NamedTuple):
 class KeyMetadata(NamedTuple):
     """What is known of a key: where its value is and how to recognise it, or that it was deleted.
 
-    `placement[i]` is the cloud that holds share i. With k = 1 all shares are equal and have one checksum.
-    A tombstone has no placement. `moved` is the number under which the objects were written anew; 0 when that
+    `placement[i]` is the cloud that holds share i. With k = 1 all shares are equal and have one checksum. A
+    tombstone has no placement. `moved` is the number under which the objects were rewritten; 0 when that
     never happened.
     """
 

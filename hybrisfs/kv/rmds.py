@@ -143,7 +143,8 @@ class MetadataStore:
         return [Listed(key, self._decode(record)) for key, record in rows]
 
     def values(self) -> Iterator[Found]:
-        """All keys that have values, and those with damaged records; what changes meanwhile as it may be."""
+        """All keys that have values, and those with damaged records; a key that changes may be in either
+        state."""
         after: Place = (-1, b"")
         while True:
             with self._database.reader() as connection:
@@ -171,7 +172,7 @@ class MetadataStore:
         return int(count)
 
     def held(self, cloud: int) -> int:
-        """How many values are on record at a cloud. Waits for nobody."""
+        """How many values a cloud should hold. Does not wait."""
         return self._held.get(cloud, 0)
 
     def problems(self) -> list[str]:
@@ -228,7 +229,7 @@ class MetadataStore:
         return next(self._writes)
 
     def skip_writes(self) -> None:
-        """Begin to number writes anew, far above all numbers that any backup of this database may have led
+        """Begin to number writes again, far above all numbers that any backup of this database may have led
         to: none of these is used again."""
         highest = self._highest_write + _SKIPPED + secrets.randbelow(_SKIPPED)
         self._do(lambda transaction: transaction.skip_to(highest))

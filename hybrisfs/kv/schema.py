@@ -105,5 +105,5 @@ def _add_held(connection: sqlite3.Connection) -> None:
         try:
             held.update(KeyMetadata.decode(record).placement)
         except DecodeError:
-            continue  # whoever asks for the key is told
+            continue  # a read of the key reports it
     connection.executemany("INSERT INTO held VALUES (?, ?)", held.items())

@@ -191,7 +191,8 @@ class KeyValueStore:
         moment = self._clock()
         numbers = self.collector.draw(len(values))
         try:
-            # Planned only now, so that whoever changes f and k knows which writes may be stored as before.
+            # Planned only now, so that a thread that changes f and k knows which writes may be stored
+            # as before.
             uploads = [
                 self.uploader.plan(self.metadata.spelled(places[name]), number, value)
                 for number, (name, value) in zip(numbers, values.items(), strict=True)

@@ -1,5 +1,5 @@
 """What came over a link and takes long to carry out: a bounded queue between the thread that reads and the
-one that takes in, so that chunks that come meanwhile need not wait."""
+one that takes in, so that chunks that come at the same time need not wait."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PeerCallbacks:
     new_exchange: Callable[[bytes], Exchange]
     """Makes the exchange for a new link with a device."""
     receive_updates: Callable[[bytes, tuple[bytes, ...]], None]
-    """Takes updates that a device sent, whoever wrote them. It may call `PeerService.advanced`."""
+    """Takes updates that a device sent, of any author. It may call `PeerService.advanced`."""
     receive_beacon: Callable[[bytes, bytes], None]
     """Takes a device's sealed head, unverified."""
     raise_alarm: Callable[[bytes, str], None]

@@ -1,5 +1,5 @@
 """Errors of the direct channel. Nothing of them leaves this package but `ListenError`: a link that fails is
-closed with the reason, and connected anew."""
+closed with the reason, and connected again."""
 
 from __future__ import annotations
 

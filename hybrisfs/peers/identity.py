@@ -56,7 +56,7 @@ class PeerIdentity:
         return b32encode(salt + proof).decode("ascii").rstrip("=").lower()
 
     def knows(self, server_name: str) -> bool:
-        """Whether whoever asks for *server_name* has the secret, or has overheard one who has."""
+        """Whether the side that asks for *server_name* has the secret, or has overheard one that has."""
         padding = "=" * (-len(server_name) % 8)
         try:
             raw = b32decode(server_name.upper() + padding)

@@ -42,13 +42,13 @@ class Interfaces:
         self._running: dict[int, bool] = {}
         self._addresses: set[tuple[int, bytes]] = set()
 
-    def heed(self, data: bytes) -> bool:
+    def take_in(self, data: bytes) -> bool:
         """Whether these messages say that a link or an address has come. The kernel repeats itself: an IPv6
         router renews addresses every few minutes, which is no news."""
-        news = [self._heed(kind, body) for kind, body in _messages(data)]
+        news = [self._take_in(kind, body) for kind, body in _messages(data)]
         return any(news)
 
-    def _heed(self, kind: int, body: bytes) -> bool:
+    def _take_in(self, kind: int, body: bytes) -> bool:
         if kind in (_NEWLINK, _DELLINK) and len(body) >= _LINK.size:
             _, _, index, flags, _ = _LINK.unpack_from(body)
             runs = kind == _NEWLINK and bool(flags & _RUNNING)
@@ -151,4 +151,4 @@ class NetworkWatch:
             if error.errno != errno.ENOBUFS:
                 raise
             return True  # so much has changed that not all could be told
-        return bool(port == _KERNEL and self._interfaces.heed(data))
+        return bool(port == _KERNEL and self._interfaces.take_in(data))

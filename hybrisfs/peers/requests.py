@@ -100,7 +100,7 @@ class ChunkRequests:
             return True
 
     def close(self) -> None:
-        """Nothing more is answered: whoever waits gets None."""
+        """Nothing more is answered: threads that wait get None."""
         with self._room:
             self._closed = True
             self._room.notify_all()

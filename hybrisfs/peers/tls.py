@@ -2,7 +2,7 @@
 
 Every device makes two certificates. The *anchor* is the same on all members: a self-signed certificate whose
 Ed25519 key is derived from the secret that they share. The *leaf* carries the device's own Ed25519 key and is
-signed by the anchor. Both sides demand a leaf that the anchor signed, so whoever does not have the secret
+signed by the anchor. Both sides demand a leaf that the anchor signed, so a side that does not have the secret
 fails within the handshake, in OpenSSL. TLS makes each side prove that it has the leaf's key (RFC 8446,
 4.4.3). Then, and this alone decides, the leaf's key must be that of a member (`TlsIdentity.peer`): a removed
 device may still have the secret.

@@ -50,7 +50,7 @@ class Settings:
     def change(self, change: Callable[[VolumeConfig], VolumeConfig]) -> tuple[VolumeConfig, VolumeConfig]:
         """Keep what *change* makes of the configuration; what it was, and what it is.
 
-        What a person has changed in the file meanwhile stays there. Raises OSError, and HybrisError when the
+        What a person has changed in the file since stays there. Raises OSError, and HybrisError when the
         file cannot be understood as it is now.
         """
         self.look()

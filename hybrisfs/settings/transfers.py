@@ -104,7 +104,7 @@ class Transfers:
             )
 
     def adopt(self, settings: TransferSettings) -> None:
-        """Let settings hold that are kept already: somebody has edited the file."""
+        """Let settings hold that are kept already: a person has edited the file."""
         with self._lock:
             if settings != self._settings:
                 self._settings = settings
@@ -112,7 +112,7 @@ class Transfers:
                 self._signals.settings_changed()
 
     def pause(self, seconds: float | None) -> None:
-        """Hold transfers for so long, with None until somebody resumes them."""
+        """Hold transfers for so long, with None until a person resumes them."""
         with self._lock:
             until = math.inf if seconds is None else self._clock() + seconds
             self._change(replace(self._settings, paused_until=until))

@@ -19,7 +19,7 @@ __all__ = ["describe_secrets", "log_in", "try_place"]
 
 
 class _Given:
-    """Secrets that somebody has just typed. A `Credentials` for one cloud."""
+    """Secrets that a person has just typed. A `Credentials` for one cloud."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._secrets = Secrets(dict(values))

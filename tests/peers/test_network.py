@@ -36,40 +36,40 @@ def address(kind: int, index: int, text: str) -> bytes:
 
 def test_a_link_that_comes_up_is_news_and_nothing_else_about_it() -> None:
     told = Interfaces()
-    assert not told.heed(link(NEWLINK, 2, UP))
-    assert told.heed(link(NEWLINK, 2, UP | RUNNING))
-    assert not told.heed(link(NEWLINK, 2, UP | RUNNING))
-    assert not told.heed(link(NEWLINK, 2, UP))
-    assert told.heed(link(NEWLINK, 3, UP | RUNNING))
-    assert told.heed(link(NEWLINK, 2, UP | RUNNING))
+    assert not told.take_in(link(NEWLINK, 2, UP))
+    assert told.take_in(link(NEWLINK, 2, UP | RUNNING))
+    assert not told.take_in(link(NEWLINK, 2, UP | RUNNING))
+    assert not told.take_in(link(NEWLINK, 2, UP))
+    assert told.take_in(link(NEWLINK, 3, UP | RUNNING))
+    assert told.take_in(link(NEWLINK, 2, UP | RUNNING))
 
 
 def test_a_link_that_is_removed_and_made_again_is_news() -> None:
     told = Interfaces()
-    assert told.heed(link(NEWLINK, 2, UP | RUNNING))
-    assert not told.heed(link(DELLINK, 2, UP | RUNNING))
-    assert told.heed(link(NEWLINK, 2, UP | RUNNING))
+    assert told.take_in(link(NEWLINK, 2, UP | RUNNING))
+    assert not told.take_in(link(DELLINK, 2, UP | RUNNING))
+    assert told.take_in(link(NEWLINK, 2, UP | RUNNING))
 
 
 def test_an_address_that_is_renewed_is_no_news() -> None:
     told = Interfaces()
-    assert told.heed(address(NEWADDR, 2, "10.77.0.1"))
-    assert not told.heed(address(NEWADDR, 2, "10.77.0.1"))
-    assert told.heed(address(NEWADDR, 2, "10.77.0.2"))
-    assert told.heed(address(NEWADDR, 3, "10.77.0.1"))
-    assert not told.heed(address(DELADDR, 2, "10.77.0.1"))
-    assert told.heed(address(NEWADDR, 2, "10.77.0.1"))
+    assert told.take_in(address(NEWADDR, 2, "10.77.0.1"))
+    assert not told.take_in(address(NEWADDR, 2, "10.77.0.1"))
+    assert told.take_in(address(NEWADDR, 2, "10.77.0.2"))
+    assert told.take_in(address(NEWADDR, 3, "10.77.0.1"))
+    assert not told.take_in(address(DELADDR, 2, "10.77.0.1"))
+    assert told.take_in(address(NEWADDR, 2, "10.77.0.1"))
 
 
 def test_all_messages_that_come_together_are_heeded() -> None:
     told = Interfaces()
-    assert told.heed(link(NEWLINK, 2, UP | RUNNING) + address(NEWADDR, 2, "10.77.0.1"))
-    assert not told.heed(address(NEWADDR, 2, "10.77.0.1") + link(NEWLINK, 2, UP | RUNNING))
+    assert told.take_in(link(NEWLINK, 2, UP | RUNNING) + address(NEWADDR, 2, "10.77.0.1"))
+    assert not told.take_in(address(NEWADDR, 2, "10.77.0.1") + link(NEWLINK, 2, UP | RUNNING))
 
 
 @given(st.binary() | st.builds(message, st.integers(16, 21), st.binary()))
 def test_nothing_that_comes_breaks_it(data: bytes) -> None:
-    Interfaces().heed(data)
+    Interfaces().take_in(data)
 
 
 @pytest.mark.parametrize("started", [False, True])
