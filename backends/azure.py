@@ -5,7 +5,7 @@ Credentials: `account_key` or `sas_token`; without them, and without an endpoint
 (environment, managed identity, Azure CLI).
 
 The service lists from a marker of its own making only, so markers are kept for callers that come back for
-the next page; whoever begins elsewhere pays for what is skipped.
+the next page; a caller that begins elsewhere pays for the objects that are skipped.
 """
 
 from __future__ import annotations

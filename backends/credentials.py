@@ -79,7 +79,7 @@ NO_CREDENTIALS: Final[Credentials] = _NoCredentials()
 
 
 class CredentialStore:
-    """Looks secrets up in a file and in the keyring, anew each time."""
+    """Looks secrets up in a file and in the keyring, each time again."""
 
     def __init__(self, file: Path, *, keyring: bool = True) -> None:
         self._file = file

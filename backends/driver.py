@@ -34,7 +34,7 @@ class Secret(NamedTuple):
     name: str
     label: str
     hidden: bool = True
-    """Whether it must not be seen while somebody types it."""
+    """Whether it must not be seen while a person types it."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class OversizeError(CorruptError):
 
 
 class PermanentError(StoreError):
-    """The request fails and will go on failing until somebody changes something."""
+    """The request fails and will go on failing until a person changes something."""
 
 
 class MissingRootError(PermanentError):

@@ -112,7 +112,7 @@ class FileStore(FolderStore[int]):
     def _get(self, root: int, name: str, limit: int) -> bytes:
         with _object(root, name) as descriptor:
             size = self._regular_size(descriptor)
-            # One byte more than allowed, in case the file grows meanwhile.
+            # One byte more than allowed, in case the file grows while it is read.
             data = _read_exactly(descriptor, 0, limit + 1) if size <= limit else b""
         if size > limit or len(data) > limit:
             raise BodyError("long", f"larger than the {limit} bytes expected")
@@ -173,7 +173,7 @@ class FileStore(FolderStore[int]):
                 except FileExistsError:
                     pass
                 if path not in self._known_durable:
-                    # Somebody else may have made it a moment ago and not have synced it yet.
+                    # Another process may have made it a moment ago and not have synced it yet.
                     _fsync_folder(current)
                     self._known_durable.add(path)
                 current = stack.enter_context(_opened(segment, current))

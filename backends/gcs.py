@@ -99,7 +99,7 @@ class GcsStore(BucketStore):
         blob = self._blob(client, name)
         with self._tolerating(304):
             data = self._download(blob, limit, **condition)
-            # Not every service that speaks this protocol heeds the condition.
+            # Not every service that speaks this protocol obeys the condition.
             current = str(blob.generation or "")
             return None if tag and current == tag else (data, current)
         return None
@@ -139,7 +139,7 @@ class GcsStore(BucketStore):
         return sink.getvalue()
 
     def _has_bucket(self, client: Any) -> bool:
-        """Whether the bucket is there. Lists one object, which whoever uses a bucket may do."""
+        """Whether the bucket is there. Lists one object, which every user of a bucket may do."""
         with self._tolerating(404):
             next(client.list_blobs(self._bucket, page_size=1, **self._request).pages, None)
             return True

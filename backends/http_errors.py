@@ -22,7 +22,7 @@ __all__ = ["REDIRECTS", "HttpFailure", "RedirectedError", "connection_error", "h
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-_LONGEST_WAIT: Final = 3600.0  # seconds; whoever asks for more gets asked again after that
+_LONGEST_WAIT: Final = 3600.0  # seconds; a service that asks for more is asked again after that
 _USUAL_WAIT: Final = 1.0  # seconds, when the cloud does not say how long
 _CLOCK_TOLERANCE: Final = 300.0  # seconds that signatures may be off, at most providers
 _MAX_REASON: Final = 300  # characters of a server's message that are shown
@@ -108,7 +108,7 @@ def http_error(url: str, operation: str, name: str, failure: HttpFailure) -> Sto
 
 
 class RedirectedError(Exception):
-    """The service sends us elsewhere. Not followed: whoever plays the service could send us anywhere."""
+    """The service sends us elsewhere. Not followed: a fake service could send us anywhere."""
 
     def __init__(self, where: str = "") -> None:
         super().__init__(f"the service says that this is elsewhere {where}".rstrip())

@@ -4,7 +4,7 @@ A name is 1 to `MAX_SEGMENTS` segments joined by "/". A segment is 1 to 128 char
 ``[a-z0-9._-]`` and does not begin with a dot, so that a driver may keep files of its own under
 names that begin with one. The alphabet is what every kind of cloud stores unchanged, lower case
 only because some folders ignore case. Filesystem-backed clouds cannot hold `p` beside `p/q`:
-whoever names objects must see to it that no name is a parent path of another.
+code that names objects must see to it that no name is a parent path of another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeping within a bandwidth: drivers ask before they send a piece of content, and tell what came.
 
-Whoever calls a driver says within `paced` who is to be asked; without that nobody is. It is kept per thread,
-like `body.receiving`. Only content counts, not the headers around it.
+A caller of a driver names within `paced` the pacer to ask; without that no pacer is asked. It is kept per
+thread, like `body.receiving`. Only content counts, not the headers around it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A driver loads its library when it is first used: most volumes need one or two, and loading takes long.
 
-Some options of URLs name what is on this machine: files, accounts. They count only if somebody has typed the
+Some options of URLs name what is on this machine: files, accounts. They count only if a person has typed the
 URL here: who chooses, say, the file by which a server is known, chooses the server.
 """
 
@@ -34,7 +34,7 @@ DRIVERS: Final[tuple[type[Driver[Any]], ...]] = (
     WebDavStore,
     SftpStore,
 )
-"""In the order in which people are told of them."""
+"""In the order in which people see them."""
 
 KINDS: Final[dict[str, CloudKind]] = {
     scheme: driver.kind for driver in DRIVERS for scheme in driver.kind.schemes

@@ -162,7 +162,7 @@ class S3Store(BucketStore):
             failure = self._failure(error)
             if failure is None or failure.status not in (409, 412):
                 raise
-            # 409: somebody else wrote it at this moment, or deleted it; only in the first case it is there.
+            # 409: another client wrote it at this moment, or deleted it; only in the first case it is there.
             if self._exists(client, key):
                 return False
             if failure.status == 409:

@@ -6,7 +6,7 @@ To keep what is deleted, the bucket is versioned; so that it is not kept for eve
 Object Lock is not switched on. Its days count from when an object was *written*, so that what matters most,
 packs older than that, would be as unprotected as before; and it would hold up lawful deletions for that time.
 What protects versions is that the credentials of ordinary devices lack ``s3:DeleteObjectVersion``,
-``s3:PutLifecycleConfiguration`` and ``s3:PutBucketVersioning``. A lock that the bucket has is told of.
+``s3:PutLifecycleConfiguration`` and ``s3:PutBucketVersioning``. A lock that the bucket has is reported.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Session:
         return transport is not None and transport.is_active()
 
     def close(self) -> None:
-        """Break the connection, also when somebody is just using it."""
+        """Break the connection, also when a thread is just using it."""
         self._client.close()
 
 

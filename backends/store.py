@@ -53,7 +53,7 @@ class Store(Protocol):
         """Make the place that holds the objects (folder, bucket). Idempotent.
 
         Called when a volume is created or a cloud is added, and never otherwise: a place that is
-        gone later on raises `MissingRootError` instead of being made anew.
+        gone later on raises `MissingRootError` instead of being made again.
         """
 
     def put(self, name: str, data: Buffer) -> None:

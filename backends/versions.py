@@ -4,7 +4,7 @@ PASIS's versioning nodes (READ_PREV), for clouds: who holds the secrets of a clo
 objects, but not make the cloud forget what they were, as long as his credentials lack the right to that.
 A driver that can has an attribute `versions` of the type `Versions`; see `versions_of`.
 
-Older bytes are candidates and no more: whoever reads them verifies them, and never takes them for fresh.
+Older bytes are candidates and no more: the reader verifies them, and never takes them for fresh.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class WebDavStore(FolderStore[WebDavClient], HttpDriver[WebDavClient]):
                 raise TransientError(self.url, "put_if_absent", name, "another writer is creating it")
             time.sleep(_CLAIM_PAUSE)
         try:
-            # Somebody else may have made it and be done with the claim already.
+            # Another client may have made it and be done with the claim already.
             if not self._exists(client, name):
                 _move(client, temporary, name, overwrite=False)
                 return True
@@ -227,7 +227,7 @@ def _move(client: WebDavClient, temporary: str, name: str, *, overwrite: bool) -
 
 
 def _make_folder(client: WebDavClient, path: str) -> None:
-    """Make one folder. Raises `_ExistsError`, also when somebody else is making it at this moment."""
+    """Make one folder. Raises `_ExistsError`, also when another client is making it at this moment."""
     try:
         client.call("MKCOL", path + "/")
     except RefusedError as error:
