@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-__all__ = ["MAX_PAGE", "Buffer", "StoredObject", "Page", "Store"]
+__all__ = ["MAX_PAGE", "Buffer", "Page", "Store", "StoredObject"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

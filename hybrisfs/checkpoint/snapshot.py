@@ -45,9 +45,9 @@ from sync.update import VOLUME_ID_SIZE
 
 __all__ = [
     "HEADER",
+    "LOG_INDEX",
     "PACKS",
     "REGISTERS",
-    "LOG_INDEX",
     "SLICE_BYTES",
     "Header",
     "SnapshotHash",
