@@ -48,7 +48,8 @@ def test_it_is_silent_while_something_is_wrong_and_goes_on_afterwards(
     watchdog.start()
     assert heard() == b"WATCHDOG=1"
     watchdog.stop()
-    assert caplog.text.count("does not work as it should") == 2
+    # On a busy machine the daemon itself may answer too late, too.
+    assert caplog.text.count("FileNotFoundError") == 2
 
 
 def test_a_mount_that_does_not_answer_is_found(control: Path, tmp_path: Path) -> None:
