@@ -94,7 +94,11 @@ class Sealer(ChunkNamer):
         return bytes(view[:end])
 
     def open(self, chunk_id: bytes, sealed: Buffer, length: int) -> bytes:
-        """Return the plaintext of `length` bytes. Raises IntegrityError unless it is the chunk named."""
+        """Return the plaintext. Raises IntegrityError unless it is the chunk named.
+
+        `length` is what members say: it saves memory when it is right, and keeps nothing from being read when
+        it is not. The name alone counts.
+        """
         if not 0 < length <= MAX_CHUNK or not SEAL_OVERHEAD < len(sealed) <= MAX_SEALED:
             raise IntegrityError(f"sealed chunk of {len(sealed)} bytes for {length}: outside its bounds")
         view = memoryview(sealed)
@@ -104,7 +108,7 @@ class Sealer(ChunkNamer):
                 f"sealed chunk has format {flags & ~_COMPRESSED}, this version reads {_VERSION}"
             )
         plaintext = self._decrypt(flags, chunk_id, view, length)
-        if len(plaintext) != length or self.chunk_id(plaintext) != chunk_id:
+        if self.chunk_id(plaintext) != chunk_id:
             raise IntegrityError("sealed chunk holds other content than its name says")
         return plaintext
 
@@ -126,9 +130,19 @@ class Sealer(ChunkNamer):
             # A declared size would be allocated before max_output_size is looked at.
             if zstandard.get_frame_parameters(body).content_size != zstandard.CONTENTSIZE_UNKNOWN:
                 raise IntegrityError("sealed chunk has a zstd frame that declares a size")
-            return self._scratch.decompressor.decompress(body, max_output_size=length, allow_extra_data=False)
+            return self._decompressed(body, length)
         except zstandard.ZstdError as error:
-            raise IntegrityError(f"sealed chunk does not decompress to {length} bytes: {error}") from None
+            raise IntegrityError(f"sealed chunk does not decompress: {error}") from None
+
+    def _decompressed(self, body: memoryview, length: int) -> bytes:
+        decompress = self._scratch.decompressor.decompress
+        try:
+            return decompress(body, max_output_size=length, allow_extra_data=False)
+        except zstandard.ZstdError:
+            plaintext = decompress(body, max_output_size=MAX_CHUNK, allow_extra_data=False)
+            if len(plaintext) <= length:
+                raise  # for want of room it was not
+            return plaintext
 
 
 def _keys(data_key: bytes, flags: int, chunk_id: bytes) -> tuple[bytes, bytes]:

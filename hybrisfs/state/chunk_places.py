@@ -99,12 +99,12 @@ class ChunkPlaces:
                     new[chunk.id] = chunk.id, chunk.length, pack, chunk.offset, chunk.sealed
                 continue
             number, segment, before, length = rows[chunk.id]
-            if before == pack or (not before and chunk.length < length):
-                continue  # it has been said before, or cannot be: more than that is shown of it
+            if before == pack or (not before and segment is not None and chunk.length < length):
+                continue  # it has been said before, or cannot be: more than that is here
             if before == ELSEWHERE and (segment is None or (number in believed and number not in doubtful)):
                 self._release(segment)
-                # What is here has been measured.
-                told = chunk.length if segment is None else length
+                # What is here has been measured; of what is not, members say what they like until it is read.
+                told = max(chunk.length, length) if segment is None else length
                 moved.append((told, pack, chunk.offset, chunk.sealed, number))
                 rows[chunk.id] = number, segment, pack, told
             else:

@@ -135,10 +135,10 @@ class ChunkStore(ChunkPlaces):
         """The numbers, by their ids, of chunks that another device made; length 0: it is not known yet."""
         found: dict[bytes, int] = {}
         short: list[tuple[int, int]] = []  # it was said that they are shorter than what is shown of them
-        columns = "id, number, length, segment"
-        for identity, number, length, segment in select_with(self._db, columns, "chunk", "id", lengths):
+        columns = "id, number, length, segment IS NOT NULL OR proven"
+        for identity, number, length, certain in select_with(self._db, columns, "chunk", "id", lengths):
             found[identity] = number
-            if length < lengths[identity] and segment is None:
+            if length < lengths[identity] and not certain:
                 short.append((lengths[identity], number))
         if short:
             self._db.executemany("UPDATE chunk SET length = ? WHERE number = ?", short)

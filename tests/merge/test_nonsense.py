@@ -125,3 +125,29 @@ def test_a_run_that_is_longer_than_its_chunk_shows_nothing_of_other_files(fleet:
     )
     honest.receive(lies)
     assert honest.read("odd") == b"short" + bytes(195) + b"short"
+
+
+@pytest.mark.parametrize("claimed", [4, 6, 200])
+@pytest.mark.parametrize("reader", [0, 1], ids=["author", "other device"])
+def test_a_false_length_of_a_chunk_keeps_nobody_from_reading_it(
+    fleet: Fleet, reader: int, claimed: int
+) -> None:
+    """The only copy is on the clouds, and a member says that it is longer, or shorter, than it is."""
+    honest = fleet[0]
+    honest.write("short", b"short")
+    honest.sign()
+    honest.rig.pack()
+    honest.sign()
+    honest.write("more", b"more" * (16 << 10))  # the journal goes on in another segment
+    honest.rig.commit()
+    assert honest.rig.room.evict(1)
+    lies = lie(
+        (place_key(NODE, 0), Place(ROOT_ID, b"odd").encode()),
+        (attr_key(NODE), FILE.encode()),
+        (content_key(NODE), Content(claimed, 0, [Run(claimed, SEALER.chunk_id(b"short"))]).encode()),
+    )
+    fleet[reader].receive(lies)
+    fleet.send(0, reader)
+    fleet[reader].receive(lies)
+    assert fleet[reader].read("odd") == (b"short" + bytes(195))[:claimed]
+    assert fleet[reader].read("short") == b"short"
