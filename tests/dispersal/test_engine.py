@@ -451,10 +451,11 @@ def test_no_cloud_is_accused_for_what_a_member_made_up() -> None:
             nowhere = true._replace(pack_id=bytes(32), owed=False)
             cut = true._replace(offset=1 << 40, owed=False)
             short = true._replace(sealed_length=0, owed=False)
-            wrong = true._replace(length=true.length + 1, owed=False)
-            for location in (nowhere, cut, short, wrong):
+            for location in (nowhere, cut, short):
                 with pytest.raises(ChunkUnavailable):
                     cluster.engine.get_chunk(location, timeout=5)
+            wrong = true._replace(length=true.length + 1, owed=False)
+            assert cluster.engine.get_chunk(wrong, timeout=5) in CHUNKS
             assert set(cluster.states().values()) <= {"ok", "slow"}, (f, k)
 
 
