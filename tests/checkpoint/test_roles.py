@@ -16,7 +16,7 @@ from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.checkpoint.test_state_at_vector import moment, seen_again
 from tests.members.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say
 from tests.merge.fleet import Device, Fleet
-from tests.merge.test_contributors import limit
+from tests.merge.limits import limit
 from tests.tree.rig import SEALER
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,9 +13,9 @@ from hybrisfs.daemon.control import ControlServer
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
 from tests.daemon.conftest import home
-from tests.daemon.fake import FakeVolumes
+from tests.daemon.fake import FakeVolume, FakeVolumes
 
-__all__ = ["Run", "home", "run", "served", "volumes"]
+__all__ = ["Run", "home", "moment", "photos", "run", "served", "volumes"]
 
 Run = Callable[..., Result]
 
@@ -45,3 +46,14 @@ def run() -> Run:
         return result
 
     return invoke
+
+
+@pytest.fixture
+def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
+    """The volume of the daemon that runs."""
+    served.start()
+    return volumes.opened["photos"]
+
+
+def moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

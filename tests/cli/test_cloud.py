@@ -16,12 +16,6 @@ from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolume, FakeVolumes
 
 
-@pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
-
-
 def test_list_and_test(photos: FakeVolume, run: Run) -> None:
     assert run("cloud", "list", "photos").stdout == (
         "NAME   USE     STATE  OBJECTS  DATA    URL\namber  in use  ok     1,200    3.0 MB  file:///amber\n"

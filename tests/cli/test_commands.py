@@ -26,12 +26,6 @@ from tests.system.deadline import until
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
-
-
 def test_quickstart_says_what_it_did_and_what_to_try(served: Daemon, run: Run, home: Home) -> None:
     first = run("quickstart")
     assert first.exit_code == 0

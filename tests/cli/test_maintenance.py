@@ -17,12 +17,6 @@ from tests.kv.rig import Rig
 CLEAN = {"name": "amber", "checked": 12, "missing": 0, "stale": 0, "corrupt": 0, "unreadable": 0}
 
 
-@pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
-
-
 def test_scrub_of_healthy_clouds(photos: FakeVolume, run: Run) -> None:
     photos.maintenance.facts = {"clouds": [CLEAN], "problems": [], "wrong": 0}
     done = run("scrub", "photos")

@@ -21,12 +21,6 @@ CLOUD = "file:///clouds/a"
 
 
 @pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
-
-
-@pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard input is a terminal, as far as asking for passphrases goes."""
     monkeypatch.setattr(passphrase_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))

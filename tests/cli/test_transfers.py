@@ -6,15 +6,8 @@ import json
 
 import pytest
 
-from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run
-from tests.daemon.fake import EXPIRES, FakeVolume, FakeVolumes
-
-
-@pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
+from tests.daemon.fake import EXPIRES, FakeVolume
 
 
 def test_limits_are_shown_with_what_comes_next(photos: FakeVolume, run: Run) -> None:

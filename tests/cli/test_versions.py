@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from hybrisfs.client import Client
-from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run
-from tests.daemon.fake import FakeVolume, FakeVolumes
-
-
-@pytest.fixture
-def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
-    served.start()
-    return volumes.opened["photos"]
+from tests.daemon.fake import FakeVolume
 
 
 def test_versions_are_listed(photos: FakeVolume, run: Run) -> None:
