@@ -27,8 +27,8 @@ checkpoint is worse. A statement that differs at an equal vector is an alarm.
 
 A checkpoint that heads name is on the clouds. A checkpoint O leaves them when all members name its successor
 N, and so do the devices that are only suspended, for these may come back (`compaction`). Until then some
-devices name N and some O, and a device that is let in or set back may begin with either. What lies between
-them is in the log, of which nothing that O does not cover goes before N has a successor.
+devices name N and some O, and a device that is let in or set back may begin with either. The log holds the
+updates between them: an update that O does not cover leaves it only when N has a successor.
 
 A device that has N does not take in O because others name it. A device that has stated N, or taken it in, has
 the names of all updates that N stands for in its log. Those of O are among them if at least one device has
@@ -36,8 +36,9 @@ stated both and was not set back in between, for all state the same. Only a devi
 has takes O in (`intake`). Otherwise it would cease to name N, which holds what a device that was set back may
 find nowhere else.
 
-A crash leaves parts of files, which the next statement removes; statements that no other device has received,
-which are made known again; a checkpoint of which some slices are on the clouds, which is put there again.
+A crash may leave parts of files: the next statement removes them. It may leave a statement that no other
+device has received: the next head says it again. It may leave some slices of a checkpoint on the clouds: this
+device puts the checkpoint there again.
 Nothing is removed from the clouds while the head of a member, or of a suspended device, names another
 checkpoint than the newest.
 """

@@ -40,10 +40,10 @@ class CloudObjects(Protocol):
 
 
 class LinkedDevices(Protocol):
-    """What is asked of the devices that this one is linked with."""
+    """The devices that this one is linked with."""
 
     def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
-        """What has this name; None when none of them has it, or not within so many seconds."""
+        """The chunk of this name; None when no device gives it within so many seconds."""
 
 
 class Fetching:

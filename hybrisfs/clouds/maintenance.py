@@ -43,8 +43,8 @@ class MaintenanceLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """The packs of which clouds do not list shares, with these clouds, those first that lack most; and own
-    segments of the log."""
+    """Packs and own log segments that clouds do not list. With each pack come the clouds that lack a share of
+    it; the pack that most clouds lack comes first."""
 
     packs: Mapping[PackPlace, Collection[int]]
     segments: Collection[str]

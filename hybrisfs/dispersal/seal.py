@@ -141,7 +141,7 @@ class Sealer(ChunkNamer):
         except zstandard.ZstdError:
             plaintext = decompress(body, max_output_size=MAX_CHUNK, allow_extra_data=False)
             if len(plaintext) <= length:
-                raise  # for want of room it was not
+                raise  # there was room: the frame itself is wrong
             return plaintext
 
 

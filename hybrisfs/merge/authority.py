@@ -22,9 +22,9 @@ contributor writes    which folders (`hybrisfs.members.areas`)
 A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
 others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
 can; it makes nothing count. A contributor may do that, too. In its areas it writes all registers of nodes,
-and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack, and what it says
-of a pack of which another device tells is passed over (`hybrisfs.merge.packs`). An update that breaks only
-these rules convicts no device, as only the log shows that.
+and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack. Its word about a
+pack does not count beside another device's (`hybrisfs.merge.packs`). An update that breaks only these rules
+convicts no device, as only the log shows that.
 
 **The kind of a node never changes.** The id of a node says what it is (`hybrisfs.registers.node_id`), so
 that attributes of another kind break the rule whatever else the log holds. The root is a directory. Ids

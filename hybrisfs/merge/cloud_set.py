@@ -13,8 +13,8 @@ one with the highest stamp counts. A volume whose clouds were never changed has 
 
 A cloud is *active*; or *draining*: it is read, but gets nothing new, until another has all that it holds; or
 *lost*: the same, but it is not asked for anything; or *gone*, when no register names anything there any more.
-What is to be moved follows from the registers and from placements, so there is no list of jobs that could be
-out of date after a crash.
+Registers and placements say which shares have to move. So there is no list of jobs that a crash could leave
+out of date.
 """
 
 from __future__ import annotations

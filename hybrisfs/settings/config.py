@@ -16,9 +16,9 @@ network. `transfers` says what may move between this device and the clouds: `up`
 in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
-see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows what needs a person. Who is
-accused by another device can be kept for `veto_hours` before this one seconds the removal; with `evict_liars`
-this one accuses by itself every device against which there is a proof (`hybrisfs.sharing.trials`).
+see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows troubles that need a person.
+A veto is possible for `veto_hours` before this device seconds another one's accusation. With `evict_liars`
+this device itself accuses each device against which there is a proof (`hybrisfs.sharing.trials`).
 
 The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
 `stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours` and `evict_liars` hold within
