@@ -60,9 +60,9 @@ def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot, roo
     """Check the snapshot and take it in."""
     check_snapshot(snapshots, stored, root)
     fs, sharing = device.rig.fs, device.rig.sharing
-    with without_collections(), fs.cutting, fs.lock:
-        Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(snapshots, stored)
-        sharing.checkpoint_taken_in()
+    with without_collections(), fs.state.cutting, fs.state.transaction() as tx:
+        Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(tx, snapshots, stored)
+        sharing.checkpoint_taken_in(tx)
 
 
 def cpu(action: Callable[[], object]) -> float:
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
         for by_log, by_checkpoint in zip(others[::2], others[1::2], strict=True):
             times["the log"].append(cpu(partial(by_log.receive, log)))
             times["a checkpoint"].append(cpu(partial(adopt, by_checkpoint, snapshots, stored, root)))
-    assert len({state_hash(device.rig.db) for device in fleet.devices}) == 1
+    assert len({state_hash(device.rig.db.rows) for device in fleet.devices}) == 1
     fleet.discard()
     console = terminal()
     console.print(f"{options.files:,} files, {len(log):,} updates, CPU seconds:")

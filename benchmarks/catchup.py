@@ -22,6 +22,7 @@ from hybrisfs.merge.first_nodes import build_view
 from tests.merge.beginner import filled_like
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import Rig
+from tests.tree.unlocked import unlocked
 
 _PER_FOLDER: Final = 100
 _FOLDERS_PER_UPDATE: Final = 25
@@ -95,7 +96,8 @@ def _one_round(fleet: Fleet, tree: list[bytes], later: list[bytes], beginner: Ri
     caught_up = _measured(len(later), lambda: _take(away, later))
     sharing = beginner.sharing
     first_view = _measured(
-        files, lambda: build_view(beginner.fs, sharing.registers, sharing.arrivals.origins)
+        files,
+        lambda: build_view(unlocked(beginner.fs), beginner.fs, sharing.registers, sharing.arrivals.origins),
     )
     return Figures(caught_up, joined, first_view)
 

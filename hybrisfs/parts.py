@@ -29,6 +29,7 @@ from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
@@ -126,8 +127,10 @@ class HeadSources:
     def earlier_heads(self) -> EarlierHeads:
         return self.puller.earlier_heads()
 
-    def checkpoints(self, earlier_heads: EarlierHeads) -> tuple[Statement | None, CheckpointId | None]:
-        return self.checkpointer.statement(), self.checkpointer.newest(earlier_heads.checkpoint)
+    def checkpoints(
+        self, tx: Transaction, earlier_heads: EarlierHeads
+    ) -> tuple[Statement | None, CheckpointId | None]:
+        return self.checkpointer.statement(tx), self.checkpointer.newest(tx, earlier_heads.checkpoint)
 
     def state(self) -> StateClaim | None:
         return self.agreement.claim()

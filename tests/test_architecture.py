@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -415,3 +415,93 @@ def test_no_way_to_write_sql_escapes(source: str) -> None:
     assert holds_sql(source)
     assert not holds_sql('"""SELECT 1 FROM log"""')
     assert not holds_sql("log.info('rows were updated from where they are')")
+
+
+# -- the transaction is the lock (docs/adr/022) --------------------------------------------------------------
+
+# They have the whole database, before or after the life of the volume.
+OWN_THE_DATABASE = ("hybrisfs.admit.join", "hybrisfs.admit.rebuild", "hybrisfs.admit.reserve_log")
+# They keep what runs SQL for the life of the volume, as `sync` calls them back; take modules out, add none.
+KEEP_A_WRITER = (
+    "hybrisfs.members.hearing",
+    "hybrisfs.members.member_table",
+    "hybrisfs.members.minutes",
+    "hybrisfs.merge.registers",
+    "hybrisfs.merge.versions",
+    "hybrisfs.sharing.epochs",
+)
+# It lives as long as one look.
+KEEP_THE_TRANSACTION = ("hybrisfs.merge.unsigned",)
+
+
+def reaches_rows(source: str) -> bool:
+    """Whether a module gets rows of a database past the transaction."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in ("connection", "rows")
+        and ast.unparse(node.value).rpartition(".")[2] in ("database", "_database", "Database")
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def keeps_transaction(source: str) -> bool:
+    """Whether a module stores the transaction, or a table of it, in an object."""
+
+    def is_part(value: ast.expr) -> bool:
+        while isinstance(value, ast.Attribute):
+            value = value.value
+        return isinstance(value, ast.Name) and value.id == "tx"
+
+    return any(
+        isinstance(node, ast.Assign | ast.AnnAssign)
+        and node.value is not None
+        and any(
+            is_part(part) for part in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])
+        )
+        and any(
+            isinstance(part, ast.Attribute)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for part in (target.elts if isinstance(target, ast.Tuple) else [target])
+        )
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def keeps_writer(source: str) -> bool:
+    """Whether an object of a module is made with what runs SQL."""
+    return any(
+        isinstance(node, ast.FunctionDef)
+        and node.name == "__init__"
+        and any(
+            one.annotation is not None and "RowWriter" in ast.unparse(one.annotation)
+            for one in node.args.args
+        )
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+@pytest.mark.parametrize(
+    ("does", "allowed"),
+    [
+        (reaches_rows, OWN_THE_DATABASE),
+        (keeps_transaction, KEEP_THE_TRANSACTION),
+        (keeps_writer, KEEP_A_WRITER),
+    ],
+)
+def test_rows_are_reached_by_a_transaction(does: Callable[[str], bool], allowed: tuple[str, ...]) -> None:
+    found = {
+        name_of(module)
+        for module in modules("hybrisfs")
+        if does(module.read_text()) and not within(name_of(module), ("hybrisfs.state", "hybrisfs.kv"))
+    }
+    assert found == set(allowed)
+
+
+def test_no_way_around_the_transaction_escapes() -> None:
+    assert reaches_rows("self._database.rows.execute(query)")
+    assert keeps_transaction("self._tx = tx")
+    assert keeps_transaction("self._packs = tx.packs")
+    assert keeps_transaction("self.a, self.b = 1, tx.packs.condemned")
+    assert not keeps_transaction("self._seq = tx.pending.newest()")
+    assert not keeps_transaction("packs = tx.packs")
+    assert keeps_writer("def __init__(self, db: RowWriter) -> None: ...")

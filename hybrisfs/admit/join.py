@@ -174,10 +174,10 @@ def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined, *, 
         members.append(Member(device.public, own_name))
         if by_kit:
             members.append(Member(joined.inviter.public, joined.inviter.name, reserve=True))
-        database.set_meta("inviter", device_id_of(joined.inviter.public))
+        database.rows.set_meta("inviter", device_id_of(joined.inviter.public))
         if joined.grant.reader:
-            database.add_meta("reader", 1)
-        table = MemberTable(database)
+            database.rows.add_meta("reader", 1)
+        table = MemberTable(database.rows)
         table.introduce(
             replace(one, name=known.get(one.public) or one.device.hex()[:_UNNAMED]) for one in members
         )

@@ -143,7 +143,7 @@ class Kits:
             for n, answer in sorted(answers.items())
             if n in names
         ]
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             used = any(branch.device == kit.id for branch in self._sharing.updates.state.branches)
             maker = self._sharing.members.inviter_of(kit.id)
             made_by = self._sharing.members.shown_name(maker) if maker is not None else ""
@@ -200,7 +200,7 @@ class Kits:
         )
         if secret is None:
             raise UsageError("no recovery kit of this volume opens with this passphrase")
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             signed = self._sharing.updates.signed_with(secret.kit)
         with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
             log_of_kit = ReserveLog(
@@ -243,8 +243,8 @@ class Kits:
         return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:
-        with self._ground.fs.lock:
-            published: int = self._ground.fs.db.meta("published")
+        with self._ground.fs.state.transaction() as tx:
+            published: int = tx.meta("published")
         if kit.clock is not None and kit.clock > published:
             return False  # a machine that recovers by it must find the update that names it
         try:
@@ -308,7 +308,7 @@ class Kits:
 
     def _kits(self) -> list[_Kit]:
         found = []
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             registers = self._sharing.registers
             own = self._sharing.updates.own_branches()
             for reserve in self._sharing.members.reserves():
@@ -320,7 +320,7 @@ class Kits:
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             registers = self._sharing.registers
             stamps = [
                 value.stamp.clock

@@ -48,6 +48,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import State, Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -94,13 +95,16 @@ def _make_anew(
         try:
             members = {one.device: one for one in old.members()}
             members.setdefault(keys.device.device_id, Member(keys.device.public, ""))
-            MemberTable(database).introduce(members.values())
-            database.set_meta("inviter", old.inviter())
+            MemberTable(database.rows).introduce(members.values())
+            database.rows.set_meta("inviter", old.inviter())
             journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
-            fs = FileSystem(database, journal, namer, owner=(os.getuid(), os.getgid()))
+            volume = State(database, journal, namer)
+            with volume.transaction() as tx:
+                fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
             _recover(old, fs, report, step)
             journal.sync()
-            fs.commit()
+            with volume.transaction() as tx:
+                fs.commit(tx)
             journal.close()
         finally:
             database.close()
@@ -173,23 +177,25 @@ class _RecoveredFiles:
     ) -> PurePosixPath:
         """A file of *size* bytes at *path* below the folder, or beside it when the name is taken; where it
         is. What no piece (offset, bytes) covers is zeros. Raises OSError."""
-        with self._fs.lock:
-            parent = self._fs.get(ROOT_INO)
+        with self._fs.state.transaction() as tx:
+            parent = self._fs.get(tx, ROOT_INO)
             for name in (self._folder / path).parts[:-1]:
-                parent = self._directory(parent, os.fsencode(name))
+                parent = self._directory(tx, parent, os.fsencode(name))
             name = path.name
-            while self._fs.lookup(parent.ino, os.fsencode(name)) is not None:
+            while self._fs.lookup(tx, parent.ino, os.fsencode(name)) is not None:
                 name = f"{name}~"
-            inode, handle = self._fs.create(parent.ino, os.fsencode(name), mode, *self._owner, os.O_WRONLY)
-            self._fs.truncate(inode, size)
+            inode, handle = self._fs.create(
+                tx, parent.ino, os.fsencode(name), mode, *self._owner, os.O_WRONLY
+            )
+            self._fs.truncate(tx, inode, size)
             for offset, data in pieces:
-                self._fs.write(inode, offset, data[: max(0, size - offset)])
-            self._fs.release(handle)
+                self._fs.write(tx, inode, offset, data[: max(0, size - offset)])
+            self._fs.release(tx, handle)
         return self._folder / path.parent / name
 
-    def _directory(self, parent: Inode, name: bytes) -> Inode:
-        found = self._fs.lookup(parent.ino, name)
+    def _directory(self, tx: Transaction, parent: Inode, name: bytes) -> Inode:
+        found = self._fs.lookup(tx, parent.ino, name)
         while found is not None and not found.is_directory:
             name += b"~"
-            found = self._fs.lookup(parent.ino, name)
-        return found or self._fs.make(parent.ino, name, _FOLDER_MODE, *self._owner)
+            found = self._fs.lookup(tx, parent.ino, name)
+        return found or self._fs.make(tx, parent.ino, name, _FOLDER_MODE, *self._owner)

@@ -55,7 +55,9 @@ class ReserveLog:
         path = folder / "reserve.db"
         Database.create(path, volume)
         self._database = Database(path)
-        self._updates = UpdateLog(self._database, Members([reserve.public]), reserve)
+        self._updates = UpdateLog(
+            self._database.rows, self._database.environment, Members([reserve.public]), reserve
+        )
 
     def close(self) -> None:
         """Let go of the database."""

@@ -22,6 +22,7 @@ from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.checkpoints import StoredSnapshot
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import names_of_updates
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import know_no_versions_before_bare
@@ -68,7 +69,6 @@ class Adoption:
 
     def __init__(self, fs: FileSystem, updates: UpdateLog, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
-        self._db = fs.db
         self._updates = updates
         self._registers = registers
         self._arrivals = arrivals
@@ -76,24 +76,26 @@ class Adoption:
         self._ours = VersionVector()
         self._theirs = VersionVector()
 
-    def run(self, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
+    def run(self, tx: Transaction, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
         """Raises LimitError, and nothing has changed, when there are too many branches."""
         records = read_snapshot(snapshots.pieces(stored))
         next(records)
-        latest = self._adopt_log(records)
-        self._merge(latest)
+        latest = self._adopt_log(tx, records)
+        self._merge(tx, latest)
         # Nobody has signed where packs are, or that they have ended. Chunks that are read from one pack and
         # are in another one, too, are seen in the first one first.
         for primary in (True, False):
             packs = read_hints(snapshots.hints(stored), len(self._stamps))
             while some := list(islice(packs, _PACKS)):
                 self._arrivals.place(
-                    [self._placement(one, primary=primary) for one in some if primary or one.spare]
+                    tx, [self._placement(one, primary=primary) for one in some if primary or one.spare]
                 )
         # What was superseded before, and when, a checkpoint does not tell.
-        know_no_versions_before_bare(self._db)
+        know_no_versions_before_bare(tx)
 
-    def _adopt_log(self, records: Iterator[Header | IndexEntry | Latest]) -> Iterator[Latest]:
+    def _adopt_log(
+        self, tx: Transaction, records: Iterator[Header | IndexEntry | Latest]
+    ) -> Iterator[Latest]:
         """Take in the entries; what comes after them."""
         before = self._updates.state.vector
         hashes: list[bytes] = []
@@ -104,9 +106,9 @@ class Adoption:
                 for placed in self._adopt_some(entries, hashes):
                     renames += placed.renames
                     before = before.renamed(placed.renames)
-        self._arrivals.renamed(renames)
+        self._arrivals.renamed(tx, renames)
         self._ours = before
-        self._find_stamps(hashes)
+        self._find_stamps(tx, hashes)
         return chain(rest, cast("Iterator[Latest]", records))
 
     def _adopt_some(self, entries: Sequence[IndexEntry], hashes: list[bytes]) -> Iterator[Placed]:
@@ -120,12 +122,12 @@ class Adoption:
                     yield placed
             hashes.append(entry.hash)
 
-    def _find_stamps(self, hashes: Sequence[bytes]) -> None:
+    def _find_stamps(self, tx: Transaction, hashes: Sequence[bytes]) -> None:
         """How the log here calls the checkpoint's updates."""
         wanted = set(hashes)
         found = {
             identity: Stamp(clock, branch)
-            for identity, clock, branch in names_of_updates(self._db)
+            for identity, clock, branch in names_of_updates(tx)
             if identity in wanted
         }
         self._stamps = [found[identity] for identity in hashes]
@@ -134,12 +136,12 @@ class Adoption:
             theirs[branch] = max(clock, theirs.get(branch, 0))
         self._theirs = VersionVector(theirs)
 
-    def _merge(self, latest: Iterator[Latest]) -> None:
+    def _merge(self, tx: Transaction, latest: Iterator[Latest]) -> None:
         registers = groupby(latest, key=itemgetter(0))
         while some := [(key, list(values)) for key, values in islice(registers, _KEYS)]:
             ours = self._registers.between(some[0][0], some[-1][0])
             merged = [self._merged(key, ours.get(key, ()), values) for key, values in some if is_kept(key)]
-            self._arrivals.absorb([one for one in merged if one.gone or one.come])
+            self._arrivals.absorb(tx, [one for one in merged if one.gone or one.come])
 
     def _merged(self, key: bytes, ours: Sequence[Value], latest: Sequence[Latest]) -> Merged:
         if not ours and not self._ours:

@@ -20,7 +20,8 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.state_at_vector import Base, look_back
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.members.member_table import MemberTable
-from hybrisfs.state.checkpoints import CheckpointTable, Recorded
+from hybrisfs.state.checkpoints import Recorded
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -51,9 +52,8 @@ class Checkpointer:
         self._snapshots = snapshots
         self.intake = intake
         self.cloud_checkpoint = cloud_checkpoint
-        self._table = CheckpointTable(fs.db)
-        with fs.lock:
-            at_start = [one.stored.snapshot for one in self._table.all()]
+        with fs.state.transaction() as tx:
+            at_start = [one.stored.snapshot for one in tx.checkpoints.all()]
         limits = fs.environment.limits.of(CheckpointLimits)
         self.machine: Final = AgreementMachine(updates.volume, updates.device, limits, at_start)
         self.news = Topic[[]]()
@@ -61,26 +61,25 @@ class Checkpointer:
 
     # -- what heads and links tell ---------------------------------------------------------------
 
-    def statement(self) -> Statement | None:
+    def statement(self, tx: Transaction) -> Statement | None:
         """What this device states now. Nothing while the clouds lack what it has signed of that, chunks and
-        all: so a machine that has only the clouds finds a state that it can read. Called with the volume's
-        lock held."""
-        return self._statement_of(self._table.stated())
+        all: so a machine that has only the clouds finds a state that it can read."""
+        return self._statement_of(tx, tx.checkpoints.stated())
 
-    def _statement_of(self, stated: Recorded | None) -> Statement | None:
-        if stated is None or (stated.root is None and not self._table.is_shipped(stated.through)):
+    def _statement_of(self, tx: Transaction, stated: Recorded | None) -> Statement | None:
+        if stated is None or (stated.root is None and not tx.checkpoints.is_shipped(stated.through)):
             return None
         return Statement.of(self._updates.volume, stated.vector, stated.stored.snapshot, self._key)
 
-    def newest(self, before: CheckpointId | None = None) -> CheckpointId | None:
-        """See `AgreementMachine.named`. Called with the volume's lock held."""
-        has = before is not None and self.intake.has(before.snapshot)
-        return self.machine.named(self._table.deposited(), before, has=has)
+    def newest(self, tx: Transaction, before: CheckpointId | None = None) -> CheckpointId | None:
+        """See `AgreementMachine.named`."""
+        has = before is not None and self.intake.has(tx, before.snapshot)
+        return self.machine.named(tx.checkpoints.deposited(), before, has=has)
 
     def is_current(self) -> bool:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
-        with self._fs.lock:
-            agreed = self._table.agreed()
+        with self._fs.state.transaction() as tx:
+            agreed = tx.checkpoints.agreed()
             vector = self._updates.state.vector
         return agreed is not None and agreed.deposited is not None and agreed.vector == vector
 
@@ -89,8 +88,9 @@ class Checkpointer:
         return self.machine.waits_for(self._view(), heads)
 
     def root(self) -> bytes | None:
-        """The name of the root that others may ask this device for. Called with the volume's lock held."""
-        agreed = self._table.agreed()
+        """The name of the root that others may ask this device for."""
+        with self._fs.state.transaction() as tx:
+            agreed = tx.checkpoints.agreed()
         return (
             self._snapshots.name_of(agreed.root) if agreed is not None and agreed.root is not None else None
         )
@@ -109,16 +109,16 @@ class Checkpointer:
 
     def _view(self) -> View:
         clouds = self.cloud_checkpoint.clouds
-        with self._fs.lock:
-            stated = self._table.stated()
+        with self._fs.state.transaction() as tx:
+            stated = tx.checkpoints.stated()
             return View(
                 self._updates.state.vector,
-                self._table.is_shipped(self._table.through()),
+                tx.checkpoints.is_shipped(tx.checkpoints.through()),
                 self._members.devices(),
                 [one.device for one in self._members.asked()],
                 stated,
-                self._statement_of(stated),
-                self._table.agreed(),
+                self._statement_of(tx, stated),
+                tx.checkpoints.agreed(),
                 clouds,
             )
 
@@ -143,8 +143,8 @@ class Checkpointer:
         return None
 
     def _write(self, row: Recorded) -> None:
-        with self._fs.lock:
-            self._table.put(row)
+        with self._fs.state.transaction() as tx:
+            tx.checkpoints.put(row)
         if row.deposited is None:
             log.info("checkpoint %s is agreed", row.stored.snapshot.hex())
         else:
@@ -171,8 +171,8 @@ class Checkpointer:
     def _state_if_due(self, action: State, agreed: Recorded | None, now: float) -> None:
         if action.least_bytes:
             covered = agreed.vector if agreed is not None else VersionVector()
-            with self._fs.lock:
-                if self._table.grown_beyond(covered) < action.least_bytes:
+            with self._fs.state.transaction() as tx:
+                if tx.checkpoints.grown_beyond(covered) < action.least_bytes:
                     return
         if self._state(action.theirs):
             self.machine.stated(now)
@@ -184,11 +184,11 @@ class Checkpointer:
         cannot be told any more what was here then."""
         self._fs.journal.sync()
         with ExitStack() as reading:
-            with self._fs.lock:
-                self._fs.commit()
-                vector, through = self._updates.state.vector, self._table.through()
-                agreed = self._table.agreed()
-                database = reading.enter_context(self._fs.db.snapshot())
+            with self._fs.state.transaction() as tx:
+                self._fs.commit(tx)
+                vector, through = self._updates.state.vector, tx.checkpoints.through()
+                agreed = tx.checkpoints.agreed()
+                database = reading.enter_context(self._fs.state.snapshot())
             if theirs is not None and theirs.vector != vector:
                 if not self._looked_back(database, theirs.vector, agreed):
                     return False
@@ -202,9 +202,9 @@ class Checkpointer:
                     yield piece
 
             stored = self._snapshots.put(pieces(), snapshotter.hints(), hasher.digest)
-        with self._fs.lock:
-            self._table.put(Recorded(stored, vector, through))
-            kept = [one.stored.snapshot for one in self._table.all()]
+        with self._fs.state.transaction() as tx:
+            tx.checkpoints.put(Recorded(stored, vector, through))
+            kept = [one.stored.snapshot for one in tx.checkpoints.all()]
         self._snapshots.keep_only(kept)
         log.info("stated snapshot %s", stored.snapshot.hex())
         self.news()

@@ -10,7 +10,7 @@ from hybrisfs.checkpoint.deposit import Depositor, parts_of
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.members.member_table import MemberTable
-from hybrisfs.state.checkpoints import CheckpointTable, Recorded
+from hybrisfs.state.checkpoints import Recorded
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Head
 from sync.checkpoint import Root
@@ -34,7 +34,6 @@ class CloudCheckpoint:
     ) -> None:
         self._fs = fs
         self._members = members
-        self._table = CheckpointTable(fs.db)
         self._snapshots = snapshots
         self._fetching = fetching
         self._depositor = depositor
@@ -47,8 +46,8 @@ class CloudCheckpoint:
 
     def part(self, name: bytes) -> bytes | None:
         """The root or slice with this name, if it is on this device."""
-        with self._fs.lock:
-            recorded = self._table.all()
+        with self._fs.state.transaction() as tx:
+            recorded = tx.checkpoints.all()
         for one in recorded:
             if one.root is not None:
                 found = (
@@ -67,8 +66,8 @@ class CloudCheckpoint:
     def parts(self) -> list[bytes]:
         """The names of all parts of the checkpoint that is on the clouds, the root last; none while there is
         no such. Raises NotToBeHadError, DecodeError."""
-        with self._fs.lock:
-            newest = self._table.deposited()
+        with self._fs.state.transaction() as tx:
+            newest = tx.checkpoints.deposited()
         if newest is None or newest.deposited is None:
             return []
         return parts_of(newest.deposited, Root.decode(self.fetched(newest.deposited)))
@@ -76,8 +75,8 @@ class CloudCheckpoint:
     def found(self, agreed: Recorded, roots: Iterable[tuple[bytes, bytes]]) -> bytes | None:
         """The first of *roots*, each with the device that names it, that is one of this checkpoint. Raises
         NotToBeHadError."""
-        with self._fs.lock:
-            members, volume = self._members.devices(), self._fs.db.meta("volume")
+        with self._fs.state.transaction() as tx:
+            members, volume = self._members.devices(), tx.meta("volume")
         for device, name in roots:
             try:
                 root = self._fetching.root(name)

@@ -46,8 +46,8 @@ from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.signals import Signals
-from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.segment_ends import end_of_segment, is_covered
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, VersionVector, parse_segment_name, segment_name
@@ -80,23 +80,22 @@ class Compactor:
         self._store = store
         self._committer = committer
         self._signals = signals
-        self._bodies = BodyStore(fs.db)
 
     def run(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
         """Let go of what *covered* covers; False when something is left to be done later. *heads*: the newest
         of all devices. Raises OSError."""
-        with self._fs.lock:
-            self._fs.segments.forget_covered(covered)
+        with self._fs.state.transaction() as tx:
+            tx.segments.forget_covered(covered)
         self._drop_bodies(covered)
         self._committer.commit_now()
         done = not self._signals.stopping and self._delete_segments(covered, heads)
         self._shrink()
         return done
 
-    def facts(self) -> LogStatus:
-        """What `status` and `gc` tell; called with the volume's lock held."""
-        dropped = self._bodies.dropped()
-        return LogStatus(dropped.updates, dropped.bytes, self._bodies.left())
+    def facts(self, tx: Transaction) -> LogStatus:
+        """What `status` and `gc` tell."""
+        dropped = tx.bodies.dropped()
+        return LogStatus(dropped.updates, dropped.bytes, tx.bodies.left())
 
     # -- here ------------------------------------------------------------------------------------
 
@@ -104,34 +103,34 @@ class Compactor:
         dropped = 0
         while not self._signals.stopping:
             self._fs.journal.sync()
-            with self._fs.lock:
-                some = self._bodies.drop(covered, self._own, self._first_kept(), _BODIES)
-                self._fs.commit()
+            with self._fs.state.transaction() as tx:
+                some = tx.bodies.drop(covered, self._own, self._first_kept(tx), _BODIES)
+                self._fs.commit(tx)
             if not some:
                 break
             dropped += some
         if dropped:
             log.info("dropped the bodies of %d updates that a checkpoint covers", dropped)
 
-    def _first_kept(self) -> int:
+    def _first_kept(self, tx: Transaction) -> int:
         """The clock of the first own update that is not on the clouds yet, or that is in a segment which this
         device may have to make again."""
-        first = self._fs.segments.first_clock()
-        unpublished: int = self._fs.db.meta("published") + 1
+        first = tx.segments.first_clock()
+        unpublished: int = tx.meta("published") + 1
         return unpublished if first is None else min(first, unpublished)
 
     def _shrink(self) -> None:
         more = True
         while more and not self._signals.stopping:
             self._fs.journal.sync()
-            with self._fs.lock:
-                more = self._fs.db.shrink(_PAGES)
-                self._fs.commit()
+            with self._fs.state.transaction() as tx:
+                more = tx.shrink(_PAGES)
+                self._fs.commit(tx)
 
     # -- on the clouds ---------------------------------------------------------------------------
 
     def _delete_segments(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             prefixes = [f"log/{device.hex()}/" for device in self._orphaned()]
             members = sorted(self._members.devices())
         done = True
@@ -155,9 +154,9 @@ class Compactor:
         on_clouds = heads[device].on_clouds
         if on_clouds is None:
             return True
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             # What this device has not got yet, or a cloud makes up, is not counted.
-            known = [name for name in names if end_of_segment(self._fs.db, name) is not None]
+            known = [name for name in names if end_of_segment(tx, name) is not None]
         known.sort(key=lambda name: parse_segment_name(name)[1].first)
         gone = self._gone(known[: -on_clouds.segments], covered) - led_to
         return all(
@@ -180,9 +179,9 @@ class Compactor:
 
     def _gone(self, names: Iterable[str], covered: VersionVector) -> set[str]:
         """Those of *names* that are covered and that no record of this device holds."""
-        with self._fs.lock:
-            kept = self._fs.segments.names()
-            return {name for name in names if name not in kept and is_covered(self._fs.db, name, covered)}
+        with self._fs.state.transaction() as tx:
+            kept = tx.segments.names()
+            return {name for name in names if name not in kept and is_covered(tx, name, covered)}
 
     def _delete(self, cloud: int, gone: Sequence[str]) -> bool:
         for start in range(0, len(gone), _DELETED_AT_ONCE):

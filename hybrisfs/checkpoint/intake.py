@@ -22,7 +22,8 @@ from hybrisfs.garbage import without_collections
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.registers import Registers
-from hybrisfs.state.checkpoints import CheckpointTable, Recorded
+from hybrisfs.state.checkpoints import Recorded
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -59,9 +60,8 @@ class Intake:
         self._members = members
         self._snapshots = snapshots
         self._fetching = fetching
-        self.taken_in = Topic[[]]()
+        self.taken_in = Topic[[Transaction]]()
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self._table = CheckpointTable(fs.db)
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
         self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
@@ -72,10 +72,9 @@ class Intake:
         self._offered.add(root)
         self._examined.pop(root, None)
 
-    def has(self, snapshot: bytes) -> bool:
-        """Whether nothing of the checkpoint with this snapshot is known to be lacking here. Called with the
-        volume's lock held."""
-        return snapshot in self._complete or snapshot in [one.stored.snapshot for one in self._table.all()]
+    def has(self, tx: Transaction, snapshot: bytes) -> bool:
+        """Whether nothing of the checkpoint with this snapshot is known to be lacking here."""
+        return snapshot in self._complete or snapshot in [one.stored.snapshot for one in tx.checkpoints.all()]
 
     def begin(self, named: CheckpointId) -> bool:
         """Begin with the checkpoint that the inviter names; False when that cannot be done."""
@@ -84,9 +83,9 @@ class Intake:
 
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
         """Take in what is named or was offered, if it is wanted; *now*: seconds, monotonic."""
-        with self._fs.lock:
-            self._complete.update(one.stored.snapshot for one in self._table.all())
-            inviter = self._fs.db.meta("inviter")
+        with self._fs.state.transaction() as tx:
+            self._complete.update(one.stored.snapshot for one in tx.checkpoints.all())
+            inviter = tx.meta("inviter")
         named = {
             head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
             for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
@@ -103,7 +102,7 @@ class Intake:
         """Take in the checkpoint with this root if something of it is wanted here, and it can be believed."""
         try:
             root = self._fetching.root(name)
-            with self._fs.lock:
+            with self._fs.state.transaction():
                 members = self._members.devices()
             root.check(self._updates.volume, members)
             if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root, members)):
@@ -112,13 +111,13 @@ class Intake:
                 return False
             stored = self._fetching.fetch_slices(root)
             check_snapshot(self._snapshots, stored, root)
-            with without_collections(), self._fs.cutting, self._fs.lock:
+            with without_collections(), self._fs.state.cutting, self._fs.state.transaction() as tx:
                 Adoption(self._fs, self._updates, self._registers, self._arrivals).run(
-                    self._snapshots, stored
+                    tx, self._snapshots, stored
                 )
-                through = self._table.through()
-                self._table.put(Recorded(stored, root.vector, through, root.encode(), name))
-                self.taken_in()
+                through = tx.checkpoints.through()
+                tx.checkpoints.put(Recorded(stored, root.vector, through, root.encode(), name))
+                self.taken_in(tx)
         except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
             log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
             return False
@@ -127,7 +126,7 @@ class Intake:
         return True
 
     def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             vector = self._updates.state.vector
         ahead = root.vector.highest - vector.highest
         if ahead <= 0 and not self._lacks(root):
@@ -146,7 +145,7 @@ class Intake:
         pieces = (self._fetching.part(one.name) for one in root.slices)
         entries = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
         while some := {one.hash for one in islice(entries, _ENTRIES) if isinstance(one, IndexEntry)}:
-            with self._fs.lock:
+            with self._fs.state.transaction():
                 if not some <= self._updates.known(some):
                     return True
         return False
@@ -154,8 +153,8 @@ class Intake:
     def _is_trusted(self, root: Root, members: Members) -> bool:
         """Whether this device has stated it itself, or the one that let it in has; any member, when that is
         none: a recovery kit, or removed."""
-        with self._fs.lock:
-            inviter = self._fs.db.meta("inviter")
+        with self._fs.state.transaction() as tx:
+            inviter = tx.meta("inviter")
         if inviter and inviter not in members:
             return any(device in members for device in root.evidence)
         return self._updates.device in root.evidence or inviter in root.evidence

@@ -72,8 +72,8 @@ class Checkpoints:
         self.checkpointer.news.listen(ground.signals.announce)
         peering.heard.listen(self._hear)
         self.expected = ExpectedCheckpoint(cloud_checkpoint, depositor)
-        with fs.lock:
-            self._inviter: bytes = fs.db.meta("inviter")
+        with fs.state.transaction() as tx:
+            self._inviter: bytes = tx.meta("inviter")
             if self._inviter and not len(updates.state.vector):
                 sharing.begun.clear()
 
@@ -97,9 +97,9 @@ class Checkpoints:
     def facts(self) -> CheckpointStatus:
         """What `status` shows."""
         waiting = self.checkpointer.waits_for(self.heads())
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             names = [self._sharing.members.name_of(device) for device in waiting]
-            log = self._compactor.facts()
+            log = self._compactor.facts(tx)
         return CheckpointStatus(self.checkpointer.is_current(), sorted(names), log)
 
     def secure(self) -> str | None:

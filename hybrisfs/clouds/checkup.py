@@ -159,8 +159,8 @@ class Checkup:
     def _sample(self, cloud: int, number: int, *, below: bool = False) -> None:
         """Have a look at a share that this cloud acknowledged, of the first pack from a number on, or *below*
         down from it. One that may have been put a moment ago gets a second chance."""
-        with self._fs.lock:
-            found = read_pack_near(self._fs.db, cloud, number, below=below)
+        with self._fs.state.transaction() as tx:
+            found = read_pack_near(tx, cloud, number, below=below)
         if found is None:
             return
         pack, index = found.id, found.placement.index(cloud)
@@ -175,5 +175,5 @@ class Checkup:
 
 
 def _newest_pack(fs: FileSystem) -> int:
-    with fs.lock:
-        return fs.packs.newest()
+    with fs.state.transaction() as tx:
+        return tx.packs.newest()

@@ -42,6 +42,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Pause, Wake
+from hybrisfs.state.state import Transaction
 from hybrisfs.stores.own_places import OwnPlaces
 
 __all__ = ["CloudSet", "Job"]
@@ -132,7 +133,7 @@ class CloudSet:
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
         """All clouds there ever were, and f and k; as configured here while no register tells."""
         config, registers = self._ground.config, self._sharing.registers
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             clouds, agreed = read_clouds(registers), read_redundancy(registers)
         if not clouds:
             nobody = Stamp(0, b"")
@@ -141,13 +142,13 @@ class CloudSet:
 
     def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
         """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
-        with self._ground.fs.cutting, self._ground.fs.lock:
+        with self._ground.fs.state.cutting, self._ground.fs.state.transaction():
             self._sign(changes, redundancy)
         self._announce_change()
 
     def sign_new(self, record: CloudRecord) -> int:
         """Have all devices agree on one more cloud; its number. Raises UsageError."""
-        with self._ground.fs.cutting, self._ground.fs.lock:
+        with self._ground.fs.state.cutting, self._ground.fs.state.transaction():
             number = free_number(self._ground.config.id, record.url, self.records()[0])
             self._sign({number: record}, None)
         self._announce_change()
@@ -186,8 +187,8 @@ class CloudSet:
         found = []
         for number, (record, _) in self.records()[0].items():
             if record.state in (CloudState.DRAINING, CloudState.LOST):
-                with self._ground.fs.lock:
-                    left = self._count_at(number)
+                with self._ground.fs.state.transaction() as tx:
+                    left = self._count_at(tx, number)
                 total = max(self._totals.get(number, left), left)
                 trouble = self._troubles.get(number, "")
                 found.append(Job(number, record.name, total - left, total, trouble))
@@ -198,9 +199,9 @@ class CloudSet:
         fs = self._ground.fs
         fs.journal.sync()
         with contextlib.ExitStack() as reading:
-            with fs.lock:
-                fs.commit()
-                database = reading.enter_context(fs.db.snapshot())
+            with fs.state.transaction() as tx:
+                fs.commit(tx)
+                database = reading.enter_context(fs.state.snapshot())
             return held_by_cloud(database)
 
     # -- configuration and engine ----------------------------------------------------------------
@@ -208,11 +209,11 @@ class CloudSet:
     def arrange(self) -> None:
         """Bring the configuration and the engine up to date with the registers."""
         with self._arranging:
-            with self._ground.fs.lock:
+            with self._ground.fs.state.transaction() as tx:
                 told = {n: record for n, (record, _) in read_clouds(self._sharing.registers).items()}
                 agreed = read_redundancy(self._sharing.registers)
                 gone = [n for n, record in told.items() if record.state is CloudState.GONE]
-                named = {n for n in gone if self._count_at(n)}
+                named = {n for n in gone if self._count_at(tx, n)}
             redundancy = agreed[0] if agreed is not None else None
             self._use(lambda config: agreed_config(config, told, redundancy, named), told)
 
@@ -266,9 +267,9 @@ class CloudSet:
         """What all clouds are called that there ever were."""
         return {number: record.name for number, (record, _) in self.records()[0].items()}
 
-    def _count_at(self, number: int) -> int:
-        """How many objects a cloud should hold; called with the volume's lock held."""
-        return self._drain.count_at(number) + self._clouds.key_values.held(number)
+    def _count_at(self, tx: Transaction, number: int) -> int:
+        """How many objects a cloud should hold."""
+        return self._drain.count_at(tx, number) + self._clouds.key_values.held(number)
 
     # -- the stage ------------------------------------------------------------------------------
 
@@ -309,7 +310,7 @@ class CloudSet:
 
     def _rewrite(self) -> bool:
         """Rewrite what was written with another f or k; False when something is left."""
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             agreed = read_redundancy(self._sharing.registers)
         if agreed is None:
             return True
@@ -334,7 +335,7 @@ class CloudSet:
     def _settle_overruled(self) -> None:
         """A cloud that was added here under a number that another device gave to another cloud at the same
         moment gets a number of its own; what was put there is recorded under that number from then on."""
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             lost = overruled(self._sharing.registers, self._drain.branches())
         for number, record in lost.items():
             records = {one: known for one, (known, _) in self.records()[0].items()}
@@ -360,8 +361,8 @@ class CloudSet:
         """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
         mine = stamp.writer in self._drain.branches()
         ask = record.state is not CloudState.LOST
-        with self._ground.fs.lock:
-            left = self._count_at(number)
+        with self._ground.fs.state.transaction() as tx:
+            left = self._count_at(tx, number)
         self._totals[number] = max(self._totals.get(number, 0), left)
         writable = self._engine.in_use
         leaves = mine and record.state is not CloudState.GONE
@@ -399,16 +400,16 @@ class CloudSet:
         trouble = self._checkpoints.secure() or self.values.settle(number)
         if trouble is not None:
             return [trouble]
-        with self._ground.fs.lock:
-            left = self._count_at(number)
+        with self._ground.fs.state.transaction() as tx:
+            left = self._count_at(tx, number)
         if left:
             return []
         if record.state is CloudState.DRAINING:
             trouble = self._drain.clear(number, secured) or self.values.clear(number)
             if trouble is not None:
                 return [trouble, f"if {record.name} does not come back, run hybrisfs cloud remove"]
-        with self._ground.fs.lock:
-            left = self._count_at(number)
+        with self._ground.fs.state.transaction() as tx:
+            left = self._count_at(tx, number)
         if left or self._state(number) is not record.state:
             return []  # another device has put something there; it is moved next
         self.sign({number: replace(record, state=CloudState.GONE)})

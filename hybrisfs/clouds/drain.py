@@ -20,6 +20,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.state.pack_chunks import filled_packs
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.state.segments import SegmentTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, parse_segment_name
@@ -63,12 +64,12 @@ class Drain:
 
     def branches(self) -> set[bytes]:
         """The branches whose packs this device may move: none if it only reads, as no device would follow."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return set() if self._fs.read_only else self._updates.own_branches()
 
-    def count_at(self, cloud: int) -> int:
-        """How many shares and own segments the cloud should hold; called with the volume's lock held."""
-        return self._fs.packs.count_on_cloud(cloud) + len(self._fs.segments.on_cloud(cloud))
+    def count_at(self, tx: Transaction, cloud: int) -> int:
+        """How many shares and own segments the cloud should hold."""
+        return tx.packs.count_on_cloud(cloud) + len(tx.segments.on_cloud(cloud))
 
     def move(
         self,
@@ -100,8 +101,8 @@ class Drain:
         return troubles
 
     def _segment_names(self, cloud: int) -> list[str]:
-        with self._fs.lock:
-            return [segment.name for segment in self._fs.segments.on_cloud(cloud)]
+        with self._fs.state.transaction() as tx:
+            return [segment.name for segment in tx.segments.on_cloud(cloud)]
 
     def _packs_on(self, cloud: int, *, everything: bool) -> Iterator[dict[bytes, bool]]:
         """The packs, some at a time, and whether each is needed: nothing is read any more from those that
@@ -109,8 +110,8 @@ class Drain:
         last = 0
         while True:
             mine = self.branches()
-            with self._fs.lock:
-                packs = self._fs.packs.on_cloud(cloud, last, _BATCH)
+            with self._fs.state.transaction() as tx:
+                packs = tx.packs.on_cloud(cloud, last, _BATCH)
             if not packs:
                 return
             yield {one.id: not one.rewritten for one in packs if everything or one.branch in mine}
@@ -170,20 +171,20 @@ class Drain:
 
     def _is_dropped(self, name: str) -> bool:
         """Whether a checkpoint has taken the place of a log segment."""
-        with self._fs.lock:
-            end = end_of_segment(self._fs.db, name)
+        with self._fs.state.transaction() as tx:
+            end = end_of_segment(tx, name)
         return end is not None and end.bare
 
     def _is_elsewhere(self, cloud: int, name: str) -> bool:
         if name.startswith(CHECKPOINTS):
             return True
         share = parse_share_name(name)
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             if share is not None:
                 pack, index = share
-                found = self._fs.packs.find(pack)
+                found = tx.packs.find(pack)
                 return found is not None and not found.is_at(index, cloud)
-            segment = self._fs.segments.find(name)
+            segment = tx.segments.find(name)
             return segment is not None and cloud not in segment.placement
 
     @staticmethod

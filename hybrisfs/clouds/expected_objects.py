@@ -27,8 +27,8 @@ _ROWS: Final = 256
 def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
     """Whether a member says that there is such a pack, this device has neither put nor read it, and no cloud
     shows any share of it: then no cloud is to blame."""
-    with fs.lock:
-        found = fs.packs.find(pack)
+    with fs.state.transaction() as tx:
+        found = tx.packs.find(pack)
     if found is None or found.proven:
         return False
     return not any(upkeep.find_share(pack, index) is not None for index in range(found.n))
@@ -49,8 +49,8 @@ class ExpectedObjects:
         """All packs that the clouds should hold, also those that come during the iteration."""
         last = 0
         while True:
-            with self._fs.lock:
-                found = list(owed_packs(self._fs.db, last, _ROWS))
+            with self._fs.state.transaction() as tx:
+                found = list(owed_packs(tx, last, _ROWS))
             if not found:
                 return
             yield from found
@@ -60,8 +60,8 @@ class ExpectedObjects:
         """All own log segments on the clouds."""
         last = 0
         while True:
-            with self._fs.lock:
-                found = self._fs.segments.after(last, _ROWS)
+            with self._fs.state.transaction() as tx:
+                found = tx.segments.after(last, _ROWS)
             if not found:
                 return
             yield from found
@@ -69,13 +69,13 @@ class ExpectedObjects:
 
     def counts(self) -> tuple[int, int]:
         """How many packs and segments there are."""
-        with self._fs.lock:
-            return owed_count(self._fs.db), self._fs.segments.count()
+        with self._fs.state.transaction() as tx:
+            return owed_count(tx), tx.segments.count()
 
     def holder(self, pack: bytes, index: int) -> int | None:
         """The cloud that is to have a share, None when no such share is known."""
-        with self._fs.lock:
-            placement = self._fs.packs.placement(pack)
+        with self._fs.state.transaction() as tx:
+            placement = tx.packs.placement(pack)
         return placement[index] if index < len(placement) else None
 
     def look_at_marker(self, cloud: int) -> tuple[Finding | None, bool]:
@@ -99,8 +99,8 @@ class ExpectedObjects:
 
     def is_recorded(self, name: str) -> bool:
         """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
-        with self._fs.lock:
-            return self._fs.segments.find(name) is not None
+        with self._fs.state.transaction() as tx:
+            return tx.segments.find(name) is not None
 
     def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
         """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.
@@ -129,6 +129,6 @@ class ExpectedObjects:
 
     def shipped(self) -> int | None:
         """The clock up to which the own head must lead, None before there is one."""
-        with self._fs.lock:
-            newest = self._fs.segments.newest()
+        with self._fs.state.transaction() as tx:
+            newest = tx.segments.newest()
         return None if newest is None else newest.last

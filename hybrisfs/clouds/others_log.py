@@ -73,7 +73,7 @@ class OthersLog:
         self._upkeep = upkeep
         self._segments = segments
         self._copies = copies
-        self._sightings = SightingTable(fs.db, fs.lock)
+        self._sightings = SightingTable(fs.state)
 
     def mends(
         self, clouds: Collection[int], writable: Container[int]
@@ -162,7 +162,7 @@ class OthersLog:
 
     def _followed(self) -> Members:
         """Those whose logs devices read: also those whose removal is still to be heard of."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._members.writers()
 
     def _decoded(self, device: bytes, data: bytes) -> Head:
@@ -220,8 +220,8 @@ class OthersLog:
             name = None if segment.previous is None else segment_name(device, segment.previous)
 
     def _is_bare(self, name: str) -> bool:
-        with self._fs.lock:
-            end = end_of_segment(self._fs.db, name)
+        with self._fs.state.transaction() as tx:
+            end = end_of_segment(tx, name)
         return end is not None and end.bare
 
 

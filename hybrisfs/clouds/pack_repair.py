@@ -111,8 +111,8 @@ class PackMender:
         """Whether the pack could not be read even if all clouds that do not answer had what they should."""
         if rebuild.complete or not wrong:
             return False
-        with self._fs.lock:
-            found = self._fs.packs.find(pack)
+        with self._fs.state.transaction() as tx:
+            found = tx.packs.find(pack)
         refuted = sum(one.kind != "unreadable" for one in wrong)
         return found is not None and found.n - refuted < found.k
 
@@ -165,8 +165,8 @@ class PackMender:
             self._record(rebuild.table, index, before, now)
 
     def _placement(self, pack: bytes) -> bytes | None:
-        with self._fs.lock:
-            found = self._fs.packs.find(pack)
+        with self._fs.state.transaction() as tx:
+            found = tx.packs.find(pack)
         return found.placement if found is not None else None
 
     def _restore(
@@ -206,20 +206,20 @@ class PackMender:
         ]
         key = pack_key(table.pack_id)
         fs = self._fs
-        with fs.lock:
+        with fs.state.transaction() as tx:
             placement = bytearray(self._placement(table.pack_id) or b"")
             if index >= len(placement) or placement[index] != before or now in placement:
                 return False
             if is_ending(fs, table.pack_id):
                 return False
             placement[index] = now
-            if bans_place(fs.db, table.pack_id, placement):
+            if bans_place(tx, table.pack_id, placement):
                 return False
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
             fs.changes.mark(key, 0)
             stamp = self._signer.sign([(key, value)], 0)
-            fs.packs.move(table.pack_id, bytes(placement), stamp)
-            fs.changes.signed({key: fs.changes.seq}, stamp.clock)
+            tx.packs.move(table.pack_id, bytes(placement), stamp)
+            fs.changes.signed(tx, {key: fs.changes.seq}, stamp.clock)
         log.info("share %d of pack %s is on cloud %d now", index, table.pack_id.hex()[:16], now)
         self._signals.packed()
         return True

@@ -92,15 +92,15 @@ class RecentPuts:
 
     def _before_start(self) -> tuple[int, int]:
         """The newest pack and clock of the log that need not be looked at."""
-        with self._fs.lock:
-            pack = self._fs.packs.newest()
-            segment = self._fs.segments.newest(skipping=_AT_START)
+        with self._fs.state.transaction() as tx:
+            pack = tx.packs.newest()
+            segment = tx.segments.newest(skipping=_AT_START)
         return max(0, pack - _AT_START), 0 if segment is None else segment.last
 
     def _note_new(self) -> None:
-        with self._fs.lock:
-            packs = self._fs.packs.of_device(self._device, self._pack)
-            segments = self._fs.segments.ending_after(self._clock_shipped)
+        with self._fs.state.transaction() as tx:
+            packs = tx.packs.of_device(self._device, self._pack)
+            segments = tx.segments.ending_after(self._clock_shipped)
         now = self._clock()
         for pack in packs:
             self._pack = pack.number

@@ -22,6 +22,7 @@ from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.pack_chunks import chunks_of_pack
 from hybrisfs.state.packs import Pack
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.place import PackMaker, is_ending, record_packs
 
@@ -74,9 +75,9 @@ class Recoder:
 
     def _read(self, former: Pack) -> list[tuple[ChunkRef, bytes]]:
         """The chunks that are read from a pack, from this disk where they are here."""
-        with self._fs.lock:
-            refs = chunks_of_pack(self._fs.db, former.number)
-            here = {ref.number: self._fs.chunks.read_whole(ref) for ref in refs}
+        with self._fs.state.transaction() as tx:
+            refs = chunks_of_pack(tx, former.number)
+            here = {ref.number: tx.chunks.read_whole(ref) for ref in refs}
         missing = [ref for ref in refs if here[ref.number] is None]
         wanted = [self._location(former, ref) for ref in missing]
         there = self._engine.get_chunks(wanted, timeout=_CHUNK_SECONDS) if wanted else []
@@ -91,11 +92,10 @@ class Recoder:
         )
 
     def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
-        chunks = self._fs.chunks
 
-        def settle(number: int, packed: Sequence[PackedChunk]) -> None:
+        def settle(tx: Transaction, number: int, packed: Sequence[PackedChunk]) -> None:
             for chunk in packed:
-                chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
+                tx.chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
 
         into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
         rewritten = rewritten_key(former.id), into.encode()

@@ -52,8 +52,8 @@ class Rewriting:
 
         True when nothing is left; stops when *go_on* says so.
         """
-        with self._fs.lock:
-            newest = self._fs.packs.newest()
+        with self._fs.state.transaction() as tx:
+            newest = tx.packs.newest()
         if self._clean == (code, newest):
             return True
         trouble = self._spread_log(code, go_on)
@@ -97,7 +97,7 @@ class Rewriting:
         """All chunks are gone over: without the volume's lock."""
         self._fs.journal.sync()
         with contextlib.ExitStack() as reading:
-            with self._fs.lock:
-                self._fs.commit()
-                database = reading.enter_context(self._fs.db.snapshot())
+            with self._fs.state.transaction() as tx:
+                self._fs.commit(tx)
+                database = reading.enter_context(self._fs.state.snapshot())
             return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)

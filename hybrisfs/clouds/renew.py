@@ -19,6 +19,7 @@ from hybrisfs.registers.tree import Rewritten, rewritten_key
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.pack_chunks import chunks_of_lost_pack, lost_packs
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.place import PackMaker, is_ending, record_packs, settle_chunks
 
@@ -48,24 +49,24 @@ class PackRenewer:
 
     def lost(self) -> list[bytes]:
         """The ids of packs that the clouds have lost, and that hold what no other pack does."""
-        with self._fs.lock:
-            return list(lost_packs(self._fs.db).values())
+        with self._fs.state.transaction() as tx:
+            return list(lost_packs(tx).values())
 
     def set_aside(self, pack: bytes) -> None:
         """The clouds have lost a pack: nothing of it that is here is let go from now on."""
         number = self._number(pack)
-        with self._fs.lock:
-            before = lost_packs(self._fs.db)
-            self._fs.chunks.set_aside(number, but=before)
-            known = number in before or number not in lost_packs(self._fs.db)
+        with self._fs.state.transaction() as tx:
+            before = lost_packs(tx)
+            tx.chunks.set_aside(number, but=before)
+            known = number in before or number not in lost_packs(tx)
         if not known:
             log.warning("the clouds have lost pack %s", pack.hex()[:_SHOWN])
 
     def take_back(self, pack: bytes) -> None:
         """The clouds have a pack; nothing is done for one that was not set aside."""
         number = self._number(pack)
-        with self._fs.lock:
-            self._fs.chunks.take_back(number)
+        with self._fs.state.transaction() as tx:
+            tx.chunks.take_back(number)
         self._wanted(number)
 
     def renew(self, pack: bytes) -> bytes | str:
@@ -97,31 +98,31 @@ class PackRenewer:
         return placed[0][1]
 
     def _number(self, pack: bytes) -> int:
-        with self._fs.lock:
-            found = self._fs.packs.find(pack)
+        with self._fs.state.transaction() as tx:
+            found = tx.packs.find(pack)
         return found.number if found is not None else -1
 
     def _wanted(self, number: int) -> list[ChunkRef]:
         """The chunks of a pack that are on no cloud, after a look where members say that they are."""
         for look in (True, False):
-            with self._fs.lock:
-                wanted = [ref for ref in chunks_of_lost_pack(self._fs.db, number) if ref.is_elsewhere]
+            with self._fs.state.transaction() as tx:
+                wanted = [ref for ref in chunks_of_lost_pack(tx, number) if ref.is_elsewhere]
             if wanted and look:
                 self._fetcher.settle([ref.number for ref in wanted])
         return wanted
 
     def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:
         """All chunks of the pack if they are here, else those that are here and on no cloud."""
-        with self._fs.lock:
-            refs = chunks_of_lost_pack(self._fs.db, number)
-            found = [(ref, data) for ref in refs if (data := self._read_one(ref)) is not None]
+        with self._fs.state.transaction() as tx:
+            refs = chunks_of_lost_pack(tx, number)
+            found = [(ref, data) for ref in refs if (data := self._read_one(tx, ref)) is not None]
         if len(found) < len(refs):
             found = [(ref, data) for ref, data in found if ref.is_elsewhere]
         return found
 
-    def _read_one(self, ref: ChunkRef) -> bytes | None:
+    def _read_one(self, tx: Transaction, ref: ChunkRef) -> bytes | None:
         try:
-            return self._fs.chunks.read_whole(ref)
+            return tx.chunks.read_whole(ref)
         except OSError:
             return None  # damaged here: the packer reports that
 

@@ -187,16 +187,16 @@ class SegmentMender:
         except ValueError as error:
             return f"{name}: no cloud has it, nor has this device: {error}"
         trouble = self._spread(name, data, holders, copies, writable)
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             placement = self.holders(name)
             placement += bytes(sorted(holders.difference(segment.placement, placement)))
-            self._fs.segments.move(name, placement)
+            tx.segments.move(name, placement)
         return trouble
 
     def short_of(self, copies: int) -> list[str]:
         """The own segments that fewer clouds have."""
-        with self._fs.lock:
-            return [one.name for one in self._fs.segments.with_fewer_copies(copies)]
+        with self._fs.state.transaction() as tx:
+            return [one.name for one in tx.segments.with_fewer_copies(copies)]
 
     def _spread(
         self, name: str, data: bytes, holders: set[int], copies: int, writable: Container[int]
@@ -223,8 +223,8 @@ class SegmentMender:
         return segment.placement if segment is not None else b""
 
     def _segment(self, name: str) -> OwnSegment | None:
-        with self._fs.lock:
-            return self._fs.segments.find(name)
+        with self._fs.state.transaction() as tx:
+            return tx.segments.find(name)
 
     def _look_at(self, cloud: int, name: str, keep: Callable[[bytes], object]) -> Finding | None:
         verify = partial(self._take, name, lambda _: None)
@@ -236,9 +236,9 @@ class SegmentMender:
 
     def _seal_again(self, segment: OwnSegment) -> bytes:
         """The segment, made again from the own log, when no cloud has a good copy."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             updates = self._updates.own_between(segment.first, segment.last)
-            before = self._fs.segments.before(segment)
+            before = tx.segments.before(segment)
         if not updates:
             raise ValueError("its updates are not known here")
         previous = if_followed(parse_segment_name(before.name)[1] if before else None, updates[0])
@@ -262,9 +262,9 @@ class SegmentMender:
 
     def _replace(self, name: str, before: int, now: int) -> None:
         """Note that a copy is on another cloud."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             placement = self.holders(name).replace(bytes((before,)), bytes((now,)))
-            self._fs.segments.move(name, placement)
+            tx.segments.move(name, placement)
 
 
 def _lacking(name: str, right: Collection[int], clouds: Collection[int], copies: int) -> tuple[int, Finding]:

@@ -64,7 +64,7 @@ class Signposts:
         """Put the signpost, and heads of other devices, where they are missing or out of date; *also* on a
         cloud that is not in use any more. That of a device that only reads nobody would take."""
         upkeep = self._engine.upkeep
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction():
             if not self._ground.fs.is_full:
                 return
             registers = self._sharing.registers
@@ -75,7 +75,7 @@ class Signposts:
             return
         entries, key = entries_of(told, redundancy[0]), self._ground.ring.keys.device
         data = encode_signpost(entries, self._ground.config.id, self._ground.ring.segments, key)
-        heads = SightingTable(self._ground.fs.db, self._ground.fs.lock).load()
+        heads = SightingTable(self._ground.fs.state).load()
         refused = False
         for number in [*self._engine.in_use, *([] if also is None else [also])]:
             refused |= upkeep.put(number, SIGNPOST_NAME, data) is not None

@@ -74,16 +74,19 @@ class Assembly:
 
     def condemned(self) -> set[bytes]:
         """The packs on which nothing new relies."""
-        packs = map(self._fs.packs.numbered, self._fs.chunks.condemned)
-        return {pack.id for pack in packs if pack is not None}
+        with self._fs.state.transaction() as tx:
+            packs = map(tx.packs.numbered, tx.chunks.condemned)
+            return {pack.id for pack in packs if pack is not None}
 
     def unread_pages(self) -> Sequence[bytes]:
         """Lists of chunks that were named since, and that nobody has looked through."""
-        return self._fs.chunks.condemned.unread_pages()
+        with self._fs.state.transaction() as tx:
+            return tx.chunks.condemned.unread_pages()
 
     def worth(self, pack: bytes) -> Worth:
         """What a pack is to this device."""
-        found, condemned = self._fs.packs.find(pack), self._fs.chunks.condemned
+        with self._fs.state.transaction() as tx:
+            found, condemned = tx.packs.find(pack), tx.chunks.condemned
         if found is None or not found.n:
             return Worth.ENDED if found is not None and found.is_discarded else Worth.UNNAMED
         if found.number not in condemned:
@@ -92,7 +95,8 @@ class Assembly:
 
     def is_placed(self, stray: Stray) -> bool:
         """Whether the register of its pack places that share just there."""
-        found = self._fs.packs.find(stray.pack)
+        with self._fs.state.transaction() as tx:
+            found = tx.packs.find(stray.pack)
         return found is not None and found.is_at(stray.share, stray.cloud)
 
     def propose(

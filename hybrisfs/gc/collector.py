@@ -186,7 +186,7 @@ class Collector:
 
     def _scan(self, pause: Callable[[], bool]) -> Found:
         self._committer.commit_now()
-        with self._fs.db.snapshot() as snapshot:
+        with self._fs.state.snapshot() as snapshot:
             return find_idle(
                 snapshot,
                 self._assembly.device,
@@ -210,8 +210,8 @@ class Collector:
         """What is on the clouds by now is not to be called unsafe until packs are looked through."""
         if self._monotonic() < self._unproven_due or self._signals.held:
             return
-        with self._fs.lock:
-            unproven = self._unplaced.unproven()
+        with self._fs.state.transaction() as tx:
+            unproven = self._unplaced.unproven(tx)
         self._fetcher.settle(unproven)
         self._unproven_due = self._monotonic() + self._limits.unproven_seconds
 
@@ -235,7 +235,7 @@ class Collector:
 
         The others list them now and then. So what one may not delete is found by another that may.
         """
-        with self._fs.lock:
+        with self._fs.state.transaction():
             lowest = self._assembly.is_lowest
         every = self._limits.list_seconds if lowest else self._limits.others_list_seconds
         if self._monotonic() - self._listed < every:
@@ -247,8 +247,8 @@ class Collector:
         orphans = self._orphans
         now = self._time_ns()
         found, sightings = orphans.look(self._committer.commit_now, now, self._grace_ns, pause)
-        with self._fs.lock:
-            orphans.remember(sightings)
+        with self._fs.state.transaction() as tx:
+            orphans.remember(tx, sightings)
         collection.unnamed.update(
             orphans=len(found.orphans),
             strays=len(found.strays),
@@ -264,8 +264,8 @@ class Collector:
         self._count(collection, found)
         if not self._may_propose():
             return
-        with self._fs.lock:
-            remember(self._fs, found)
+        with self._fs.state.transaction() as tx:
+            remember(tx, self._fs, found)
         empty = list(found.empty)
         if found.sparse and not self._signals.held:
             collection.rewritten = self._rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
@@ -284,8 +284,8 @@ class Collector:
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
         """Orphaned packs and strays that are to be proposed; what was discarded long ago is deleted."""
         found = self._find_unnamed(collection, pause)
-        with self._fs.lock:
-            self._orphans.dispose_leftovers(found.leftovers)
+        with self._fs.state.transaction() as tx:
+            self._orphans.dispose_leftovers(tx, found.leftovers)
         return self._orphans.proven(found, MAX_PACKS // 2)
 
     def _advance(self) -> None:
@@ -294,7 +294,7 @@ class Collector:
             self._committer.commit_now()
 
     def _may_propose(self) -> bool:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._go_on() and self._assembly.may_propose
 
     def _dispose(self, collection: Collection) -> None:
@@ -304,23 +304,23 @@ class Collector:
 
     def _due(self) -> tuple[int, int]:
         """How many packs are to be deleted from some cloud, and how many bytes that frees, roughly."""
-        with self._fs.lock:
-            return self._fs.disposals.total()
+        with self._fs.state.transaction() as tx:
+            return tx.disposals.total()
 
     def _count(self, collection: Collection, found: Found) -> None:
         kinds: dict[str, list[Idle]] = {"empty": found.empty, "sparse": found.sparse, "young": found.young}
         for kind, packs in kinds.items():
             collection.found[kind] = len(packs)
-            with self._fs.lock:
+            with self._fs.state.transaction() as tx:
                 for one in packs:
-                    pack = self._fs.packs.numbered(one.pack)
+                    pack = tx.packs.numbered(one.pack)
                     if pack is not None:
                         collection.found[f"{kind} bytes"] += one.needed.dead * pack.n // pack.k
 
     def awaited(self) -> dict[bytes, float]:
         """The devices that have yet to agree to a proposal, and since when it waits for them, in seconds
         since the epoch; this device is not among them."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return {
                 device: min(self._sharing.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
                 for device, stamps in self._assembly.awaited().items()

@@ -44,8 +44,8 @@ class Disposer:
         freed = 0
         for cloud in sorted(clouds):
             if not self._upkeep.is_configured(cloud):
-                with self._fs.lock:
-                    self._fs.disposals.forget(cloud)
+                with self._fs.state.transaction() as tx:
+                    tx.disposals.forget(cloud)
             while cloud in trusted and go_on() and (due := self._due(cloud)):
                 if not self._delete(cloud, due):
                     break
@@ -62,19 +62,19 @@ class Disposer:
 
     def waiting(self) -> dict[int, int]:
         """How many packs have shares on each cloud that this device may not delete, as far as it knows."""
-        with self._fs.lock:
-            counts = self._fs.disposals.counts()
+        with self._fs.state.transaction() as tx:
+            counts = tx.disposals.counts()
         refusing = self._upkeep.refusing()
         return {cloud: count for cloud, count in counts.items() if cloud in refusing}
 
     def clouds(self) -> set[int]:
         """The clouds on which there is something that may be deleted now."""
-        with self._fs.lock:
-            return self._fs.disposals.due_clouds()
+        with self._fs.state.transaction() as tx:
+            return tx.disposals.due_clouds()
 
     def _due(self, cloud: int) -> list[Disposal]:
-        with self._fs.lock:
-            return self._fs.disposals.due(cloud, _BATCH)
+        with self._fs.state.transaction() as tx:
+            return tx.disposals.due(cloud, _BATCH)
 
     def _delete(self, cloud: int, due: Sequence[Disposal]) -> bool:
         names = [share_name(one.pack, index) for one in due for index in range(one.shares)]
@@ -84,8 +84,8 @@ class Disposer:
             return False
         for name in names:
             self._upkeep.excuse(cloud, name)
-        with self._fs.lock:
-            self._fs.disposals.done(cloud, [one.pack for one in due])
+        with self._fs.state.transaction() as tx:
+            tx.disposals.done(cloud, [one.pack for one in due])
         return True
 
     def _forget_gone(self, cloud: int) -> None:
@@ -94,5 +94,5 @@ class Disposer:
         if names is None:
             return
         listed = {parsed[0] for parsed in map(parse_share_name, names) if parsed is not None}
-        with self._fs.lock:
-            self._fs.disposals.done_but(cloud, listed)
+        with self._fs.state.transaction() as tx:
+            tx.disposals.done_but(cloud, listed)

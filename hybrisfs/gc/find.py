@@ -17,6 +17,7 @@ from hybrisfs.gc.references import Needed, References
 from hybrisfs.members.role_table import Roles
 from hybrisfs.state.disposals import DeletionCandidate, DeletionCandidateTable
 from hybrisfs.state.packs import PackTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced_chunks import unproven
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -82,10 +83,10 @@ def find_idle(
     return found
 
 
-def remember(fs: FileSystem, found: Found) -> None:
-    """Note what was found, for the next look; called with the volume's lock held."""
+def remember(tx: Transaction, fs: FileSystem, found: Found) -> None:
+    """Note what was found, for the next look."""
     idle = [*found.empty, *found.sparse, *found.young]
-    fs.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
+    tx.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
 
 
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:

@@ -99,9 +99,9 @@ class NeededOrphans:
     def _list_files(self) -> None:
         """Let the view show which chunks files have, as far as their lists are here."""
         fs = self._fs
-        with fs.lock:
+        with fs.state.transaction() as tx:
             for ino in fs.received.all_unlisted():
-                fs.received.lacking_to_know(fs.inodes.get(ino))
+                fs.received.lacking_to_know(tx, fs.inodes.get(tx, ino))
 
     def _places(self, pack: bytes) -> Places:
         placement = self._shares.find_shares(pack, _MOST_TRIED)
@@ -109,8 +109,8 @@ class NeededOrphans:
 
     def _lacking(self) -> dict[bytes, int]:
         """The chunks of which it is not known where they are, by id: their numbers."""
-        with self._fs.lock:
-            return awaited(self._fs.db)
+        with self._fs.state.transaction() as tx:
+            return awaited(tx)
 
     def _look_in(self, pack: bytes, places: Places) -> int:
         """How many chunks have come from a pack."""
@@ -136,12 +136,11 @@ class NeededOrphans:
 
     def _keep(self, fetched: Mapping[int, bytes]) -> int:
         """Take chunks into the journal, from where they go to the clouds; how many there is room for."""
-        chunks = self._fs.chunks
-        with self._fs.lock:
-            chunks.keep_all(fetched)
-            kept = dirty_among(self._fs.db, fetched)
+        with self._fs.state.transaction() as tx:
+            tx.chunks.keep_all(fetched)
+            kept = dirty_among(tx, fetched)
             for number in kept:
-                chunks.claim(number)
+                tx.chunks.claim(number)
         return len(kept)
 
 

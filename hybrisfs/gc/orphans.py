@@ -25,6 +25,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.registers.ballots import Stray
 from hybrisfs.state.disposals import OrphanTable, ShareOnCloud
 from hybrisfs.state.packs import PackTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Orphans", "Trust", "Unnamed"]
@@ -78,7 +79,7 @@ class Orphans:
         listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in clouds}
         commit()  # whatever was recorded before it could be listed is in the snapshot
         unnamed, sightings = Unnamed(), dict[ShareOnCloud, int]()
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             before, packs = OrphanTable(db).all(), PackTable(db)
             for cloud, names in listed.items():
                 if names is None:
@@ -119,9 +120,9 @@ class Orphans:
         elif seen.share < n:
             unnamed.strays.append(Stray(seen.pack, seen.share, seen.cloud))
 
-    def remember(self, sightings: Mapping[ShareOnCloud, int]) -> None:
-        """Note what was found, for the next look; called with the volume's lock held."""
-        self._fs.orphans.replace(sightings)
+    def remember(self, tx: Transaction, sightings: Mapping[ShareOnCloud, int]) -> None:
+        """Note what was found, for the next look."""
+        tx.orphans.replace(sightings)
 
     def proven(self, unnamed: Unnamed, most: int) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and the strays, at most so many together, that are what their names say."""
@@ -136,9 +137,9 @@ class Orphans:
         ]
         return packs, strays
 
-    def dispose_leftovers(self, leftovers: Collection[ShareOnCloud]) -> None:
-        """Have shares of packs that were discarded long ago deleted; called with the volume's lock held."""
-        self._fs.disposals.add_leftovers(leftovers, MAX_FRAGMENTS)
+    def dispose_leftovers(self, tx: Transaction, leftovers: Collection[ShareOnCloud]) -> None:
+        """Have shares of packs that were discarded long ago deleted."""
+        tx.disposals.add_leftovers(leftovers, MAX_FRAGMENTS)
 
     def delete(self, strays: Collection[Stray]) -> list[Stray]:
         """Delete shares that all have agreed on; return those of which a cloud has yet to say that it has.
@@ -169,8 +170,8 @@ class Orphans:
         return found is None
 
     def _is_held_elsewhere(self, stray: Stray) -> bool:
-        with self._fs.lock:
-            placement = self._fs.packs.placement(stray.pack)
+        with self._fs.state.transaction() as tx:
+            placement = tx.packs.placement(stray.pack)
         if stray.share >= len(placement) or placement[stray.share] == stray.cloud:
             return False
         holder = placement[stray.share]

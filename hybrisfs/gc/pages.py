@@ -22,11 +22,11 @@ class Pages:
     def read(self, identity: bytes) -> bytes:
         """The bytes of the list with this id. Raises ChunkUnavailable, OSError."""
         fs = self._fs
-        with fs.lock:
-            ref = fs.chunks.find(identity)
+        with fs.state.transaction() as tx:
+            ref = tx.chunks.find(identity)
             if ref is None:
                 raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
-            data = fs.chunks.read_whole(ref)
+            data = tx.chunks.read_whole(ref)
         return self._fetcher.fetch_one(ref) if data is None else data
 
     def list_files(self) -> bool:
@@ -35,13 +35,13 @@ class Pages:
         Raises ChunkUnavailable, OSError.
         """
         fs = self._fs
-        with fs.lock:
+        with fs.state.transaction():
             unlisted = fs.received.all_unlisted()
         for ino in unlisted:
             while True:
-                with fs.lock:
+                with fs.state.transaction() as tx:
                     still = fs.received.is_unlisted(ino)
-                    lacking = fs.received.lacking_to_know(fs.inodes.get(ino)) if still else None
+                    lacking = fs.received.lacking_to_know(tx, fs.inodes.get(tx, ino)) if still else None
                 if lacking is None:
                     break
                 for ref in lacking.chunks:
@@ -59,9 +59,9 @@ class Pages:
                 named = chunks_of_page(self.read(identity))
             except (ChunkUnavailable, OSError):
                 named = None
-            with fs.lock:
+            with fs.state.transaction() as tx:
                 if named is None:
-                    fs.chunks.condemned.want_all()
+                    tx.chunks.condemned.want_all()
                 else:
-                    fs.chunks.condemned.see_chunks(named)
-                fs.chunks.condemned.page_read(identity)
+                    tx.chunks.condemned.see_chunks(named)
+                tx.chunks.condemned.page_read(identity)

@@ -17,6 +17,7 @@ from hybrisfs.registers.ballots import Stray
 from hybrisfs.registers.consent import Listed
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -67,14 +68,14 @@ class Participant:
 
         None unless this device may propose, and nothing that it has proposed stands but strays.
         """
-        with self._fs.cutting, self._fs.lock:
-            known = [self._fs.packs.numbered(number) for number in packs]
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            known = [tx.packs.numbered(number) for number in packs]
             ids = [one.id for one in known if one is not None]
             waiting = sum(len(one.strays) for one in self._assembly.book().of(self._assembly.device))
             proposal = self._consent.proposal(self._assembly, ids, orphans, strays)
             if proposal is None:
                 return 0
-            self._propose(proposal)
+            self._propose(tx, proposal)
         return len(proposal.packs) + len(proposal.orphans) + len(proposal.strays) - waiting
 
     def step(self) -> bool:
@@ -82,23 +83,23 @@ class Participant:
 
         Raises ChunkUnavailable and OSError when it cannot be told now what is needed.
         """
-        with self._fs.lock:
-            if not self._assembly.book().proposed and not self._fs.chunks.condemned:
+        with self._fs.state.transaction() as tx:
+            if not self._assembly.book().proposed and not tx.chunks.condemned:
                 return False
         self._consent.begin()
         has_signed = False
         while True:
             # A cut holds chunks that neither view nor registers name: its turn is before or after.
-            with self._fs.cutting, self._fs.lock:
+            with self._fs.state.cutting, self._fs.state.transaction() as tx:
                 action = self._consent.due(self._assembly)
                 match action:
                     case Release():
-                        self._release(action)
+                        self._release(tx, action)
                     case Answer():
                         self._assembly.answer(action.answers)
                         return True
                     case Propose():
-                        self._propose(action)
+                        self._propose(tx, action)
                         return True
             match action:
                 case None:
@@ -116,12 +117,12 @@ class Participant:
                     if not is_all:
                         return has_signed
 
-    def _propose(self, proposal: Propose) -> None:
+    def _propose(self, tx: Transaction, proposal: Propose) -> None:
         self._assembly.propose(self._time_ns(), proposal.packs, proposal.orphans, proposal.strays)
-        self._fs.deletion_candidates.put_off(proposal.put_off, self._time_ns())
+        tx.deletion_candidates.put_off(proposal.put_off, self._time_ns())
 
-    def _release(self, action: Release) -> None:
-        packs, condemned = self._fs.packs, self._fs.chunks.condemned
+    def _release(self, tx: Transaction, action: Release) -> None:
+        packs, condemned = tx.packs, tx.chunks.condemned
         kept = {packs.number_of(pack) for pack in action.kept}
         condemned.release([number for number in condemned if number not in kept])
 
@@ -129,25 +130,25 @@ class Participant:
         """From now on nothing new relies on these packs; find out what is needed of them."""
         self._needed.look([pack for one in lists for pack in one.orphans])
         fs = self._fs
-        with fs.cutting, fs.lock:
-            known = [fs.packs.number_of(pack) for one in lists for pack in one.packs]
+        with fs.state.cutting, fs.state.transaction() as tx:
+            known = [tx.packs.number_of(pack) for one in lists for pack in one.packs]
             numbers = [number for number in known if number is not None]
-            fs.chunks.condemned.add(numbers)
+            tx.chunks.condemned.add(numbers)
             for number in numbers:
-                fs.chunks.rely_on_spares(number)
+                tx.chunks.rely_on_spares(number)
         self._pages.list_files()
         self._committer.commit_now()
-        with fs.db.snapshot() as snapshot:
+        with fs.state.snapshot() as snapshot:
             references = References(snapshot, self._pages)
             needed = {number: references.of(number) for number in numbers}
         # What is said to be in another pack as well is read there before this one may go.
         self._fetcher.settle([chunk for one in needed.values() for chunk in (*one.chunks, *one.claimed)])
-        with fs.lock:
+        with fs.state.transaction() as tx:
             for number, one in needed.items():
-                if number in fs.chunks.condemned and any(
-                    fs.chunks.relies_on(chunk, number) for chunk in (*one.chunks, *one.claimed)
+                if number in tx.chunks.condemned and any(
+                    tx.chunks.relies_on(chunk, number) for chunk in (*one.chunks, *one.claimed)
                 ):
-                    fs.chunks.condemned.want(number)
+                    tx.chunks.condemned.want(number)
         self._consent.examined(lists)
 
     def _end(self, action: End) -> tuple[bool, bool]:
@@ -155,33 +156,32 @@ class Participant:
         whether nothing has to wait."""
         has_signed = False
         for batch in (*in_groups(action.packs, self._chunks_in, _BATCH_CHUNKS), action.orphans):
-            with self._fs.cutting, self._fs.lock:
+            with self._fs.state.cutting, self._fs.state.transaction() as tx:
                 ending = self._consent.ending(self._assembly, batch)
                 if batch and not ending:
                     return has_signed, False
                 if ending:
-                    self._sign_end(ending)
+                    self._sign_end(tx, ending)
                     has_signed = True
         return has_signed, True
 
     def _chunks_in(self, pack: bytes) -> int:
-        with self._fs.lock:
-            return count_of_pack(self._fs.db, pack)
+        with self._fs.state.transaction() as tx:
+            return count_of_pack(tx, pack)
 
-    def _sign_end(self, ending: Iterable[bytes]) -> None:
-        fs = self._fs
+    def _sign_end(self, tx: Transaction, ending: Iterable[bytes]) -> None:
         stamp = self._assembly.end(ending)
         for pack in ending:
-            self._dispose(pack, stamp.clock)
-            fs.chunks.discard_pack(pack, stamp.clock, stamp.writer)
+            self._dispose(tx, pack, stamp.clock)
+            tx.chunks.discard_pack(pack, stamp.clock, stamp.writer)
 
-    def _dispose(self, pack: bytes, clock: int) -> None:
+    def _dispose(self, tx: Transaction, pack: bytes, clock: int) -> None:
         """Have the shares of a pack deleted that ends with the own update at *clock*."""
-        clouds, disposals = self._engine.numbers, self._fs.disposals
-        found = self._fs.packs.find(pack)
+        clouds, disposals = self._engine.numbers, tx.disposals
+        found = tx.packs.find(pack)
         if found is None or not found.n:
             disposals.add(pack, MAX_FRAGMENTS, dict.fromkeys(clouds, 0), clock)
             return
-        share = -(-sealed_bytes(self._fs.db, found.number) // found.k)
+        share = -(-sealed_bytes(tx, found.number) // found.k)
         sizes = {cloud: share if cloud in found.placement else 0 for cloud in {*clouds, *found.placement}}
         disposals.add(pack, found.n, sizes, clock)

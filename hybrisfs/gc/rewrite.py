@@ -69,11 +69,11 @@ class Rewriter:
 
     def _sealed(self, number: int, pack: int) -> tuple[bytes, int, bytes]:
         """Id, length and sealed bytes of a chunk; no bytes when it is in that pack no more."""
-        with self._fs.lock:
-            ref = self._fs.chunks.get_if_known(number)
+        with self._fs.state.transaction() as tx:
+            ref = tx.chunks.get_if_known(number)
             if ref is None or ref.pack != pack:
                 return b"", 0, b""
-            data = self._fs.chunks.read_whole(ref)
+            data = tx.chunks.read_whole(ref)
         if data is None:
             data = self._fetcher.fetch_one(ref)
         return ref.id, len(data), self._maker.sealer.seal(ref.id, data)
@@ -87,6 +87,6 @@ class Rewriter:
 
     def _note(self, packs: Sequence[Idle]) -> int:
         """Nothing of these is needed any more; how many there are."""
-        with self._fs.lock:
-            self._fs.deletion_candidates.emptied(idle.pack for idle in packs)
+        with self._fs.state.transaction() as tx:
+            tx.deletion_candidates.emptied(idle.pack for idle in packs)
         return len(packs)

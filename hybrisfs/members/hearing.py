@@ -27,7 +27,7 @@ from hybrisfs.members.removal import (
 )
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import Membership, devices_from_the_beginning
 from hybrisfs.state.said import Said, all_values, said_of_kind
 from hybrisfs.state.stored_log import devices_of_branches, vector_of
@@ -52,7 +52,7 @@ class Hearing:
     """Reads what was said, under the volume's lock. `vector_of` may be set once there is a log, `roles` once
     it is known what devices may do."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
         self.vector_of: VectorOf = partial(vector_of, database)
         self.roles: Roles | None = None

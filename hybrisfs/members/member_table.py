@@ -11,7 +11,7 @@ from hybrisfs.members.members import Member, is_device_key, member_key
 from hybrisfs.members.removal import NO_VOTES
 from hybrisfs.members.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import (
     MemberRow,
     Membership,
@@ -46,7 +46,7 @@ class _Known(NamedTuple):
 class MemberTable:
     """The members of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database, hearing: Hearing | None = None) -> None:
+    def __init__(self, database: RowWriter, hearing: Hearing | None = None) -> None:
         """*hearing* tells what follows from votes; without it, every removed device is gone."""
         self._db = database
         self._hearing = hearing

@@ -40,7 +40,7 @@ from hybrisfs.recovery.record import SignedKit
 from hybrisfs.registers.ballots import Ballot, Proposal, ballot_key, proposal_key
 from hybrisfs.registers.consent import Book
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.said import (
     Said,
     beginnings,
@@ -75,7 +75,7 @@ class End(Enum):
 class Minutes:
     """What was said, under the volume's lock."""
 
-    def __init__(self, database: Database, roles: Roles | None = None) -> None:
+    def __init__(self, database: RowWriter, roles: Roles | None = None) -> None:
         self._db = database
         self._roles = roles
         self._hearing = Hearing(database)

@@ -30,6 +30,7 @@ from hybrisfs.registers.tree import attr_key, place_key, slot_of
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -60,8 +61,6 @@ class Arranger:
         agenda: Agenda,
     ) -> None:
         self._fs = fs
-        self._places = fs.places
-        self._conflicts = fs.conflicts
         self._registers = registers
         self._origins = origins
         self._resolver = resolver
@@ -70,127 +69,134 @@ class Arranger:
         self._nodes = Nodes(fs)
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
-    def settle(self, directory: bytes, name: bytes, nodes: Iterable[bytes]) -> None:
+    def settle(self, tx: Transaction, directory: bytes, name: bytes, nodes: Iterable[bytes]) -> None:
         """Show under the name, and beside it, what the registers say: of *nodes* and of those that the view
         shows there."""
-        at = self._directory(directory)
+        at = self._directory(tx, directory)
         if at is None:
             return  # it is not seen any more, nor is anything in it
-        folders = self._folders(at)
+        folders = self._folders(tx, at)
         found = self._contenders(folders, name, nodes)
-        rows = self._places.wanting(at, name, MOST_SHOWN + 1)
+        rows = tx.places.wanting(at, name, MOST_SHOWN + 1)
         if len(rows) > MOST_SHOWN:
-            self._take_away(at, name, nodes, found)
-            rows = self._places.wanting(at, name, MOST_SHOWN + 1)
+            self._take_away(tx, at, name, nodes, found)
+            rows = tx.places.wanting(at, name, MOST_SHOWN + 1)
             if len(rows) > MOST_SHOWN:
-                self._settle_in_crowd(at, name, found)
+                self._settle_in_crowd(tx, at, name, found)
                 return
-        found |= self._contenders(folders, name, self._shown_by(rows))
+        found |= self._contenders(folders, name, self._shown_by(tx, rows))
         shown = judge(found.values())
         wanted: dict[tuple[int, int], ShownPlace] = {}
-        first = shown[0].node if shown and not self._is_kept_from(at, name) else None
+        first = shown[0].node if shown and not self._is_kept_from(tx, at, name) else None
         for one in shown:
-            inode = self._own(one.node, one.merged)
-            self._merge(inode, one.merged)
+            inode = self._own(tx, one.node, one.merged)
+            self._merge(tx, inode, one.merged)
             if one.node is first:
                 wanted[inode.ino, one.node.slot] = ShownPlace(at, name, None)
         losers = self._losers([one.node for one in shown], first, is_crowd(found))
-        for loser, free in zip(losers, self._names(at, name, losers, is_crowd(found)), strict=True):
-            wanted[self._inode_of(loser)] = ShownPlace(at, free, name)
-        self._place(rows, wanted)
+        for loser, free in zip(losers, self._names(tx, at, name, losers, is_crowd(found)), strict=True):
+            wanted[self._inode_of(tx, loser)] = ShownPlace(at, free, name)
+        self._place(tx, rows, wanted)
 
-    def _names(self, at: int, name: bytes, losers: Sequence[_Loser], crowd: bool) -> list[bytes]:
+    def _names(
+        self, tx: Transaction, at: int, name: bytes, losers: Sequence[_Loser], crowd: bool
+    ) -> list[bytes]:
         if crowd:
             return [name_by_id(name, one.contender.id, one.contender.slot) for one in losers]
         authors = [self._origins.author(loser.stamp) for loser in losers]
-        return number_names(name, authors, lambda other: self._is_wanted(at, other), MOST_NUMBER)
+        return number_names(name, authors, lambda other: self._is_wanted(tx, at, other), MOST_NUMBER)
 
-    def _is_kept_from(self, at: int, name: bytes) -> bool:
+    def _is_kept_from(self, tx: Transaction, at: int, name: bytes) -> bool:
         """Whether a loser of another name has this one, and does not give it up."""
-        return is_conflict_name(name) and is_kept(name) and self._wanted(at, name) is not None
+        return is_conflict_name(name) and is_kept(name) and self._wanted(tx, at, name) is not None
 
-    def settle_freed(self) -> None:
+    def settle_freed(self, tx: Transaction) -> None:
         """Names have become free that losers may want, or nodes from which losers kept them."""
         freed, self._rows.freed = self._rows.freed, []
         for at, name in freed:
-            directory = self._fs.inodes.get(at).id
+            directory = self._fs.inodes.get(tx, at).id
             if is_kept(name):
-                if self._places.wanting(at, name, 1) and self._wanted(at, name) is None:
+                if tx.places.wanting(at, name, 1) and self._wanted(tx, at, name) is None:
                     self._agenda.add(directory, name)
-            elif not self._is_wanted(at, name):
-                others = (self._wanted(at, other) for other in later_names(name))
+            elif not self._is_wanted(tx, at, name):
+                others = (self._wanted(tx, at, other) for other in later_names(name))
                 found = next((other for other in others if other is not None), None)
                 if found is not None:
                     self._agenda.add(directory, found)
 
-    def _place(self, rows: _Rows, wanted: _Rows) -> None:
+    def _place(self, tx: Transaction, rows: _Rows, wanted: _Rows) -> None:
         """Make the rows so; names are given up before others take them."""
         for (ino, slot), row in rows.items():
             if wanted.get((ino, slot)) != row:
-                self._rows.remove(self._fs.inodes.get(ino), slot)
+                self._rows.remove(tx, self._fs.inodes.get(tx, ino), slot)
         for (ino, slot), row in wanted.items():
-            self._rows.put(self._fs.inodes.get(ino), slot, row, self._evict)
+            self._rows.put(tx, self._fs.inodes.get(tx, ino), slot, row, self._evict)
 
-    def _is_wanted(self, at: int, name: bytes) -> bool:
+    def _is_wanted(self, tx: Transaction, at: int, name: bytes) -> bool:
         """Whether some node has this very name there."""
-        holder = self._places.holder(at, name)
+        holder = tx.places.holder(at, name)
         return holder is not None and holder.shown.wanted is None
 
-    def _wanted(self, at: int, name: bytes) -> bytes | None:
+    def _wanted(self, tx: Transaction, at: int, name: bytes) -> bytes | None:
         """For the sake of which other name something is shown under this one there, if it is."""
-        holder = self._places.holder(at, name)
+        holder = tx.places.holder(at, name)
         return None if holder is None else holder.shown.wanted
 
-    def _evict(self, holder: Holder) -> None:
+    def _evict(self, tx: Transaction, holder: Holder) -> None:
         """Take the name from the inode that has it, since another one needs it, and have a new one found."""
         ino, slot, shown = holder
-        inode, directory = self._fs.inodes.get(ino), self._fs.inodes.get(shown.parent).id
-        nodes = self._shown_by([(ino, slot)])
+        inode, directory = self._fs.inodes.get(tx, ino), self._fs.inodes.get(tx, shown.parent).id
+        nodes = self._shown_by(tx, [(ino, slot)])
         for node in nodes:
             # Only the row tells an unsigned name: it is looked at now, and not forgotten in this run.
             self._resolver.registered(node)
-        self._rows.remove(inode, slot)
+        self._rows.remove(tx, inode, slot)
         self._agenda.add(directory, shown.plain, nodes)
 
     # -- crowds ----------------------------------------------------------------------------------
 
     def _take_away(
-        self, at: int, name: bytes, nodes: Iterable[bytes], found: Container[tuple[bytes, int]]
+        self,
+        tx: Transaction,
+        at: int,
+        name: bytes,
+        nodes: Iterable[bytes],
+        found: Container[tuple[bytes, int]],
     ) -> None:
         """Take the name from those of *nodes* that do not want it any more."""
         for node in nodes:
-            inode = self._nodes.find(node)
+            inode = self._nodes.find(tx, node)
             if inode is None:
                 continue
-            for slot, row in self._places.of(inode.ino, self._resolver.few(node)).items():
+            for slot, row in tx.places.of(inode.ino, self._resolver.few(node)).items():
                 if (row.parent, row.plain) == (at, name) and (node, slot) not in found:
-                    self._rows.remove(inode, slot)
+                    self._rows.remove(tx, inode, slot)
 
-    def _settle_in_crowd(self, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]) -> None:
+    def _settle_in_crowd(
+        self, tx: Transaction, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]
+    ) -> None:
         """Settle single nodes among more than can be looked at: these, the one that has the name, and the
         next."""
         candidates = set[tuple[bytes, int, int]]()
         by_node = {one.id: one for one in found.values()}
-        inodes = {node: self._own(one, ()) for node, one in by_node.items()}
+        inodes = {node: self._own(tx, one, ()) for node, one in by_node.items()}
         for inode in inodes.values():
-            self._merge(inode, ())
+            self._merge(tx, inode, ())
         for node, slot in found:
             candidates.add((name_by_id(name, node, slot), inodes[node].ino, slot))
-        for ino, slot in self._places.wanting(at, name, 2):
-            candidates.add((name_by_id(name, self._fs.inodes.get(ino).id, slot), ino, slot))
-        first = None if self._is_kept_from(at, name) else min(candidates)
+        for ino, slot in tx.places.wanting(at, name, 2):
+            candidates.add((name_by_id(name, self._fs.inodes.get(tx, ino).id, slot), ino, slot))
+        first = None if self._is_kept_from(tx, at, name) else min(candidates)
         wanted = {
             one[1:]: ShownPlace(at, name, None) if one == first else ShownPlace(at, one[0], name)
             for one in candidates
         }
-        present = {
-            (ino, slot): row for ino, slot in wanted if (row := self._places.at(ino, slot)) is not None
-        }
-        self._place(present, wanted)
+        present = {(ino, slot): row for ino, slot in wanted if (row := tx.places.at(ino, slot)) is not None}
+        self._place(tx, present, wanted)
 
     # -- what wants the name ----------------------------------------------------------------------
 
-    def _shown_by(self, rows: Iterable[tuple[int, int]]) -> set[bytes]:
+    def _shown_by(self, tx: Transaction, rows: Iterable[tuple[int, int]]) -> set[bytes]:
         """The nodes that these inodes show, given with slots: their own, or of which they are versions, and
         those that are seen as one with them."""
         found: set[bytes] = set()
@@ -198,13 +204,13 @@ class Arranger:
         for ino, slot in rows:
             slots.setdefault(ino, []).append(slot)
         for ino in slots:
-            inode = self._fs.inodes.get(ino)
+            inode = self._fs.inodes.get(tx, ino)
             for slot in slots[ino]:
                 self._resolver.look_at(inode.id, slot)
             found.add(inode.id)
             if not inode.is_conflict_copy:
-                found.update(self._conflicts.merged_with(ino))
-            elif (original := self._conflicts.original(ino)) is not None:
+                found.update(tx.conflicts.merged_with(ino))
+            elif (original := tx.conflicts.original(ino)) is not None:
                 found.add(original)
         return found
 
@@ -218,9 +224,9 @@ class Arranger:
                     found[node, standing.slot] = self._resolver.contender(standing)
         return found
 
-    def _folders(self, at: int) -> list[bytes]:
+    def _folders(self, tx: Transaction, at: int) -> list[bytes]:
         """The ids of the directories that are one directory in the view."""
-        return [self._fs.inodes.get(at).id, *self._conflicts.merged_with(at)]
+        return [self._fs.inodes.get(tx, at).id, *tx.conflicts.merged_with(at)]
 
     def _losers(self, contenders: Iterable[Contender], first: Contender | None, crowd: bool) -> list[_Loser]:
         losers = [_Loser(one, one.stamp, None) for one in contenders if one is not first]
@@ -234,18 +240,18 @@ class Arranger:
 
     # -- inodes ----------------------------------------------------------------------------------
 
-    def _directory(self, directory: bytes) -> int | None:
+    def _directory(self, tx: Transaction, directory: bytes) -> int | None:
         if directory == ROOT_ID:
             return ROOT_INO
-        inode = self._nodes.showing(directory)
+        inode = self._nodes.showing(tx, directory)
         return None if inode is None else inode.ino
 
-    def _own(self, contender: Contender, merged: Iterable[Contender]) -> Inode:
+    def _own(self, tx: Transaction, contender: Contender, merged: Iterable[Contender]) -> Inode:
         """The inode of a node, made when there is none. A folder takes over the inode of one merged with it,
         so that programs that are in it stay in it."""
         node = contender.id
-        self._part(node)
-        inode = self._nodes.find(node)
+        self._part(tx, node)
+        inode = self._nodes.find(tx, node)
         if inode is not None:
             return inode
         self.made.add(node)
@@ -254,79 +260,79 @@ class Arranger:
             self._fs.changes.drop(attr_key(node))
             self._resolver.forget_attr(node)
         if contender.is_directory:
-            self._queue_children(node)
-            heir = next((found for one in merged if (found := self._nodes.find(one.id))), None)
+            self._queue_children(tx, node)
+            heir = next((found for one in merged if (found := self._nodes.find(tx, one.id))), None)
             if heir is not None:
-                self._fs.inodes.identify(heir, node)
+                self._fs.inodes.identify(tx, heir, node)
                 return heir
         attr = self._resolver.attr(node)
         assert attr is not None
-        return self._nodes.make(node, attr)
+        return self._nodes.make(tx, node, attr)
 
-    def _merge(self, inode: Inode, merged: Iterable[Contender]) -> None:
+    def _merge(self, tx: Transaction, inode: Inode, merged: Iterable[Contender]) -> None:
         """Let these nodes, and no others, be seen as one with *inode*."""
-        before = set(self._conflicts.merged_with(inode.ino))
+        before = set(tx.conflicts.merged_with(inode.ino))
         after = {one.id for one in merged}
         for node in before - after:
-            self._part(node)
+            self._part(tx, node)
         for node in after - before:
-            self._part(node)
-            own = self._nodes.find(node)
+            self._part(tx, node)
+            own = self._nodes.find(tx, node)
             if own is not None:
-                for other in self._conflicts.merged_with(own.ino):
-                    self._part(other)
-                self._queue_unsigned_children(own)
-                self._rows.remove_all(own)
-            self._conflicts.merge(node, inode.ino)
-            self._queue_children(node)
-        self._nodes.note_conflict(inode)
+                for other in tx.conflicts.merged_with(own.ino):
+                    self._part(tx, other)
+                self._queue_unsigned_children(tx, own)
+                self._rows.remove_all(tx, own)
+            tx.conflicts.merge(node, inode.ino)
+            self._queue_children(tx, node)
+        self._nodes.note_conflict(tx, inode)
 
-    def _part(self, node: bytes) -> None:
+    def _part(self, tx: Transaction, node: bytes) -> None:
         """The node is not merged with another any more; neither are the nodes in it."""
-        ino = self._conflicts.part(node)
+        ino = tx.conflicts.part(node)
         if ino is not None:
             self._resolver.touch(node)
             for standing in self._resolver.names(node):
                 self._agenda.add(self._resolver.parent(node, standing), standing.place.name, (node,))
-            self._queue_children(node, self._fs.inodes.get(ino).id)
+            self._queue_children(tx, node, self._fs.inodes.get(tx, ino).id)
 
-    def _queue_children(self, directory: bytes, *others: bytes) -> None:
+    def _queue_children(self, tx: Transaction, directory: bytes, *others: bytes) -> None:
         """Settle the names of all that is in the directory again, and these names in *others*."""
         children = set[bytes]()
         for key in self._registers.places_beginning(directory):
             children.add(key[NODE])
             self._resolver.look_at(key[NODE], slot_of(key))
-        for child in children.union(self._conflicts.moved_to(directory)):
+        for child in children.union(tx.conflicts.moved_to(directory)):
             for standing in self._resolver.names(child):
                 at = self._resolver.parent(child, standing)
                 if directory in (standing.place.parent, at):
                     for where in (at, *others):
                         self._agenda.add(where, standing.place.name, (child,))
 
-    def _queue_unsigned_children(self, directory: Inode) -> None:
+    def _queue_unsigned_children(self, tx: Transaction, directory: Inode) -> None:
         """Nodes in the directory that no register names yet move along when it is merged with another."""
-        for name, slot, child in list(self._places.children(directory.ino)):
+        for name, slot, child in list(tx.places.children(directory.ino)):
             if place_key(child, slot) in self._fs.changes.unsigned:
                 self._agenda.add(directory.id, name, (child,))
 
-    def _inode_of(self, loser: _Loser) -> tuple[int, int]:
+    def _inode_of(self, tx: Transaction, loser: _Loser) -> tuple[int, int]:
         """The inode and slot of a loser; that of a copy is made when there is none."""
         node = loser.contender.id
-        original = self._nodes.find(node)
+        original = self._nodes.find(tx, node)
         assert original is not None
         if loser.copy is None:
             return original.ino, loser.contender.slot
         identity = copy_id(node, loser.copy.value)
-        inode = self._nodes.find(identity)
+        inode = self._nodes.find(tx, identity)
         if inode is None:
             attr = self._resolver.attr(node)
             assert attr is not None
-            inode = self._nodes.make(identity, attr)
+            inode = self._nodes.make(tx, identity, attr)
             inode.is_conflict_copy = True
-            self._nodes.set_content(inode, loser.copy.value, 1)
-            self._conflicts.copy(inode.ino, node)
-            self._nodes.note_conflict(inode)
-            self._nodes.note_conflict(original)
+            self._nodes.set_content(tx, inode, loser.copy.value, 1)
+            tx.conflicts.copy(inode.ino, node)
+            self._nodes.note_conflict(tx, inode)
+            self._nodes.note_conflict(tx, original)
         return inode.ino, 0
 
 

@@ -59,6 +59,7 @@ from hybrisfs.registers.tree import (
 )
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.shown_nodes import is_bare, newest_name, nodes_shown_as
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -86,6 +87,7 @@ class Arrivals:
 
     def __init__(
         self,
+        tx: Transaction,
         fs: FileSystem,
         updates: UpdateLog,
         registers: Registers,
@@ -96,8 +98,6 @@ class Arrivals:
         self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
-        self._places = fs.places
-        self._conflicts = fs.conflicts
         self._updates = updates
         self._registers = registers
         self._members = members
@@ -106,10 +106,10 @@ class Arrivals:
         self.clouds_changed = Topic[[]]()
         self.grants_changed = Topic[[Sequence[bytes]]]()
         """Registers of epochs, whose keys are given, have other values, or members came or went."""
-        self._disturb_again()
+        self._disturb_again(tx)
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.
-        self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(self._conflicts.moved_for_nobody())
+        self._waiting: dict[bytes, set[int] | None] = dict.fromkeys(tx.conflicts.moved_for_nobody())
         # Names of which copies are called after a device that has another name now.
         self._renamed: set[tuple[int, bytes]] = set()
         self._only: dict[bytes, Value] = {}  # registers that got their first value since then
@@ -122,29 +122,29 @@ class Arrivals:
         )
         self._changes: list[Change] = []  # to report to the kernel
 
-    def _disturb_again(self) -> None:
+    def _disturb_again(self, tx: Transaction) -> None:
         """Find the names that may have come or gone without a signed update when we stopped."""
         disturbed = self._fs.inodes.disturbed
-        disturbed.update(self._places.contested())
+        disturbed.update(tx.places.contested())
         for key, (ino, _) in self._fs.changes.unsigned.items():
             if key[0] != PLACE:
                 continue
-            shown = self._places.at(ino, slot_of(key))
+            shown = tx.places.at(ino, slot_of(key))
             if shown is not None:
                 disturbed.add((shown.parent, shown.plain))
             standing = standing_place(self._registers.values(key))
-            inode = self._nodes.find(standing[1].parent) if standing else None
+            inode = self._nodes.find(tx, standing[1].parent) if standing else None
             if standing is not None and inode is not None:
                 disturbed.add((inode.ino, standing[1].name))
 
-    def take(self, accepted: Accepted) -> None:
+    def take(self, tx: Transaction, accepted: Accepted) -> None:
         """Take in the writes of an update just accepted by the log; `refresh` follows, at the latest when the
         lock is let go. What follows for registers and packs is done for many updates at once."""
         if accepted.renames:
-            self.renamed(accepted.renames)
+            self.renamed(tx, accepted.renames)
         kept, others = _parted(accepted.update.writes)
         if self._registers.roles or is_assigning(others):
-            accepted = self._permitted(accepted)
+            accepted = self._permitted(tx, accepted)
             kept, others = _parted(accepted.update.writes)
         header, branch = accepted.update.header, accepted.branch
         nodes = {key[NODE] for key, _ in kept}
@@ -153,16 +153,16 @@ class Arrivals:
         self._note_changed(key for key, _ in kept)
         if self._is_edited(nodes):
             self._waiting.update(dict.fromkeys(nodes))
-            self._make_way(kept)
+            self._make_way(tx, kept)
         self._losses.note(branch, header, kept)
         stamp = Stamp(header.clock, branch)
         if others:
             kept = [*kept, *(one for one in others if is_kept(one[0]))]
         self._unwritten.append(Written(stamp, accepted.dependencies, kept))
         if others:
-            self._take_others(accepted, stamp, others)
-        if self._fs.chunks.condemned:
-            self._write()  # what needs a chunk of a condemned pack is to be noticed in its turn
+            self._take_others(tx, accepted, stamp, others)
+        if tx.chunks.condemned:
+            self._write(tx)  # what needs a chunk of a condemned pack is to be noticed in its turn
 
     def _note_changed(self, keys: Iterable[bytes]) -> None:
         """These registers of nodes are written to."""
@@ -174,10 +174,10 @@ class Arrivals:
             elif (slots := waiting.setdefault(node, set())) is not None:
                 slots.add(slot_of(key))
 
-    def _permitted(self, accepted: Accepted) -> Accepted:
+    def _permitted(self, tx: Transaction, accepted: Accepted) -> Accepted:
         """The update with those of its writes that its writer might sign by then."""
         if self._assigning:
-            self._write()
+            self._write(tx)
         update, roles = accepted.update, self._registers.roles
         heard = permitted(update, accepted.dependencies, roles, self._updates.vector_of)
         if heard is update:
@@ -188,7 +188,9 @@ class Arrivals:
             roles.overstepped.add(device)
         return accepted._replace(update=heard)
 
-    def _take_others(self, accepted: Accepted, stamp: Stamp, others: Sequence[Write]) -> None:
+    def _take_others(
+        self, tx: Transaction, accepted: Accepted, stamp: Stamp, others: Sequence[Write]
+    ) -> None:
         """Take in writes to registers of packs, devices and the volume."""
         self._note_packs(accepted, stamp, [one for one in others if one[0][0] == PACK])
         for key, value in others:
@@ -199,11 +201,11 @@ class Arrivals:
             if key[0] == ASSIGNMENT:
                 self._assigning = True
             if key[0] in _DIRECT:
-                self._fs.facets.heard(key, value)
+                self._fs.facets.heard(tx, key, value)
             if key[0] == REWRITTEN:
-                self._write()
-                self._packs.rewrite(key[ID], value, dict(accepted.update.writes))
-        self._take_up([key for key, _ in others])
+                self._write(tx)
+                self._packs.rewrite(tx, key[ID], value, dict(accepted.update.writes))
+        self._take_up(tx, [key for key, _ in others])
 
     def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
         """Store what the update says of packs with the next `_write`."""
@@ -234,14 +236,14 @@ class Arrivals:
             self._kinds[key] = kind if standing is None else stat.S_IFMT(standing[1].mode)
         return kind != self._kinds[key]
 
-    def absorb(self, changes: Sequence[Merged]) -> None:
+    def absorb(self, tx: Transaction, changes: Sequence[Merged]) -> None:
         """Put into the registers what a checkpoint has come to, and this device has not, or the other way
         round; `refresh` follows."""
-        self._write()
+        self._write(tx)
         come = [(one.key, value.value) for one in changes for value in one.come]
         nodes = {key[NODE] for key, _ in come if is_of_tree(key)}
         if self._is_edited(nodes):
-            self._make_way(come)
+            self._make_way(tx, come)
         self._registers.merge(changes)
         self._waiting.update(dict.fromkeys(nodes))
         for one in changes if self._only else ():
@@ -250,35 +252,35 @@ class Arrivals:
             for value in one.come if one.key[0] in _SAID else ():
                 self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
             for value in one.come if one.key[0] in _DIRECT else ():
-                self._fs.facets.heard(one.key, value.value)
+                self._fs.facets.heard(tx, one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
             self._registers.roles.load()
-        self._take_up([key for key, _ in come if key[0] not in _TREE])
+        self._take_up(tx, [key for key, _ in come if key[0] not in _TREE])
 
-    def place(self, placements: Sequence[Placement]) -> None:
+    def place(self, tx: Transaction, placements: Sequence[Placement]) -> None:
         """See `Packs.take`."""
-        self._write()
-        self._packs.take(placements)
+        self._write(tx)
+        self._packs.take(tx, placements)
 
-    def unveil(self) -> list[Change]:
+    def unveil(self, tx: Transaction) -> list[Change]:
         """`refresh` after much has been absorbed: at once when the view shows nothing yet."""
-        self._write()
-        if not is_bare(self._fs.db):
-            return self.refresh()
+        self._write(tx)
+        if not is_bare(tx):
+            return self.refresh(tx)
         self._edited = None
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []
-        changes += build_view(self._fs, self._registers, self.origins)
-        self._losses.came_above(0)
+        changes += build_view(tx, self._fs, self._registers, self.origins)
+        self._losses.came_above(tx, 0)
         return changes
 
-    def _take_up(self, keys: Sequence[bytes]) -> None:
+    def _take_up(self, tx: Transaction, keys: Sequence[bytes]) -> None:
         """These registers have other values now; those of devices and of the volume matter here."""
         kinds = {key[0] for key in keys} & _TAKEN_UP
         if not kinds:
             return
-        self._write()
+        self._write(tx)
         if not kinds.isdisjoint(_CLOUDS):
             self.clouds_changed()
         if not kinds.isdisjoint(_OF_MEMBERS):
@@ -289,7 +291,7 @@ class Arrivals:
                 before = self._members.name_of(key[ID])
                 self._members.learn(key, self._registers.values(key), self.origins.signer)
                 if self._members.name_of(key[ID]) != before:
-                    self._renamed.update(self._places.contested())
+                    self._renamed.update(tx.places.contested())
             if not kinds.isdisjoint(_KIN):
                 self._registers.roles.kin_changed()
             self._updates.set_members(self._members.writers())
@@ -303,7 +305,7 @@ class Arrivals:
                 public = SignedKit.decode(key, value.value or b"").public
                 self._members.learn_reserve(public, self.origins.signer(value.stamp), value.stamp.clock)
 
-    def _write(self, renames: Sequence[Rename] = ()) -> None:
+    def _write(self, tx: Transaction, renames: Sequence[Rename] = ()) -> None:
         """Write the accepted updates to registers and packs. *renames*: see `Registers.write`."""
         unwritten, self._unwritten = self._unwritten, []
         self._assigning = False
@@ -315,119 +317,125 @@ class Arrivals:
                 else:
                     self._only[key] = only
         placements, self._placements = self._placements, []
-        self._packs.take(placements)
+        self._packs.take(tx, placements)
 
-    def renamed(self, renames: Sequence[Rename]) -> None:
+    def renamed(self, tx: Transaction, renames: Sequence[Rename]) -> None:
         """Branches of the log have other names now."""
         if renames:
-            self._write(renames)
+            self._write(tx, renames)
         for rename in renames:
             self._registers.minutes.rename(rename)
             self._losses.renamed(rename)
-            self._rename(rename)
+            self._rename(tx, rename)
         if renames and self._registers.roles:
             self._registers.roles.load()
 
-    def _rename(self, rename: Rename) -> None:
+    def _rename(self, tx: Transaction, rename: Rename) -> None:
         """Values of a forked device get other names, which may change the winner."""
         self._only.clear()
-        self._fs.packs.rename(rename)
+        tx.packs.rename(rename)
         for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
             if not is_of_tree(key):
                 continue
             self._waiting[key[NODE]] = None
-            inode = self._nodes.find(key[NODE]) if key[0] == CONTENT else None
+            inode = self._nodes.find(tx, key[NODE]) if key[0] == CONTENT else None
             for stamp in stamps:
                 if inode and inode.content_stamp == self._registers.number_of(stamp):
                     inode.content_stamp = self._registers.number_of(Stamp(stamp.clock, rename.new))
                     self._fs.inodes.touch(inode)
 
-    def refresh(self) -> list[Change]:
+    def refresh(self, tx: Transaction) -> list[Change]:
         """Let the view show the accepted updates. Returns the changes to report to the kernel."""
-        self._write()
+        self._write(tx)
         self._edited = None
-        self._losses.look(self._resolver, self._only)
+        self._losses.look(tx, self._resolver, self._only)
         waiting, self._waiting = self._waiting, {}
         renamed, self._renamed = self._renamed, set()
-        before = newest_name(self._fs.db)
+        before = newest_name(tx)
         slots = {node: slots for node, slots in waiting.items() if slots is not None}
-        changes = self._refresh(set(waiting), renamed, slots)
-        self._losses.came_above(before)
+        changes = self._refresh(tx, set(waiting), renamed, slots)
+        self._losses.came_above(tx, before)
         return changes
 
-    def device_renamed(self) -> list[Change]:
+    def device_renamed(self, tx: Transaction) -> list[Change]:
         """A device has another name, by which copies are called from now on. Returns the changes to report to
         the kernel."""
-        return self._refresh(set(), self._places.contested())
+        return self._refresh(tx, set(), tx.places.contested())
 
-    def _resolver(self) -> Resolver:
-        return Resolver(self._registers, UnsignedView(self._fs), self.origins)
+    def _resolver(self, tx: Transaction) -> Resolver:
+        return Resolver(self._registers, UnsignedView(tx, self._fs), self.origins)
 
-    def reveal(self, nodes: Iterable[bytes]) -> list[Change]:
+    def reveal(self, tx: Transaction, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as the registers say that an own update has written. Returns the changes to report to
         the kernel."""
         self._only.clear()
-        return self._refresh(set(nodes), ())
+        return self._refresh(tx, set(nodes), ())
 
-    def folder(self, node: bytes) -> Inode | None:
+    def folder(self, tx: Transaction, node: bytes) -> Inode | None:
         """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
         it one if something unsigned stands in it by then. None when no register names the directory."""
-        inode = self._nodes.showing(node)
+        inode = self._nodes.showing(tx, node)
         if inode is not None:
             return inode
-        resolver = self._resolver()
+        resolver = self._resolver(tx)
         attr = resolver.attr(node)
-        return self._nodes.make(node, attr) if attr is not None and resolver.exists(node) else None
+        return self._nodes.make(tx, node, attr) if attr is not None and resolver.exists(node) else None
 
-    def signed(self, nodes: Iterable[bytes]) -> list[Change]:
+    def signed(self, tx: Transaction, nodes: Iterable[bytes]) -> list[Change]:
         """An own update has written to *nodes*: let the view show what follows for other nodes; what the
         kernel must hear of."""
         self._only.clear()
-        self._fs.flush()
+        self._fs.flush(tx)
         nodes = set(nodes)
         disturbed, self._fs.inodes.disturbed = self._fs.inodes.disturbed, set()
-        folders = [one for ino in {ino for ino, _ in disturbed} for one in nodes_shown_as(self._fs.db, ino)]
-        if self._conflicts.are_any():
-            return self._refresh({*nodes, *folders}, disturbed)
+        folders = [one for ino in {ino for ino, _ in disturbed} for one in nodes_shown_as(tx, ino)]
+        if tx.conflicts.are_any():
+            return self._refresh(tx, {*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
-        survivors = {one for one in self._registers.linked(nodes) if self._has_survived(one)}
-        return self._refresh({*survivors, *(one for one in folders if self._is_removed(one))}, ())
+        survivors = {one for one in self._registers.linked(nodes) if self._has_survived(tx, one)}
+        return self._refresh(tx, {*survivors, *(one for one in folders if self._is_removed(one))}, ())
 
-    def _has_survived(self, node: bytes) -> bool:
+    def _has_survived(self, tx: Transaction, node: bytes) -> bool:
         """Whether the view may show a name of the node that another device has removed."""
         removed = self._registers.removed_slots(node)
         if not removed:
             return False
-        inode = self._nodes.find(node)
-        return inode is None or not removed.isdisjoint(self._places.slots(inode.ino))
+        inode = self._nodes.find(tx, node)
+        return inode is None or not removed.isdisjoint(tx.places.slots(inode.ino))
 
     def _refresh(
         self,
+        tx: Transaction,
         nodes: set[bytes],
         disturbed: Iterable[tuple[int, bytes]],
         slots: Mapping[bytes, set[int]] = MappingProxyType({}),
     ) -> list[Change]:
-        changes = self._shown(nodes, disturbed, slots)
+        changes = self._shown(tx, nodes, disturbed, slots)
         self._fs.unseen.names_changed(
-            NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None
+            tx,
+            (NameChange(one.ino, one.name, one.gone is not None) for one in changes if one.name is not None),
         )
         return changes
 
     def _shown(
-        self, nodes: set[bytes], disturbed: Iterable[tuple[int, bytes]], slots: Mapping[bytes, set[int]]
+        self,
+        tx: Transaction,
+        nodes: set[bytes],
+        disturbed: Iterable[tuple[int, bytes]],
+        slots: Mapping[bytes, set[int]],
     ) -> list[Change]:
         changes, self._changes = self._changes, []
         only, self._only = self._only, {}
         if not nodes and not disturbed:
             return changes
-        self._fs.flush()
+        self._fs.flush(tx)
         newcomers = Newcomers(self._fs, self._registers, only)
-        rest = newcomers.settle(nodes)
+        rest = newcomers.settle(tx, nodes)
         changes += newcomers.changes
         if not rest and not disturbed:
             return changes
-        refresh = Refresh(self._fs, self._registers, self.origins)
-        return changes + refresh.run(rest, disturbed, slots)
+        refresh = Refresh(tx, self._fs, self._registers, self.origins)
+        return changes + refresh.run(tx, rest, disturbed, slots)
 
     def _is_removed(self, directory: bytes) -> bool:
         return is_removed(self._registers.values(place_key(directory, 0)))
@@ -440,61 +448,61 @@ class Arrivals:
             self._edited = {key[NODE] for key in self._fs.changes.unsigned if key[0] in (PLACE, CONTENT)}
         return not self._edited.isdisjoint(nodes)
 
-    def _make_way(self, writes: Sequence[Write]) -> None:
+    def _make_way(self, tx: Transaction, writes: Sequence[Write]) -> None:
         """Edits here that are not signed yet were made without knowing of these: keep both."""
         unsigned = self._fs.changes.unsigned
-        self._write()
+        self._write(tx)
         removed: dict[bytes, set[int]] = {}
         for key, value in writes:
             if key[0] == PLACE and _is_removal(value):
                 removed.setdefault(key[NODE], set()).add(slot_of(key))
             elif key[0] == PLACE and key in unsigned:
-                self._take_back_removal(key)
+                self._take_back_removal(tx, key)
             elif key[0] == CONTENT:
                 node = key[NODE]
                 for place in self._registers.with_prefix(PLACE.key(node)):
-                    self._take_back_removal(place)
+                    self._take_back_removal(tx, place)
                 if key in unsigned and key not in self._fs.changes.held:
-                    inode = self._fs.inodes.get(unsigned[key][0])
+                    inode = self._fs.inodes.get(tx, unsigned[key][0])
                     if not inode.orphan and inode.id == node:
-                        self._split(inode)
+                        self._split(tx, inode)
         for node, slots in removed.items():
-            self._leave_a_name(node, slots)
+            self._leave_a_name(tx, node, slots)
 
-    def _take_back_removal(self, key: bytes) -> None:
+    def _take_back_removal(self, tx: Transaction, key: bytes) -> None:
         """The program that removed the node had not seen what others did to it: it survives."""
         entry = self._fs.changes.unsigned.get(key)
         if entry is None:
             return
-        self._fs.flush()
-        if self._nodes.find(key[NODE]) is None and unsigned_place(self._fs, key, entry[0]) is None:
+        self._fs.flush(tx)
+        if self._nodes.find(tx, key[NODE]) is None and unsigned_place(tx, self._fs, key, entry[0]) is None:
             self._fs.changes.drop(key)
 
-    def _leave_a_name(self, node: bytes, slots: set[int]) -> None:
+    def _leave_a_name(self, tx: Transaction, node: bytes, slots: set[int]) -> None:
         """Another device removed these names of a node. If they were all that the node had left here, drop
         the unsigned removals of this device: signed now, they would claim to know that no name remains."""
-        inode = self._nodes.find(node)
+        inode = self._nodes.find(tx, node)
         if inode is None or inode.is_directory:
             return
-        self._fs.flush()
-        if slots.issuperset(self._places.slots(inode.ino)):
+        self._fs.flush(tx)
+        if slots.issuperset(tx.places.slots(inode.ino)):
             for key in self._registers.with_prefix(PLACE.key(node)):
                 entry = self._fs.changes.unsigned.get(key)
-                if entry is not None and unsigned_place(self._fs, key, entry[0]) is None:
+                if entry is not None and unsigned_place(tx, self._fs, key, entry[0]) is None:
                     self._fs.changes.drop(key)
 
-    def _split(self, inode: Inode) -> None:
+    def _split(self, tx: Transaction, inode: Inode) -> None:
         """The unsigned version goes on as a file of its own, beside the node, which gets the one that has
         come; programs that have the file open keep what they see, and go on writing to that."""
         node = inode.id
-        self._fs.flush()
-        names = list(self._places.of(inode.ino).values())
+        self._fs.flush(tx)
+        names = list(tx.places.of(inode.ino).values())
         for key in (attr_key(node), content_key(node)):
             self._fs.changes.drop(key)
-        self._nodes.replace(inode)
+        self._nodes.replace(tx, inode)
         parent = names[0].parent
-        copy = begin_beside(self._fs, inode, parent, names[0].plain, self.origins.myself(), node)
-        self._fs.flush()
+        copy = begin_beside(tx, self._fs, inode, parent, names[0].plain, self.origins.myself(), node)
+        self._fs.flush(tx)
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in names]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]
         self._waiting[node] = None

@@ -29,6 +29,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.state.registers import NodeValues
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import is_bare
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.view import Change
 from sync.codec import DecodeError
@@ -38,21 +39,21 @@ __all__ = ["build_view"]
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory
 
 
-def build_view(fs: FileSystem, registers: Registers, origins: Origins) -> list[Change]:
+def build_view(tx: Transaction, fs: FileSystem, registers: Registers, origins: Origins) -> list[Change]:
     """Show in a view that shows nothing yet but the root what the table `register` says; the changes for the
     kernel, should it know the root.
 
-    Called with the volume's lock held, all in the caller's transaction. The tables that it reads must be
-    filled before: `register`, `writer` (and *registers* made after that), `member`, `log` as far as *origins*
-    ask it; and `pack` and `chunk` by `Packs.take`, which finds out which chunks no device has placed yet.
+    The tables that it reads must be filled before: `register`, `writer` (and *registers* made after that),
+    `member`, `log` as far as *origins* ask it; and `pack` and `chunk` by `Packs.take`, which finds out which
+    chunks no device has placed yet.
     Raises ValueError when the view shows something.
     """
-    if not is_bare(fs.db):
+    if not is_bare(tx):
         raise ValueError("the view shows something already")
-    fs.flush()
+    fs.flush(tx)
     builder = _Builder(fs, registers, origins)
-    rest = builder.run()
-    return builder.changes + Refresh(fs, registers, origins).run({*rest, ROOT_ID})
+    rest = builder.run(tx)
+    return builder.changes + Refresh(tx, fs, registers, origins).run(tx, {*rest, ROOT_ID})
 
 
 class _Builder:
@@ -67,7 +68,7 @@ class _Builder:
         self._odd = registers.with_several().union((ROOT_ID,), (key[NODE] for key in fs.changes.unsigned))
         self._gone = self._find_gone()
 
-    def run(self) -> Iterable[bytes]:
+    def run(self, tx: Transaction) -> Iterable[bytes]:
         """Show the plain nodes; those that are neither plain nor gone."""
         waiting = deque([(ROOT_INO, ROOT_ID)])
         while waiting:
@@ -75,13 +76,13 @@ class _Builder:
             found = [(ino, one) for one in self._plain_in(directory)]
             waiting.extend((number, node) for node, number in self._new.add(found).items())
             if len(self._new) >= _AT_ONCE:
-                self._write()
-        self._write()
+                self._write(tx)
+        self._write(tx)
         return (node for node in self._registers.not_shown() if node not in self._gone)
 
-    def _write(self) -> None:
+    def _write(self, tx: Transaction) -> None:
         # Below the root the kernel knows nothing.
-        names = [Change(at, name) for at, name in self._new.write() if at == ROOT_INO]
+        names = [Change(at, name) for at, name in self._new.write(tx) if at == ROOT_INO]
         self.changes += [*names, Change(ROOT_INO)] if names else ()
 
     def _plain_in(self, directory: bytes) -> Iterator[NewNode]:

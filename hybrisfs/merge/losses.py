@@ -54,7 +54,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Value
-from hybrisfs.state.held import Deletion, HeldDeletions
+from hybrisfs.state.held import Deletion
 from hybrisfs.state.registers import after
 from hybrisfs.state.shown_nodes import (
     count_below,
@@ -64,6 +64,7 @@ from hybrisfs.state.shown_nodes import (
     number_of_name,
     unmerged_ino,
 )
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
 from hybrisfs.tree.filesystem import FileSystem
@@ -124,8 +125,6 @@ class Losses:
         brake: Brake,
     ) -> None:
         self._fs = fs
-        self._db = fs.db
-        self._held = HeldDeletions(fs.db)
         self._time_ns = fs.environment.time_ns
         self._updates = updates
         self._registers = registers
@@ -174,9 +173,9 @@ class Losses:
         moment = self._updates.moment_of(branch, header.clock)
         return _Author(header.writer, header.hash, header.time_ns, moment)
 
-    def came_above(self, low: int) -> None:
+    def came_above(self, tx: Transaction, low: int) -> None:
         """What other devices have made is shown by now: names with numbers above *low*."""
-        high, now = newest_name(self._db), self._clock()
+        high, now = newest_name(tx), self._clock()
         while self._arrivals and self._arrivals[0].at < now - self._limits.window:
             del self._arrivals[0]
         if high > low and (not self._arrivals or self._arrivals[-1].high <= low):
@@ -192,101 +191,103 @@ class Losses:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def look(self, resolver: Callable[[], Resolver], new: Collection[bytes]) -> None:
+    def look(
+        self, tx: Transaction, resolver: Callable[[Transaction], Resolver], new: Collection[bytes]
+    ) -> None:
         """Hold what is too much, now that the registers say it and the view does not yet. *new*: registers
         that have got their first value since the last look."""
         found = self._authors(new)
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
-        self._fs.flush()
+        self._fs.flush(tx)
         self._living = {}
-        resolved = resolver()
+        resolved = resolver(tx)
         losses: dict[bytes, list[Loss]] = {}
         authors: dict[bytes, _Author] = {}
         for key, author in found.items():
-            loss = self._loss(key, author, resolved)
+            loss = self._loss(tx, key, author, resolved)
             if loss is not None:
                 losses.setdefault(author.hash, []).append(loss)
                 authors[author.hash] = author
         if not losses:
             return
-        shown = cache(self._count_shown)
+        shown = cache(partial(self._count_shown, tx))
         self._brake.begin()
         for update, some in losses.items():
             author = authors[update]
             verdict = self._brake.judge(author.device, some, author.moment, self._clock(), shown)
             if verdict is not None:
-                self._hold(author, some, verdict.total, verdict.before)
-        self._fs.flush()
+                self._hold(tx, author, some, verdict.total, verdict.before)
+        self._fs.flush(tx)
 
-    def _count_shown(self) -> Shown:
-        return Shown(count_names(self._db), self._fs.total_files)
+    def _count_shown(self, tx: Transaction) -> Shown:
+        return Shown(count_names(tx), self._fs.total_files)
 
-    def _inode(self, node: bytes) -> Inode | None:
+    def _inode(self, tx: Transaction, node: bytes) -> Inode | None:
         """The inode of a node that has a name and is not merged with another."""
-        ino = unmerged_ino(self._db, node)
-        inode = None if ino is None else self._fs.inodes.get(ino)
+        ino = unmerged_ino(tx, node)
+        inode = None if ino is None else self._fs.inodes.get(tx, ino)
         return None if inode is None or inode.orphan else inode
 
-    def _loss(self, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
+    def _loss(self, tx: Transaction, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
         node, changes = key[NODE], self._fs.changes
-        inode = self._inode(node)
+        inode = self._inode(tx, node)
         if inode is None:
             return None
         if key in changes.held:
-            if not self._stays_held(key, inode, author):
+            if not self._stays_held(tx, key, inode, author):
                 changes.drop(key)
             return None
         if key in changes.unsigned:
             return None
         if key[0] == PLACE:
-            loss = self._lost_name(key, inode, author, resolver)
+            loss = self._lost_name(tx, key, inode, author, resolver)
         elif key[0] == CONTENT:
-            loss = self._lost_content(key, inode, author)
+            loss = self._lost_content(tx, key, inode, author)
         else:
-            loss = self._lost_access(key, inode)
-        if loss is None or self._is_young(node, author) or not self._is_shown(inode, loss, author):
+            loss = self._lost_access(tx, key, inode)
+        if loss is None or self._is_young(tx, node, author) or not self._is_shown(tx, inode, loss, author):
             return None
         return loss
 
-    def _stays_held(self, key: bytes, inode: Inode, author: _Author) -> bool:
+    def _stays_held(self, tx: Transaction, key: bytes, inode: Inode, author: _Author) -> bool:
         if key[0] == PLACE:
             return is_removed(self._registers.values(key))
-        if not self._held.is_held_from(author.device, key):
+        if not tx.held.is_held_from(author.device, key):
             return False  # another device has given it a value
         if key[0] == ATTRIBUTES:
             return self._loses_access(inode)
-        return self._lost_content(key, inode, author) is not None
+        return self._lost_content(tx, key, inode, author) is not None
 
-    def _is_shown(self, inode: Inode, loss: Loss, author: _Author) -> bool:
+    def _is_shown(self, tx: Transaction, inode: Inode, loss: Loss, author: _Author) -> bool:
         """Whether the view has shown the lost node."""
         slot = slot_of(loss.key) if loss.key[0] == PLACE else None
-        number = number_of_name(self._db, inode.ino, slot)
+        number = number_of_name(tx, inode.ino, slot)
         return number is not None and self._was_seen(number, author.moment)
 
-    def _is_young(self, node: bytes, author: _Author) -> bool:
+    def _is_young(self, tx: Transaction, node: bytes, author: _Author) -> bool:
         """Whether the device has made the node itself, not long before, and nothing else had a name that it
         has had: a program that puts a copy in the place of a file, and removes the copy, removes the file."""
         since = author.moment - self._limits.young_ns
-        if not self._is_made_by(node, author.device, since):
+        if not self._is_made_by(tx, node, author.device, since):
             return False
         key, others = place_key(node, 0), set[bytes]()
-        values = some_values(self._db, key, _FEW + 1)
+        values = some_values(tx, key, _FEW + 1)
         for start in {beginning_of(value) for value in values if value is not None}:
-            for found in (self._registers.some_places, partial(places_once, self._db)):
+            for found in (self._registers.some_places, partial(places_once, tx)):
                 keys = found(start, after(start), _FEW + 1)
                 if len(keys) > _FEW:
                     return False
                 others.update(other[NODE] for other in keys)
-        return len(values) <= _FEW and all(self._is_made_by(one, author.device, since) for one in others)
+        return len(values) <= _FEW and all(self._is_made_by(tx, one, author.device, since) for one in others)
 
-    def _is_made_by(self, node: bytes, device: bytes, since: int) -> bool:
+    def _is_made_by(self, tx: Transaction, node: bytes, device: bytes, since: int) -> bool:
         """Whether the device has made the node, after the moment *since*."""
         made = made_at(node)
         if made is None or made < since:
             return False
         key = place_key(node, 0)
-        version = first_version(self._db, key)
+        version = first_version(tx, key)
         if version is not None:
             stamp, first = version
         else:
@@ -300,7 +301,9 @@ class Losses:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _lost_name(self, key: bytes, inode: Inode, author: _Author, resolver: Resolver) -> Loss | None:
+    def _lost_name(
+        self, tx: Transaction, key: bytes, inode: Inode, author: _Author, resolver: Resolver
+    ) -> Loss | None:
         if not is_removed(self._registers.values(key)):
             return None
         slot = slot_of(key)
@@ -309,7 +312,7 @@ class Losses:
                 self._living[inode.id] = {one.slot for one in resolver.names(inode.id)}
             if slot in self._living[inode.id]:
                 return None  # others had not seen it go
-        name = name_of_slot(self._db, inode.ino, slot)
+        name = name_of_slot(tx, inode.ino, slot)
         if name is None:
             return None
         former = Place(*name).encode()
@@ -330,14 +333,14 @@ class Losses:
 
     # -- contents --------------------------------------------------------------------------------
 
-    def _lost_content(self, key: bytes, inode: Inode, author: _Author) -> Loss | None:
+    def _lost_content(self, tx: Transaction, key: bytes, inode: Inode, author: _Author) -> Loss | None:
         values = self._registers.values(key)
         now = winner(values)
         if not inode.size or any(
             self._registers.number_of(one.stamp) == inode.content_stamp for one in values
         ):
             return None  # it is still shown, perhaps beside another
-        before = version_stamped(self._db, key, inode.content_stamp)
+        before = version_stamped(tx, key, inode.content_stamp)
         former = None if before is None else before.value
         return self._compared(key, former, before, now, author, size=inode.size)
 
@@ -375,35 +378,37 @@ class Losses:
         attr = standing[1]
         return not _is_readable(attr.mode, owned=attr.uid == inode.uid)
 
-    def _lost_access(self, key: bytes, inode: Inode) -> Loss | None:
+    def _lost_access(self, tx: Transaction, key: bytes, inode: Inode) -> Loss | None:
         if not self._loses_access(inode):
             return None
         names = 1
         if inode.is_directory:
-            names = max(names, count_below(self._db, inode.ino))
-        return Loss(key, self._fs.attributes.record(inode).encode(), names=names)
+            names = max(names, count_below(tx, inode.ino))
+        return Loss(key, self._fs.attributes.record(tx, inode).encode(), names=names)
 
     # -- what is held ----------------------------------------------------------------------------
 
-    def _hold(self, author: _Author, losses: Sequence[Loss], total: int, before: dict[bytes, bytes]) -> None:
-        number = self._held.begin(author.device, author.hash, author.time_ns, total)
+    def _hold(
+        self, tx: Transaction, author: _Author, losses: Sequence[Loss], total: int, before: dict[bytes, bytes]
+    ) -> None:
+        number = tx.held.begin(author.device, author.hash, author.time_ns, total)
         held = self._fs.changes.held
-        self._held.keep_former(number, [one for one in before.items() if one[0] not in held])
+        tx.held.keep_former(number, [one for one in before.items() if one[0] not in held])
         for loss in losses:
-            inode = self._inode(loss.key[NODE])
+            inode = self._inode(tx, loss.key[NODE])
             assert inode is not None
-            self._held.hold(number, loss.key, loss.names)
+            tx.held.hold(number, loss.key, loss.names)
             self._fs.changes.hold(loss.key, inode.ino)
 
-    def deletions(self) -> list[Deletion]:
+    def deletions(self, tx: Transaction) -> list[Deletion]:
         """What waits for a person, oldest first. What nothing is held of any more is over."""
-        self._fs.flush()
-        return self._held.waiting()
+        self._fs.flush(tx)
+        return tx.held.waiting()
 
-    def release(self, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
+    def release(self, tx: Transaction, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
         """A person has decided: held registers are signed with the next cut if they are *wanted*, else let
         go. Returns other writes to sign, and the nodes that the view has to show again."""
-        rows = self._held.registers(deletion.number)
+        rows = tx.held.registers(deletion.number)
         changes = self._fs.changes
         held = [key for key, former in rows if former is None and key in changes.held]
         back = [(key, former) for key, former in rows if former is not None]
@@ -412,8 +417,8 @@ class Losses:
                 changes.mark(key, changes.unsigned[key][0])
             else:
                 changes.drop(key)
-        self._held.forget(deletion.number)
-        self._fs.flush()
+        tx.held.forget(deletion.number)
+        self._fs.flush(tx)
         self._brake.forget(deletion.device)
         if not wanted:
             return [], {key[NODE] for key in held}

@@ -11,6 +11,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.nodes import NodeRow
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError
 
@@ -59,25 +60,25 @@ class NewNodes:
                 directories[one.id] = ino
         return directories
 
-    def write(self) -> list[tuple[int, bytes]]:
+    def write(self, tx: Transaction) -> list[tuple[int, bytes]]:
         """Show all that was gathered; the names, each with the number of its directory."""
         fs, made = self._fs, self._gathered
         self._gathered = []
         files = {ino: one for ino, _, one in made if S_ISREG(one.attr.mode)}
         sizes = fs.received.show_all(
-            {ino: one.content for ino, one in files.items() if one.content_stamp is not None}
+            tx, {ino: one.content for ino, one in files.items() if one.content_stamp is not None}
         )
         fs.total_files += len(files)
         now = fs.inodes.now()
-        fs.nodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
-        fs.nodes.add_xattrs((ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs)
-        fs.places.insert_new((at, one.place.name, ino) for ino, at, one in made)
+        tx.nodes.insert([self._row(ino, one, sizes, now) for ino, _, one in made])
+        tx.nodes.add_xattrs((ino, name, value) for ino, _, one in made for name, value in one.attr.xattrs)
+        tx.places.insert_new((at, one.place.name, ino) for ino, at, one in made)
         subdirectories = Counter(at for _, at, one in made if S_ISDIR(one.attr.mode))
         for at in {at for _, at, _ in made}:
-            directory = fs.inodes.get(at)
+            directory = fs.inodes.get(tx, at)
             directory.nlink += subdirectories[at]
             fs.inodes.touch(directory)
-        fs.flush()
+        fs.flush(tx)
         return [(at, one.place.name) for _, at, one in made]
 
     def _row(self, ino: int, one: NewNode, sizes: Mapping[int, tuple[int, int]], now: int) -> NodeRow:

@@ -14,6 +14,7 @@ from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.registers.tree import PackRecord, Rewritten, pack_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.file_chunks import shown_only_by
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError
 
@@ -39,13 +40,13 @@ class Packs:
         self._fs = fs
         self._origins = origins
 
-    def take(self, placements: Sequence[Placement]) -> None:
+    def take(self, tx: Transaction, placements: Sequence[Placement]) -> None:
         """Note where other devices have put chunks, or moved them, unless something later is known, and which
         packs have been discarded, which is for good. In the order given; what is malformed is passed over.
 
         That members have put something somewhere is what they say: see `ChunkStore.packed_elsewhere`."""
         named = {one.pack for one in placements}
-        known = set(self._fs.packs.numbers(named))
+        known = set(tx.packs.numbers(named))
         new: dict[bytes, tuple[PackRecord, Placement]] = {}
         for one in placements:
             record = _decoded(one.value)
@@ -55,58 +56,60 @@ class Packs:
                 known.add(one.pack)
                 new[one.pack] = record, one
                 continue
-            self._take_new(new)
+            self._take_new(tx, new)
             new.clear()
             if record is not None:
-                self._take_again(record, one)
+                self._take_again(tx, record, one)
             elif one.hearsay:
-                self._fs.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.writer)
+                tx.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.writer)
             else:
-                self._fs.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.writer)
+                tx.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.writer)
             known.add(one.pack)
-        self._take_new(new)
+        self._take_new(tx, new)
 
-    def _take_new(self, records: Mapping[bytes, tuple[PackRecord, Placement]]) -> None:
+    def _take_new(self, tx: Transaction, records: Mapping[bytes, tuple[PackRecord, Placement]]) -> None:
         """Packs that are not known yet."""
-        numbers = self._fs.packs.learn([(pack, record, one.stamp) for pack, (record, one) in records.items()])
+        numbers = tx.packs.learn([(pack, record, one.stamp) for pack, (record, one) in records.items()])
         for (hearsay, writer), some in groupby(records.items(), key=_said_by):
-            self._fs.chunks.packed_elsewhere(
+            tx.chunks.packed_elsewhere(
                 [(numbers[pack], record.chunks) for pack, (record, _) in some],
                 hearsay=hearsay,
-                vouched=partial(self._made_by, writer),
+                vouched=partial(self._made_by, tx, writer),
             )
 
-    def _made_by(self, writer: bytes, chunks: Collection[int]) -> set[int]:
+    def _made_by(self, tx: Transaction, writer: bytes, chunks: Collection[int]) -> set[int]:
         """Those of the chunks that files show, and only files that the device of this branch wrote."""
-        self._fs.flush()
-        return shown_only_by(self._fs.db, writer, chunks)
+        self._fs.flush(tx)
+        return shown_only_by(tx, writer, chunks)
 
-    def _take_again(self, record: PackRecord, one: Placement) -> None:
+    def _take_again(self, tx: Transaction, record: PackRecord, one: Placement) -> None:
         """A pack that is known, or of which an update said that it is gone. The id of a pack stands for its
         code: an update that says otherwise is wrong. What a contributor says counts as long as no other
         device tells of the pack."""
-        packs, overrules = self._fs.packs, False
+        packs, overrules = tx.packs, False
         if self._origins.is_contributed(one.stamp):
             if not packs.is_told_by(one.pack, one.stamp.writer):
                 return
         else:
-            overrules = self._is_only_contributed(one.pack)
+            overrules = self._is_only_contributed(tx, one.pack)
         number = packs.learn_again(one.pack, record, one.stamp, overrules=overrules)
         if number is not None:
-            self._fs.chunks.packed_elsewhere(
+            tx.chunks.packed_elsewhere(
                 [(number, record.chunks)],
                 hearsay=one.hearsay,
-                vouched=partial(self._made_by, one.stamp.writer),
+                vouched=partial(self._made_by, tx, one.stamp.writer),
             )
 
-    def _is_only_contributed(self, pack: bytes) -> bool:
-        found = self._fs.packs.find(pack)
+    def _is_only_contributed(self, tx: Transaction, pack: bytes) -> bool:
+        found = tx.packs.find(pack)
         return found is not None and self._origins.is_contributed(found.stamp)
 
-    def rewrite(self, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]) -> None:
+    def rewrite(
+        self, tx: Transaction, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]
+    ) -> None:
         """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The
         pack is needed until they have been read there once."""
-        former = self._fs.packs.find(pack)
+        former = tx.packs.find(pack)
         if former is None:
             return
         try:
@@ -114,7 +117,7 @@ class Packs:
             records = {one: PackRecord.decode(writes.get(pack_key(one)) or b"") for one in into}
         except DecodeError:
             return
-        chunks, numbers = self._fs.chunks, self._fs.packs.numbers(records)
+        chunks, numbers = tx.chunks, tx.packs.numbers(records)
         for one in (one for one in records if one in numbers):
             for chunk in records[one].chunks:
                 chunks.repacked(

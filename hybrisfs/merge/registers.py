@@ -19,7 +19,7 @@ from hybrisfs.merge.versions import Ended, VersionStore, is_removal
 from hybrisfs.registers.tree import is_of_tree
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.condemned import Condemned
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.registers import RegisterTable
 from sync import Rename, VersionVector
 
@@ -50,7 +50,7 @@ class Merged(NamedTuple):
 class Registers(RegisterTable):
     """The registers of one volume, under the volume's lock."""
 
-    def __init__(self, database: Database, condemned: Condemned, versions: VersionStore) -> None:
+    def __init__(self, database: RowWriter, condemned: Condemned, versions: VersionStore) -> None:
         """*condemned* sees the values of content registers that are written, *versions* notes each value that
         is superseded."""
         super().__init__(database)

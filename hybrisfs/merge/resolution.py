@@ -17,6 +17,7 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import content_key
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.view import Change
@@ -29,94 +30,92 @@ class ConflictResolution:
 
     def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
         self._fs = fs
-        self._places = fs.places
-        self._conflicts = fs.conflicts
         self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
 
-    def __call__(self, inode: Inode, intent: Intent) -> None:
+    def __call__(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
         if inode.orphan:
             if intent is Intent.WRITE and inode.ino in self._fs.inodes.lost_names:
-                self._name_again(inode)
+                self._name_again(tx, inode)
             return
         if inode.is_conflict_copy:
-            self._resolve_copy(inode, intent)
+            self._resolve_copy(tx, inode, intent)
             return
         if intent in (Intent.WRITE, Intent.REMOVE):
-            self._release_copies(inode.id)
-        for node in self._conflicts.merged_with(inode.ino):
+            self._release_copies(tx, inode.id)
+        for node in tx.conflicts.merged_with(inode.ino):
             if inode.is_directory and intent not in (Intent.MOVE, Intent.REMOVE):
                 continue
             if not inode.is_directory or intent is Intent.REMOVE:
-                self._conflicts.part(node)
+                tx.conflicts.part(node)
             for key in self._registers.with_prefix(PLACE.key(node)):
                 self._fs.changes.mark(key, inode.ino)
             if not inode.is_directory and intent is not Intent.REMOVE:
-                self._fs.facets.inherit(inode, node)
+                self._fs.facets.inherit(tx, inode, node)
             if inode.is_file and intent in (Intent.CHANGE, Intent.MOVE):
                 # Its content outlives the equal file, also where another device overwrites this one.
                 self._fs.changes.mark(content_key(inode.id), inode.ino)
 
     # -- concurrent versions ---------------------------------------------------------------------
 
-    def _resolve_copy(self, inode: Inode, intent: Intent) -> None:
-        original = self._conflicts.original(inode.ino)
+    def _resolve_copy(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
+        original = tx.conflicts.original(inode.ino)
         assert original is not None
         if intent is Intent.REMOVE:
-            self._forget(inode)
+            self._forget(tx, inode)
         else:
-            self._release(inode, original)
-        if not self._release_copies(original):
-            self._write_again(original)
+            self._release(tx, inode, original)
+        if not self._release_copies(tx, original):
+            self._write_again(tx, original)
 
-    def _release_copies(self, node: bytes) -> bool:
+    def _release_copies(self, tx: Transaction, node: bytes) -> bool:
         """Make files of their own of the versions of a node; whether there were any."""
-        copies = self._conflicts.copies_of(node)
+        copies = tx.conflicts.copies_of(node)
         for ino in copies:
-            self._release(self._fs.inodes.get(ino), node)
+            self._release(tx, self._fs.inodes.get(tx, ino), node)
         if copies:
-            self._write_again(node)
+            self._write_again(tx, node)
         return bool(copies)
 
-    def _release(self, inode: Inode, original: bytes) -> None:
+    def _release(self, tx: Transaction, inode: Inode, original: bytes) -> None:
         """Make the version of a node a node of its own, under the name that it has."""
-        self._forget(inode)
-        self._places.keep_name(inode.ino)
-        begin_node(self._fs, inode, original)
+        self._forget(tx, inode)
+        tx.places.keep_name(inode.ino)
+        begin_node(tx, self._fs, inode, original)
 
-    def _forget(self, inode: Inode) -> None:
-        self._conflicts.end_copy(inode.ino)
+    def _forget(self, tx: Transaction, inode: Inode) -> None:
+        tx.conflicts.end_copy(inode.ino)
         inode.is_conflict_copy = False
         self._fs.inodes.note_conflict(inode.ino, False)
 
-    def _write_again(self, node: bytes) -> None:
+    def _write_again(self, tx: Transaction, node: bytes) -> None:
         """Sign the content that all devices show once more, so that it supersedes the others."""
-        self._fs.inodes.flush()
-        original = self._nodes.find(node)
+        self._fs.inodes.flush(tx)
+        original = self._nodes.find(tx, node)
         if original is not None:
             self._fs.changes.mark(content_key(node), original.ino)
 
     # -- open files without a name ---------------------------------------------------------------
 
-    def _name_again(self, inode: Inode) -> None:
+    def _name_again(self, tx: Transaction, inode: Inode) -> None:
         fs = self._fs
-        fs.inodes.flush()
+        fs.inodes.flush(tx)
         place = fs.inodes.lost_names.pop(inode.ino)
         fs.inodes.note_conflict(inode.ino, False)
-        holder = self._nodes.find(place.node)
-        shown = None if holder is None else self._places.first(holder.ino)
+        holder = self._nodes.find(tx, place.node)
+        shown = None if holder is None else tx.places.first(holder.ino)
         if shown is not None:
             parent, name = shown.parent, shown.plain
         else:
-            folder = self._arrivals.folder(place.folder)
+            folder = self._arrivals.folder(tx, place.folder)
             parent, name = (ROOT_INO if folder is None else folder.ino), place.name
-        fs.nodes.forget_nameless(inode.ino)
+        tx.nodes.forget_nameless(inode.ino)
         inode.orphan = False
         fs.total_files += 1
-        name = begin_beside(fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
+        name = begin_beside(tx, fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
         self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
-        if parent != ROOT_INO and not self._places.is_shown(parent):
-            self._fs.shown(self._arrivals.reveal([place.folder]))
+        if parent != ROOT_INO and not tx.places.is_shown(parent):
+            self._fs.shown(self._arrivals.reveal(tx, [place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
-            fs.inodes.disturbed.add((fs.places.parent_of(inode.ino), name))
+            fs.inodes.disturbed.add((tx.places.parent_of(inode.ino), name))

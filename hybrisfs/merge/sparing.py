@@ -18,6 +18,7 @@ from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Value
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
@@ -34,29 +35,29 @@ class Sparing:
         self._registers = registers
         self._origins = arrivals.origins
         self._nodes = Nodes(fs)
-        self._places = fs.places
-        self._conflicts = fs.conflicts
 
-    def before_rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+    def before_rename(
+        self, tx: Transaction, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
         """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
         cannot know and moves aside is no better known under the other name."""
         unseen = self._fs.unseen
-        moved = self._fs.names.find(parent, name) if unseen else None
+        moved = self._fs.names.find(tx, parent, name) if unseen else None
         if moved is None:
             return
-        there = self._fs.names.find(new_parent, new_name)
+        there = self._fs.names.find(tx, new_parent, new_name)
         unseen.renamed(moved.ino, (parent, name), (new_parent, new_name))
         if there is None or there is moved:
             return
         if flags == RENAME_EXCHANGE:
             unseen.renamed(there.ino, (new_parent, new_name), (parent, name))
         elif not (flags or moved.is_directory or there.is_directory):
-            self._make_way(there, new_parent, new_name)
+            self._make_way(tx, there, new_parent, new_name)
 
-    def before_unlink(self, parent: int, name: bytes) -> bool:
+    def before_unlink(self, tx: Transaction, parent: int, name: bytes) -> bool:
         """A program is about to remove a name; False when it means a file that is not there any more, so
         that there is nothing to remove."""
-        inode = self._fs.names.find(parent, name) if self._fs.unseen else None
+        inode = self._fs.names.find(tx, parent, name) if self._fs.unseen else None
         if inode is None or inode.is_directory:
             return True
         if not self._fs.unseen.may_remove_unseen(parent, name, inode.ino):
@@ -65,75 +66,75 @@ class Sparing:
         self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         return False
 
-    def before_overwrite(self, inode: Inode, start: int) -> None:
+    def before_overwrite(self, tx: Transaction, inode: Inode, start: int) -> None:
         """A program is about to change the bytes of a file from *start* on, or to cut them off."""
         if not self._fs.unseen or inode.orphan or start >= inode.size:
             return
         if self._fs.unseen.may_overwrite_unseen(inode.ino):
             self._fs.unseen.spared(inode.ino)
             if content_key(inode.id) not in self._fs.changes.unsigned:
-                self._copy_beside(inode)
+                self._copy_beside(tx, inode)
 
-    def _make_way(self, inode: Inode, parent: int, name: bytes) -> None:
+    def _make_way(self, tx: Transaction, inode: Inode, parent: int, name: bytes) -> None:
         """Show the file beside its name if a program that gives the name to another one cannot know it. Its
         register goes on wanting the name, or it has none."""
         if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
             return
         self._fs.unseen.spared(inode.ino)
-        holder = self._places.holder(parent, name)
+        holder = tx.places.holder(parent, name)
         assert holder is not None
         wanted = holder.shown.plain
-        shown = self._name_beside(inode, holder.slot, parent, wanted)
-        self._places.put_beside(parent, name, shown)
+        shown = self._name_beside(tx, inode, holder.slot, parent, wanted)
+        tx.places.put_beside(parent, name, shown)
         self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
         self._fs.shown([Change(parent, shown), Change(parent), Change(inode.ino)])
 
-    def _name_beside(self, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
-        if self._places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
+    def _name_beside(self, tx: Transaction, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
+        if tx.places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
             return name_by_id(wanted, inode.id, slot)
-        author = self._author_of(inode, slot)
-        [shown] = number_names(wanted, [author], partial(self._places.is_taken, parent))
+        author = self._author_of(tx, inode, slot)
+        [shown] = number_names(wanted, [author], partial(tx.places.is_taken, parent))
         return shown
 
-    def _author_of(self, inode: Inode, slot: int) -> Author:
+    def _author_of(self, tx: Transaction, inode: Inode, slot: int) -> Author:
         """The device that gave the file its name, or that wrote the version."""
         if inode.is_conflict_copy:
-            version = self._content_of(inode)
+            version = self._content_of(tx, inode)
             stamp = version.stamp if version is not None else None
         else:
             standing = standing_place(self._registers.values(place_key(inode.id, slot)))
             stamp = standing[0] if standing is not None else None
         return self._origins.myself() if stamp is None else self._origins.author(stamp)
 
-    def _content_of(self, inode: Inode) -> Value | None:
+    def _content_of(self, tx: Transaction, inode: Inode) -> Value | None:
         """The signed content that a file shows, or that the version of one shows."""
-        node = self._node_of(inode)
+        node = self._node_of(tx, inode)
         values = self._registers.values(content_key(node))
         if not inode.is_conflict_copy:
             return winner(values)
         return winner([one for one in values if copy_id(node, one.value) == inode.id])
 
-    def _node_of(self, inode: Inode) -> bytes:
+    def _node_of(self, tx: Transaction, inode: Inode) -> bytes:
         """The node that it is, or is a version of."""
         if not inode.is_conflict_copy:
             return inode.id
-        original = self._conflicts.original(inode.ino)
+        original = tx.conflicts.original(inode.ino)
         assert original is not None
         return original
 
-    def _copy_beside(self, inode: Inode) -> None:
+    def _copy_beside(self, tx: Transaction, inode: Inode) -> None:
         """Make a file of the signed content of this one, which has a name."""
-        content = self._content_of(inode)
+        content = self._content_of(tx, inode)
         if content is None:
             return
         fs = self._fs
-        beside = self._places.first(inode.ino)
+        beside = tx.places.first(inode.ino)
         assert beside is not None
         parent, wanted = beside.parent, beside.plain
-        copy = self._nodes.make(fs.inodes.new_id(inode.mode), fs.attributes.record(inode))
-        fs.received.show(copy, content.value)
+        copy = self._nodes.make(tx, fs.inodes.new_id(inode.mode), fs.attributes.record(tx, inode))
+        fs.received.show(tx, copy, content.value)
         shown = begin_beside(
-            fs, copy, parent, wanted, self._origins.author(content.stamp), self._node_of(inode)
+            tx, fs, copy, parent, wanted, self._origins.author(content.stamp), self._node_of(tx, inode)
         )
-        fs.flush()
+        fs.flush(tx)
         self._fs.shown([Change(parent, shown), Change(parent)])

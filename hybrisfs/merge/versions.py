@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from hybrisfs.kinds import PLACE, Trait, having
 from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import (
     end_stored_values,
@@ -54,7 +54,7 @@ class VersionStore:
     keeps = True
     """Whether anything is to be noted."""
 
-    def __init__(self, database: Database, updates: UpdateLog) -> None:
+    def __init__(self, database: RowWriter, updates: UpdateLog) -> None:
         self._db = database
         self._updates = updates
         self.renames: Sequence[Rename] = ()

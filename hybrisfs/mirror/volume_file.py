@@ -35,8 +35,8 @@ class Reader:
     def list_chunks(self, inode: Inode) -> None:
         """See to it that this device knows the chunks of the file."""
         while True:
-            with self.fs.lock:
-                lacking = self.fs.received.lacking(inode)
+            with self.fs.state.transaction() as tx:
+                lacking = self.fs.received.lacking(tx, inode)
             if lacking is None:
                 return
             self.bring(lacking)
@@ -54,7 +54,7 @@ class VolumeFile:
         self.own_bits = own_bits(inode.mode)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        found = ContentHash(self._reader.fs.chunks.namer)
+        found = ContentHash(self._reader.fs.state.namer)
         for offset in self._windows():
             data = self._data(offset)
             if not is_zero(data):
@@ -64,7 +64,7 @@ class VolumeFile:
 
     def identified(self) -> Seen:
         """With the identity of the content, for which only what has not been cut into chunks is read."""
-        found = ContentHash(self._reader.fs.chunks.namer)
+        found = ContentHash(self._reader.fs.state.namer)
         for offset in self._windows():
             known = self._known(offset)
             if known is not None:
@@ -77,7 +77,7 @@ class VolumeFile:
         return self.seen
 
     def _finish(self, found: ContentHash) -> None:
-        with self._reader.fs.lock:
+        with self._reader.fs.state.transaction():
             if _version(self._inode) != self._version or self._inode.orphan:
                 raise ChangedError("a file of the volume has changed while it was read")
         self.seen = self.seen.with_content(found.digest(self.seen.facts.size))
@@ -87,9 +87,9 @@ class VolumeFile:
         reader, offset = self._reader, 0
         reader.list_chunks(self._inode)
         while True:
-            with reader.fs.lock:
+            with reader.fs.state.transaction() as tx:
                 try:
-                    offset = reader.fs.content.seek(self._inode, offset, os.SEEK_DATA)
+                    offset = reader.fs.content.seek(tx, self._inode, offset, os.SEEK_DATA)
                 except OSError as error:
                     if error.errno != errno.ENXIO:
                         raise
@@ -102,18 +102,18 @@ class VolumeFile:
         """The id of the chunk that is just this window, if one is."""
         fs, inode = self._reader.fs, self._inode
         end = min(offset + WINDOW, inode.size)
-        with fs.lock:
-            extents = fs.inodes.extents_of(inode)
+        with fs.state.transaction() as tx:
+            extents = fs.inodes.extents_of(tx, inode)
             staged = [piece for piece in extents.pieces(offset, end) if piece.segment is not None]
-            rows = fs.content.base_rows(inode, offset, end)
+            rows = fs.content.base_rows(tx, inode, offset, end)
         if staged or len(rows) != 1 or (rows[0].offset, rows[0].length) != (offset, end - offset):
             return None
         return rows[0].chunk.id if rows[0].chunk.length == rows[0].length else None
 
     def _data(self, offset: int) -> bytes:
         while True:
-            with self._reader.fs.lock:
-                data = self._reader.fs.read(self._inode, offset, WINDOW)
+            with self._reader.fs.state.transaction() as tx:
+                data = self._reader.fs.read(tx, self._inode, offset, WINDOW)
             if not isinstance(data, Missing):
                 return data
             self._reader.bring(data)

@@ -280,12 +280,11 @@ class Worker:
 
     def _trust(self) -> None:
         """See that the volume is the one that the record is about, and not an older state of it."""
-        with self._volume.lock:
-            if self._volume.root() is None:
-                raise AwayError(
-                    f"the folder {self.settings.at} of the volume was deleted; "
-                    "remove the mirror, or add it again to put everything back"
-                )
+        if not self._volume.is_there():
+            raise AwayError(
+                f"the folder {self.settings.at} of the volume was deleted; "
+                "remove the mirror, or add it again to put everything back"
+            )
         generation = self._volume.generation(self.settings.id)
         if generation < self._table.generation:
             log.warning(

@@ -32,6 +32,7 @@ from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.freshness import Freshness, only_writes
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
@@ -74,7 +75,7 @@ class Adapter(fuse.Operations):
 
     def __init__(self, served: Served) -> None:
         self._fs = fs = served.fs
-        self._lock = fs.lock
+        self._state = fs.state
         self._committer = served.committer
         self._fetcher = served.fetcher
         self._room = served.room
@@ -101,10 +102,10 @@ class Adapter(fuse.Operations):
             if isinstance(found, Entry):
                 return found
             if found is not None:
-                with self._lock:
-                    return self._echoed(self._fs.get(found))
-        with self._lock:
-            inode = self._fs.lookup(parent, name)
+                with self._state.transaction() as tx:
+                    return self._echoed(self._fs.get(tx, found))
+        with self._state.transaction() as tx:
+            inode = self._fs.lookup(tx, parent, name)
             if inode is None:
                 return self._kept(parent, Entry.negative(self._lasting))
             if not inode.looked_up:
@@ -148,12 +149,12 @@ class Adapter(fuse.Operations):
     def begin_change(self) -> None:
         """Names and nodes are about to change: the kernel must not keep answers that it
         gets until `end_change`."""
-        with self._lock:
+        with self._state.transaction():
             self._changing += 1
 
     def end_change(self) -> None:
         """The kernel has got notice of all changes."""
-        with self._lock:
+        with self._state.transaction():
             self._changing -= 1
 
     def knows(self, directory: int) -> bool:
@@ -161,10 +162,10 @@ class Adapter(fuse.Operations):
         return directory in self._known
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
-        with self._lock:
+        with self._state.transaction() as tx:
             for ino, times in forgets:
                 self._known.forgotten(ino, times)
-                self._fs.forget(ino)
+                self._fs.forget(tx, ino)
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
         return self._make(request, parent, name, mode, rdev)
@@ -174,8 +175,8 @@ class Adapter(fuse.Operations):
 
     def _shown(self, parent: int, name: bytes) -> Entry:
         """The node that an echo makes: it is there already."""
-        with self._lock:
-            inode = self._fs.lookup(parent, name)
+        with self._state.transaction() as tx:
+            inode = self._fs.lookup(tx, parent, name)
             if inode is None:
                 raise failure(errno.ESTALE)
             return self._echoed(inode)
@@ -186,7 +187,7 @@ class Adapter(fuse.Operations):
         uid, gid, umask = request.uid, request.gid, request.umask
         return self._add(
             request,
-            lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, umask=umask, rdev=rdev)),
+            lambda tx: self._entry(self._fs.make(tx, parent, name, mode, uid, gid, umask=umask, rdev=rdev)),
         )
 
     def symlink(self, request: Request, target: bytes, parent: int, name: bytes) -> Entry | Later:
@@ -194,30 +195,30 @@ class Adapter(fuse.Operations):
             return self._shown(parent, name)
         mode, uid, gid = stat.S_IFLNK | 0o777, request.uid, request.gid
         return self._add(
-            request, lambda: self._entry(self._fs.make(parent, name, mode, uid, gid, target=target))
+            request, lambda tx: self._entry(self._fs.make(tx, parent, name, mode, uid, gid, target=target))
         )
 
     def link(self, request: Request, ino: int, new_parent: int, new_name: bytes) -> Entry | Later:
-        return self._add(request, lambda: self._entry(self._fs.link(ino, new_parent, new_name)))
+        return self._add(request, lambda tx: self._entry(self._fs.link(tx, ino, new_parent, new_name)))
 
-    def _add(self, request: Request, make: Callable[[], T]) -> T | Later:
+    def _add(self, request: Request, make: Callable[[Transaction], T]) -> T | Later:
         """Do something that takes room on the disk, as soon as there is some."""
         try:
-            with self._lock:
-                return make()
+            with self._state.transaction() as tx:
+                return make(tx)
         except JournalFullError:
             self._workers.submit(self._answer_later, request, lambda: self._in_room(_A_NODE, make))
             return LATER
 
-    def _in_room(self, length: int, work: Callable[[], T]) -> T:
+    def _in_room(self, length: int, work: Callable[[Transaction], T]) -> T:
         """Do what takes *length* bytes of room, waiting for it. Raises JournalFullError when none comes, or
         when there seems to be room and the disk refuses all the same: a quota, or no inode left."""
         refusals = 0
         while True:
             fits = self._room.wait_for_room(length)
             try:
-                with self._lock:
-                    return work()
+                with self._state.transaction() as tx:
+                    return work(tx)
             except JournalFullError as error:
                 refusals += fits
                 if not fits or refusals > _REFUSALS:
@@ -227,16 +228,16 @@ class Adapter(fuse.Operations):
     def unlink(self, request: Request, parent: int, name: bytes) -> None:
         if self.echoes.is_one(request):
             return
-        with self._lock:
+        with self._state.transaction() as tx:
             self._fs.require_writable()
-            if self._sparing.before_unlink(parent, name):
-                self._fs.unlink(parent, name)
+            if self._sparing.before_unlink(tx, parent, name):
+                self._fs.unlink(tx, parent, name)
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> None:
         if self.echoes.is_one(request):
             return
-        with self._lock:
-            self._fs.rmdir(parent, name)
+        with self._state.transaction() as tx:
+            self._fs.rmdir(tx, parent, name)
 
     def rename(
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -244,25 +245,25 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return None
 
-        def work() -> None:
+        def work(tx: Transaction) -> None:
             self._fs.require_writable()
-            self._sparing.before_rename(parent, name, new_parent, new_name, flags)
-            self._fs.rename(parent, name, new_parent, new_name, flags)
+            self._sparing.before_rename(tx, parent, name, new_parent, new_name, flags)
+            self._fs.rename(tx, parent, name, new_parent, new_name, flags)
 
         return self._add(request, work)
 
     def readlink(self, request: Request, ino: int) -> bytes:
-        with self._lock:
+        with self._state.transaction() as tx:
             self._fs.unseen.read(ino)
-            return self._fs.get(ino).target or b""
+            return self._fs.get(tx, ino).target or b""
 
     # -- attributes ------------------------------------------------------------------------------
 
     def getattr(self, request: Request, ino: int, fh: int | None) -> tuple[Attributes, float]:
         if self.echoes.is_hidden(ino):
             return self.echoes.attributes(ino), 0.0
-        with self._lock:
-            inode = self._fs.get(ino)
+        with self._state.transaction() as tx:
+            inode = self._fs.get(tx, ino)
             if not inode.is_directory and not self.echoes.is_one(request):
                 self._fs.unseen.looked(ino)
             if inode.kernel_cache == STALE:
@@ -275,23 +276,24 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return self.getattr(request, ino, fh)
         if to_set & fuse.FUSE_SET_ATTR_SIZE:
-            return self._with_list(request, ino, lambda: self._set_attributes(ino, attributes, to_set))
-        with self._lock:
-            return self._set_attributes(ino, attributes, to_set)
+            return self._with_list(request, ino, lambda tx: self._set_attributes(tx, ino, attributes, to_set))
+        with self._state.transaction() as tx:
+            return self._set_attributes(tx, ino, attributes, to_set)
 
-    def _set_attributes(self, ino: int, attributes: Attributes, to_set: int) -> tuple[Attributes, float]:
-        with self._lock:
-            fs = self._fs
-            fs.require_writable()
-            inode = fs.get(ino)
-            if to_set & fuse.FUSE_SET_ATTR_SIZE:
-                self._sparing.before_overwrite(inode, attributes.size)
-                fs.truncate(inode, attributes.size)
-            change_attributes(fs, inode, attributes, to_set)
-            return attributes_of(inode), FOREVER
+    def _set_attributes(
+        self, tx: Transaction, ino: int, attributes: Attributes, to_set: int
+    ) -> tuple[Attributes, float]:
+        fs = self._fs
+        fs.require_writable()
+        inode = fs.get(tx, ino)
+        if to_set & fuse.FUSE_SET_ATTR_SIZE:
+            self._sparing.before_overwrite(tx, inode, attributes.size)
+            fs.truncate(tx, inode, attributes.size)
+        change_attributes(tx, fs, inode, attributes, to_set)
+        return attributes_of(inode), FOREVER
 
     def statfs(self, request: Request, ino: int) -> StatVfs:
-        with self._lock:
+        with self._state.transaction():
             return statvfs_of(self._fs.space())
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
@@ -301,7 +303,7 @@ class Adapter(fuse.Operations):
         return self._xattrs.list(request, ino, size)
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> Later | None:
-        return self._add(request, lambda: self._xattrs.set(request, ino, name, value, flags))
+        return self._add(request, lambda tx: self._xattrs.set(tx, request, ino, name, value, flags))
 
     def removexattr(self, request: Request, ino: int, name: bytes) -> None:
         self._xattrs.remove(ino, name)
@@ -309,8 +311,8 @@ class Adapter(fuse.Operations):
     # -- directories -----------------------------------------------------------------------------
 
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
-        with self._lock:
-            self._fs.names.directory(ino)
+        with self._state.transaction() as tx:
+            self._fs.names.directory(tx, ino)
             # While anything is unseen it matters whether a program lists what is there now.
             cached = not self._fs.unseen and not self._changing
         return Opened(self._listings.open(), keep_cache=cached, cache_readdir=cached)
@@ -319,19 +321,19 @@ class Adapter(fuse.Operations):
         self._listings.close(fh)
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
-        with self._lock:
+        with self._state.transaction() as tx:
             self._begin_listing(ino, offset)
-            return list_names(self._fs, ino, offset, size, self._listings.end(self._fs, fh, offset))
+            return list_names(tx, self._fs, ino, offset, size, self._listings.end(tx, self._fs, fh, offset))
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
-        with self._lock:
+        with self._state.transaction() as tx:
             self._begin_listing(ino, offset)
-            end = self._listings.end(self._fs, fh, offset)
+            end = self._listings.end(tx, self._fs, fh, offset)
 
             def entry_of(inode: Inode) -> Entry:
                 return self._kept(ino, self._entry_of(inode))
 
-            return list_entries(self._fs, ino, offset, size, end, entry_of, self._told)
+            return list_entries(tx, self._fs, ino, offset, size, end, entry_of, self._told)
 
     def _begin_listing(self, ino: int, offset: int) -> None:
         if offset == 0:
@@ -343,9 +345,9 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return Opened(ECHO_FH, keep_cache=True)
 
-        def work() -> Opened:
-            self._require_current(ino)
-            number = self._fs.open(ino, flags)
+        def work(tx: Transaction) -> Opened:
+            self._require_current(tx, ino)
+            number = self._fs.open(tx, ino, flags)
             return self._opened(self._fs.handle(number), number)
 
         if only_writes(flags) or not self._freshness.must_wait():
@@ -354,47 +356,47 @@ class Adapter(fuse.Operations):
         self._freshness.hold(partial(self._open_later, request, ino, work), lambda: request.abandoned)
         return LATER
 
-    def _require_current(self, ino: int) -> None:
+    def _require_current(self, tx: Transaction, ino: int) -> None:
         """Have the kernel look again before it opens a file of which it may know the former size: a program
         would get the beginning of the new content for all of it. Raises OSError (ESTALE), once."""
-        inode = self._fs.get(ino)
+        inode = self._fs.get(tx, ino)
         if inode.kernel_cache == STALE:
             inode.kernel_cache = NOTHING
             raise failure(errno.ESTALE)
 
     def _open_later(
-        self, request: Request, ino: int, work: Callable[[], Opened], error: OSError | None
+        self, request: Request, ino: int, work: Callable[[Transaction], Opened], error: OSError | None
     ) -> None:
         """Open what was held up. When another file has come in its place, the kernel looks it up again."""
 
         def open_it() -> Opened:
             if error is not None:
                 raise error
-            with self._lock:
-                lacking = self._fs.received.lacking(self._fs.get(ino))
+            with self._state.transaction() as tx:
+                lacking = self._fs.received.lacking(tx, self._fs.get(tx, ino))
                 if lacking is None:
-                    return work()
+                    return work(tx)
             return self._listed(ino, lacking, work)
 
         self._workers.submit(self._answer_later, request, open_it)
 
-    def _with_list(self, request: Request, ino: int, work: Callable[[], T]) -> T | Later:
+    def _with_list(self, request: Request, ino: int, work: Callable[[Transaction], T]) -> T | Later:
         """Do what needs the list of a file's chunks, as soon as this device has it."""
-        with self._lock:
-            lacking = self._fs.received.lacking(self._fs.get(ino))
+        with self._state.transaction() as tx:
+            lacking = self._fs.received.lacking(tx, self._fs.get(tx, ino))
             if lacking is None:
-                return work()
+                return work(tx)
         self._prepare_to_fetch(request)
         self._workers.submit(self._answer_later, request, lambda: self._listed(ino, lacking, work))
         return LATER
 
-    def _listed(self, ino: int, lacking: Missing, work: Callable[[], T]) -> T:
+    def _listed(self, ino: int, lacking: Missing, work: Callable[[Transaction], T]) -> T:
         while True:
             self._fetcher.fetch(lacking.chunks)
-            with self._lock:
-                more = self._fs.received.lacking(self._fs.get(ino))
+            with self._state.transaction() as tx:
+                more = self._fs.received.lacking(tx, self._fs.get(tx, ino))
                 if more is None:
-                    return work()
+                    return work(tx)
             lacking = more
 
     def create(
@@ -403,9 +405,13 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return self._shown(parent, name), Opened(ECHO_FH, keep_cache=True)
         who = request.uid, request.gid
-        make = partial(self._fs.create, parent, name, mode, *who, flags, umask=request.umask)
         try:
-            return self._add(request, lambda: self._created(*make()))
+            return self._add(
+                request,
+                lambda tx: self._created(
+                    *self._fs.create(tx, parent, name, mode, *who, flags, umask=request.umask)
+                ),
+            )
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise
@@ -414,8 +420,12 @@ class Adapter(fuse.Operations):
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
         who = request.uid, request.gid
-        make = partial(self._fs.create_nameless, parent, mode, *who, flags, umask=request.umask)
-        return self._add(request, lambda: self._created(*make()))
+        return self._add(
+            request,
+            lambda tx: self._created(
+                *self._fs.create_nameless(tx, parent, mode, *who, flags, umask=request.umask)
+            ),
+        )
 
     def _created(self, inode: Inode, number: int) -> tuple[Entry, Opened]:
         return self._entry(inode), self._opened(inode, number)
@@ -430,11 +440,11 @@ class Adapter(fuse.Operations):
     def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
         if fh == ECHO_FH:
             return
-        with self._lock:
-            self._fs.release(fh)
+        with self._state.transaction() as tx:
+            self._fs.release(tx, fh)
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
-        with self._lock:
+        with self._state.transaction():
             self._fs.synced(ino)
         return self._commit(request)
 
@@ -454,10 +464,10 @@ class Adapter(fuse.Operations):
     # -- content ---------------------------------------------------------------------------------
 
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
-        with self._lock:
+        with self._state.transaction() as tx:
             inode = self._fs.handle(fh)
             self._fs.unseen.read(inode.ino)
-            data = self._fs.read(inode, offset, size)
+            data = self._fs.read(tx, inode, offset, size)
         if not isinstance(data, Missing):
             return data
         self._prepare_to_fetch(request)
@@ -475,8 +485,8 @@ class Adapter(fuse.Operations):
             lacking = missing
             while True:
                 self._fetcher.fetch(lacking.chunks)
-                with self._lock:
-                    data = self._fs.read(self._fs.handle(fh), offset, size)
+                with self._state.transaction() as tx:
+                    data = self._fs.read(tx, self._fs.handle(fh), offset, size)
                 if not isinstance(data, Missing):
                     return data
                 lacking = data  # evicted again at once, or written since
@@ -485,23 +495,23 @@ class Adapter(fuse.Operations):
 
     def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
         try:
-            with self._lock:
-                return self._write(fh, offset, data)
+            with self._state.transaction() as tx:
+                return self._write(tx, fh, offset, data)
         except JournalFullError:
             request.abandon_when_killed()
             copy = bytes(data)
             self._workers.submit(
                 self._answer_later,
                 request,
-                lambda: self._in_room(len(copy), lambda: self._write(fh, offset, copy)),
+                lambda: self._in_room(len(copy), lambda tx: self._write(tx, fh, offset, copy)),
             )
             return LATER
 
-    def _write(self, fh: int, offset: int, data: Buffer) -> int:
+    def _write(self, tx: Transaction, fh: int, offset: int, data: Buffer) -> int:
         inode = self._fs.handle(fh)
         self._fs.require_writable()
-        self._sparing.before_overwrite(inode, offset)
-        return self._fs.write(inode, offset, data)
+        self._sparing.before_overwrite(tx, inode, offset)
+        return self._fs.write(tx, inode, offset, data)
 
     def _answer_later(self, request: Request, work: Callable[[], object]) -> None:
         try:
@@ -517,13 +527,13 @@ class Adapter(fuse.Operations):
             request.reply(answer)
 
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
-        with self._lock:
+        with self._state.transaction() as tx:
             inode = self._fs.handle(fh)
             self._fs.require_writable()
             if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
-                self._sparing.before_overwrite(inode, offset)
-            self._fs.allocate(inode, mode, offset, length)
+                self._sparing.before_overwrite(tx, inode, offset)
+            self._fs.allocate(tx, inode, mode, offset, length)
 
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
-        with self._lock:
-            return self._fs.content.seek(self._fs.handle(fh), offset, whence)
+        with self._state.transaction() as tx:
+            return self._fs.content.seek(tx, self._fs.handle(fh), offset, whence)

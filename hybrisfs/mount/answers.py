@@ -8,6 +8,7 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.errors import failure
 from hybrisfs.fuse import Attributes, StatVfs
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.content import BLOCK
 from hybrisfs.tree.filesystem import FileSystem, Space
 from hybrisfs.tree.inodes import Inode
@@ -36,10 +37,13 @@ def attributes_of(inode: Inode) -> Attributes:
     )
 
 
-def change_attributes(fs: FileSystem, inode: Inode, attributes: Attributes, to_set: int) -> None:
+def change_attributes(
+    tx: Transaction, fs: FileSystem, inode: Inode, attributes: Attributes, to_set: int
+) -> None:
     """Obey setattr, but for the size."""
     now = fs.inodes.now()
     fs.attributes.change(
+        tx,
         inode,
         mode=attributes.mode if to_set & fuse.FUSE_SET_ATTR_MODE else None,
         uid=attributes.uid if to_set & fuse.FUSE_SET_ATTR_UID else None,

@@ -14,6 +14,7 @@ from typing import Final
 from hybrisfs.fuse import Entry, Listing, ListingPlus
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import newest_name
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -62,21 +63,22 @@ class Listings:
         self._opened += 1
         return self._opened
 
-    def end(self, fs: FileSystem, handle: int, offset: int) -> int:
+    def end(self, tx: Transaction, fs: FileSystem, handle: int, offset: int) -> int:
         """The last number to be listed; a listing that begins, or begins again, goes up to the highest
         number."""
         if offset == 0 or handle not in self._ends:
-            self._ends[handle] = newest_name(fs.db)
+            self._ends[handle] = newest_name(tx)
         return self._ends[handle]
 
     def close(self, handle: int) -> None:
         self._ends.pop(handle, None)
 
 
-def list_names(fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Listing:
-    """Names and types, as far as they fit into *size* bytes. Called with the volume's lock held."""
+def list_names(tx: Transaction, fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Listing:
+    """Names and types, as far as they fit into *size* bytes."""
     listing = Listing(size)
     _list(
+        tx,
         fs,
         ino,
         (offset, end),
@@ -88,6 +90,7 @@ def list_names(fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Li
 
 
 def list_entries(
+    tx: Transaction,
     fs: FileSystem,
     ino: int,
     offset: int,
@@ -106,6 +109,7 @@ def list_entries(
         return True
 
     _list(
+        tx,
         fs,
         ino,
         (offset, end),
@@ -117,6 +121,7 @@ def list_entries(
 
 
 def _list(
+    tx: Transaction,
     fs: FileSystem,
     ino: int,
     between: tuple[int, int],
@@ -127,8 +132,8 @@ def _list(
     offset, end = between
     if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
         return
-    if offset <= 1 and not add_dot(b"..", fs.places.parent_of(ino), stat.S_IFDIR, _DOTS):
+    if offset <= 1 and not add_dot(b"..", tx.places.parent_of(ino), stat.S_IFDIR, _DOTS):
         return
-    for number, name, inode in fs.names.list(ino, max(offset - _DOTS, 0), limit):
+    for number, name, inode in fs.names.list(tx, ino, max(offset - _DOTS, 0), limit):
         if number > end or not add(name, inode, number + _DOTS):
             return

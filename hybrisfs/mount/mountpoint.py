@@ -56,7 +56,7 @@ class MountPoint:
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error
-        with fs.lock:
+        with fs.state.transaction():
             fs.unseen.watch(self._adapter.knows)
         self._thread = threading.Thread(target=self._serve, name=f"{name}-mount", daemon=True)
         self._thread.start()
@@ -90,7 +90,7 @@ class MountPoint:
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
             return
         self._notifier.stop()
-        with self._fs.lock:
+        with self._fs.state.transaction():
             self._fs.unseen.watch(None)
         self._adapter.close()
         self._session.close()

@@ -29,6 +29,7 @@ from hybrisfs.mount.hand import Hand
 from hybrisfs.mount.pages import Pages
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import names_of
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.view import Aspect, Change
 
@@ -161,7 +162,7 @@ class Notifier:
 
     def _drop_stale(self, changes: Iterable[Change]) -> None:
         changes = list(changes)
-        with self._fs.lock:
+        with self._fs.state.transaction():
             nodes = [self._fs.inodes.cached(change.ino) for change in changes if change.name is None]
             files = {inode.ino for inode in nodes if inode is not None and inode.is_file}
         changed = {change.ino: None for change in changes if change.aspect in _OF_PAGES}
@@ -219,10 +220,10 @@ class Notifier:
     ) -> Iterator[_Step]:
         """What is to be repeated, in order; the names and nodes that this shows are added to *named*."""
         for name in names:
-            with self._fs.lock:
-                inode = self._fs.lookup(*name)
+            with self._fs.state.transaction() as tx:
+                inode = self._fs.lookup(tx, *name)
                 now = None if inode is None else (inode.ino, inode.mode)
-                places = self._places_of(gone[name][0]) if now is None and name in gone else []
+                places = self._places_of(tx, gone[name][0]) if now is None and name in gone else []
             if now is not None:
                 before = gone.get(name)
                 is_shown = name in named.names or (stat.S_ISDIR(now[1]) and now[0] in named.nodes)
@@ -238,9 +239,9 @@ class Notifier:
                 if moved_to is not None or not places or not stat.S_ISDIR(mode):
                     yield _Step(moved_to, ino, mode, name)
 
-    def _places_of(self, ino: int) -> list[_Name]:
+    def _places_of(self, tx: Transaction, ino: int) -> list[_Name]:
         """Where the node is shown; some of the places when there are very many."""
-        return [_Name(*one) for one in names_of(self._fs.db, ino, _MOST_PLACES)]
+        return [_Name(*one) for one in names_of(tx, ino, _MOST_PLACES)]
 
     def _arrive(self, parent: int, steps: Sequence[_Step]) -> None:
         """Let nodes appear in a directory, many at a time."""
@@ -285,8 +286,8 @@ class Notifier:
 
     def _node_changed(self, ino: int, changed: Collection[Aspect]) -> None:
         """Raise events for programs that watch a file: it was written, or has other attributes."""
-        with self._fs.lock:
-            places = self._places_of(ino)
+        with self._fs.state.transaction() as tx:
+            places = self._places_of(tx, ino)
             inode = self._fs.inodes.cached(ino)
             if not places or inode is None or not self._adapter.knows(places[-1].parent):
                 return
@@ -316,10 +317,10 @@ class Notifier:
 
     def _path(self, ino: int) -> bytes:
         """The path of a directory within the mount. Raises FileNotFoundError."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             names: list[bytes] = []
             while ino != ROOT_INO:
-                places = self._places_of(ino)
+                places = self._places_of(tx, ino)
                 if not places:
                     raise FileNotFoundError(ino)
                 names.append(places[-1].name)

@@ -171,8 +171,8 @@ class VersionsAdapter(Adapter):
         """Whether the name is that of the past, and not of a node that has had it for longer."""
         if parent != ROOT_INO or name != HISTORY_NAME or self.echoes.is_one(request):
             return False
-        with self._lock:
-            return self._fs.lookup(parent, name) is None
+        with self._state.transaction() as tx:
+            return self._fs.lookup(tx, parent, name) is None
 
     def _require_free(self, request: Request, parent: int, name: bytes) -> None:
         """Raise OSError unless something may be made under the name."""

@@ -22,6 +22,7 @@ from hybrisfs.state.journal_chunks import (
     staged_ranges,
 )
 from hybrisfs.state.pins import KeptChunk
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -110,7 +111,7 @@ class Evictor:
         return False
 
     def _dirty_pieces(self) -> int:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._fs.journal.dirty_pieces.total()
 
     def evict(self, wanted: int, *, shortage: bool = True) -> int:
@@ -119,8 +120,8 @@ class Evictor:
         In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises
         OSError when the eviction cannot be committed.
         """
-        with self._fs.lock:
-            plan = self._plan(wanted, shortage)
+        with self._fs.state.transaction() as tx:
+            plan = self._plan(tx, wanted, shortage)
         return self._carry_out(plan)
 
     def _carry_out(self, plan: _Plan) -> int:
@@ -134,14 +135,14 @@ class Evictor:
             if not plan.removed:
                 raise
         freed = 0
-        with self._fs.lock:
-            db, journal = self._fs.db, self._fs.journal
+        with self._fs.state.transaction() as tx:
+            journal = self._fs.journal
             for number in plan.removed:
                 # It may have been removed since the plan, or a chunk have been cut into it: then it stays.
                 if (
                     number in journal
                     and not journal.dirty_pieces[number]
-                    and not is_segment_named(db, number)
+                    and not is_segment_named(tx, number)
                 ):
                     freed += journal.remove(number)
             for number, dead in plan.holes.items():
@@ -151,20 +152,20 @@ class Evictor:
         log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
         return freed
 
-    def _plan(self, wanted: int, shortage: bool) -> _Plan:
+    def _plan(self, tx: Transaction, wanted: int, shortage: bool) -> _Plan:
         """Choose what goes, and let the database forget it."""
         plan = _Plan()
-        self._fs.flush()
-        size = self._plan_clean(plan, wanted)
+        self._fs.flush(tx)
+        size = self._plan_clean(tx, plan, wanted)
         if size < wanted and shortage:
-            self._fs.chunks.drop_unwanted()
-            size += self._plan_clean(plan, wanted - size)
+            tx.chunks.drop_unwanted()
+            size += self._plan_clean(tx, plan, wanted - size)
         if size < wanted:
             self._fs.journal.seal_active()
-            self._plan_holes(plan)
+            self._plan_holes(tx, plan)
         return plan
 
-    def _plan_clean(self, plan: _Plan, wanted: int) -> int:
+    def _plan_clean(self, tx: Transaction, plan: _Plan, wanted: int) -> int:
         """Choose among the segments that hold nothing but cache; about how many bytes that frees."""
         fs, journal = self._fs, self._fs.journal
         size, removed = 0, list[int]()
@@ -173,13 +174,13 @@ class Evictor:
                 break
             if self._is_thin(number) or number in plan.removed or number in plan.holes:
                 continue
-            kept = fs.pins.kept_in(number)
+            kept = fs.pins.kept_in(tx, number)
             if kept:
-                size += self._plan_thinning(plan, number, kept)
+                size += self._plan_thinning(tx, plan, number, kept)
             else:
                 removed.append(number)
                 size += journal.size_of(number)
-        fs.chunks.forget_local(removed)
+        tx.chunks.forget_local(removed)
         plan.removed += removed
         return size
 
@@ -187,53 +188,53 @@ class Evictor:
         generation, until = self._thinned.get(number, (-1, 0.0))
         return generation == self._fs.pins.generation and self._monotonic() < until
 
-    def _plan_thinning(self, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
+    def _plan_thinning(self, tx: Transaction, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
         """Find what a segment holds besides what pins keep; about how many bytes that frees."""
         dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
         punched = self._punched.get(number, [])
         if dead == punched:
             self._thinned[number] = (self._fs.pins.generation, self._monotonic() + _THINNED_SECONDS)
             return 0
-        self._fs.chunks.forget_clean(number, kept)
+        tx.chunks.forget_clean(number, kept)
         plan.holes[number] = dead
         return max(0, _length(dead) - _length(punched))
 
-    def _plan_holes(self, plan: _Plan) -> None:
+    def _plan_holes(self, tx: Transaction, plan: _Plan) -> None:
         """Find what dirty segments hold besides the bytes that keep them dirty.
 
         The journal only grows at its end, so what is dead now and durably forgotten stays dead.
         """
         fs = self._fs
-        live = self._staged()
-        for segment, position, length in dirty_ranges(fs.db):
+        live = self._staged(tx)
+        for segment, position, length in dirty_ranges(tx):
             live[segment].append((position, position + length))
         for number in fs.journal.dirty():
-            kept = fs.pins.kept_in(number)
+            kept = fs.pins.kept_in(tx, number)
             dead = fs.journal.dead_ranges(number, live[number] + _ranges(kept.values()))
             if dead and dead != self._punched.get(number):
-                fs.chunks.forget_clean(number, kept)
+                tx.chunks.forget_clean(number, kept)
                 plan.holes[number] = dead
 
-    def _staged(self) -> defaultdict[int, _Ranges]:
+    def _staged(self, tx: Transaction) -> defaultdict[int, _Ranges]:
         """Where bytes lie that have not been cut into chunks yet, by segment."""
         live: defaultdict[int, _Ranges] = defaultdict(list)
         for extent in self._fs.settling:
             live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
-        for segment, position, length in staged_ranges(self._fs.db):
+        for segment, position, length in staged_ranges(tx):
             live[segment].append((position, position + length))
         return live
 
     def _without_commit(self, plan: _Plan) -> _Plan:
         """What may go although the disk has no room left to forget it: the last commit says that the clouds
         have it, so that after a crash it is found missing and fetched."""
-        self._fs.db.make_durable()
-        with self._fs.db.snapshot() as committed:
+        self._fs.state.make_durable()
+        with self._fs.state.snapshot() as committed:
             needed = dirty_segments(committed)
         return _Plan(removed=[number for number in plan.removed if number not in needed])
 
     def drop_all(self) -> tuple[int, int]:
         """Forget every cached byte that the clouds hold; (bytes freed, bytes that had to stay)."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             self._fs.journal.seal_active()
             self._fs.cache_generation += 1
             self._thinned.clear()
@@ -247,25 +248,25 @@ class Evictor:
         """
         forgotten, segments = 0, set[int]()
         for start in range(0, len(numbers), _FORGET_BATCH):
-            with self._fs.lock:
-                size, where = self._fs.chunks.forget(numbers[start : start + _FORGET_BATCH])
+            with self._fs.state.transaction() as tx:
+                size, where = tx.chunks.forget(numbers[start : start + _FORGET_BATCH])
             forgotten += size
             segments |= where
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             self._fs.cache_generation += 1
-            self._fs.flush()
+            self._fs.flush(tx)
             self._fs.journal.seal_active()
-            plan = self._plan_rest(segments)
+            plan = self._plan_rest(tx, segments)
         self._carry_out(plan)
         return forgotten
 
-    def _plan_rest(self, segments: Iterable[int]) -> _Plan:
+    def _plan_rest(self, tx: Transaction, segments: Iterable[int]) -> _Plan:
         """Find what nobody needs of segments in which chunks have been forgotten."""
-        plan, live = _Plan(), self._staged()
+        plan, live = _Plan(), self._staged(tx)
         for number in segments:
             if number not in self._fs.journal:
                 continue
-            live[number] += chunk_ranges(self._fs.db, number)
+            live[number] += chunk_ranges(tx, number)
             if live[number] or self._fs.journal.dirty_pieces[number]:
                 plan.holes[number] = self._fs.journal.dead_ranges(number, live[number])
             else:

@@ -25,6 +25,7 @@ from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.state.file_chunks import chunks_after
 from hybrisfs.state.pack_chunks import neighbours
+from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -97,7 +98,8 @@ class Fetcher:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
         self.unavailable = Topic[[ChunkRef]]()
         """A chunk cannot be had."""
-        fs.chunks.located.listen(self._located_one)
+        with fs.state.transaction() as tx:
+            tx.chunks.located.listen(self._located_one)
 
     def close(self) -> None:
         """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
@@ -137,8 +139,8 @@ class Fetcher:
         data = self._ask([ref]).get(ref.number)
         if data is None:
             raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
-        with self._fs.lock:
-            self._fs.chunks.keep(ref.number, data)
+        with self._fs.state.transaction() as tx:
+            tx.chunks.keep(ref.number, data)
         return data
 
     def fetch_from_devices(self, refs: Sequence[ChunkRef]) -> int:
@@ -146,8 +148,8 @@ class Fetcher:
 
         Returns how many came; called without the volume's lock.
         """
-        with self._fs.lock:
-            missing = self._fs.chunks.missing([ref.number for ref in refs])
+        with self._fs.state.transaction() as tx:
+            missing = tx.chunks.missing([ref.number for ref in refs])
             with self._guard:
                 run = [ref for ref in missing if ref.number not in self._under_way]
                 futures: dict[int, Future[bytes]] = {ref.number: Future() for ref in run}
@@ -155,8 +157,8 @@ class Fetcher:
         found: dict[int, bytes] = {}
         try:
             found = self._ask(run)
-            with self._fs.lock:
-                self._fs.chunks.keep_all(found)
+            with self._fs.state.transaction() as tx:
+                tx.chunks.keep_all(found)
         finally:
             with self._guard:
                 for number in futures:
@@ -182,19 +184,19 @@ class Fetcher:
     ) -> tuple[Future[bytes], _Run | None]:
         """What will have the bytes, and the run to be carried out for that unless it is under way."""
         # Under the volume's lock nothing arrives: each chunk is either here, or under way, or to be fetched.
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             with self._guard:
                 waiting = self._under_way.get(ref.number)
             if waiting is not None:
                 return waiting, None
-            now = self._fs.chunks.get(ref.number)
-            data = self._fs.chunks.read_whole(now)
+            now = tx.chunks.get(ref.number)
+            data = tx.chunks.read_whole(now)
             if data is not None:  # it came between the caller's look and now
-                self._fs.chunks.keep(ref.number, data)
+                tx.chunks.keep(ref.number, data)
                 here: Future[bytes] = Future()
                 here.set_result(data)
                 return here, None
-            chunks = [now] if alone else self._plan(now, ahead)
+            chunks = [now] if alone else self._plan(tx, now, ahead)
             with self._guard:
                 chunks = [one for one in chunks if one.number not in self._under_way]
                 run = _Run(chunks, {one.number: Future() for one in chunks}, ahead)
@@ -217,8 +219,8 @@ class Fetcher:
                 for number in run.futures:
                     del self._under_way[number]
 
-    def _plan(self, ref: ChunkRef, ahead: bool) -> list[ChunkRef]:
-        """The chunk, and the neighbours worth taking along. The volume's lock is held."""
+    def _plan(self, tx: Transaction, ref: ChunkRef, ahead: bool) -> list[ChunkRef]:
+        """The chunk, and the neighbours worth taking along."""
         with self._guard:
             sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
         if self._signals.held or not ref.is_on_clouds:
@@ -226,7 +228,7 @@ class Fetcher:
         budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
         run = [ref]
         size = ref.sealed or 0
-        for neighbour in neighbours(self._fs.db, ref, _NEIGHBOURS):
+        for neighbour in neighbours(tx, ref, _NEIGHBOURS):
             size += neighbour.sealed or 0
             if size > budget:
                 break
@@ -256,15 +258,15 @@ class Fetcher:
 
     def _following(self, ref: ChunkRef) -> list[ChunkRef]:
         """The chunks after this one in a file, as far as they are on the clouds and not here."""
-        with self._fs.lock:
-            following = chunks_after(self._fs.db, ref.number, _AHEAD_CHUNKS)
+        with self._fs.state.transaction() as tx:
+            following = chunks_after(tx, ref.number, _AHEAD_CHUNKS)
         return [one for one in following if not one.is_here and one.is_on_clouds]
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
             found = self._obtain(run)
-            with self._fs.lock:
-                self._fs.chunks.keep_all({ref.number: data for ref, data in zip(run, found, strict=True)})
+            with self._fs.state.transaction() as tx:
+                tx.chunks.keep_all({ref.number: data for ref, data in zip(run, found, strict=True)})
         except ChunkUnavailable as error:
             wanted, neighbours = run[:1], run[1:]
             for ref in neighbours:
@@ -316,8 +318,8 @@ class Fetcher:
         try:
             return self._get_there(run)
         except ChunkUnavailable as error:
-            with self._fs.lock:
-                now = [self._fs.chunks.get(ref.number) for ref in run]
+            with self._fs.state.transaction() as tx:
+                now = [tx.chunks.get(ref.number) for ref in run]
             if now[0].pack and len({ref.pack for ref in now}) == 1:
                 with suppress(ChunkUnavailable):
                     if self._locations(now) != locations:
@@ -331,15 +333,15 @@ class Fetcher:
         """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
         read from there from now on. Raises ChunkUnavailable."""
         found = self._clouds.get_chunks(self._locations(refs))
-        with self._fs.lock:
-            self._fs.chunks.read_at(refs)
+        with self._fs.state.transaction() as tx:
+            tx.chunks.read_at(refs)
         return found
 
     def _get_elsewhere(self, ref: ChunkRef) -> bytes | None:
         """The chunk from another pack than *ref* says, where a member says that it is, too, or from clouds on
         which nobody says that its pack is. None when it is in none of these."""
-        with self._fs.lock:
-            places = self._fs.chunks.places(ref)
+        with self._fs.state.transaction() as tx:
+            places = tx.chunks.places(ref)
         for place in places:
             if place.pack != ref.pack:
                 with suppress(ChunkUnavailable):
@@ -357,18 +359,18 @@ class Fetcher:
     def _turn_from(self, ref: ChunkRef) -> None:
         """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
         if ref.pack and not ref.proven:
-            with self._fs.lock:
-                self._fs.chunks.rely_on_spares(ref.pack, gone=True)
+            with self._fs.state.transaction() as tx:
+                tx.chunks.rely_on_spares(ref.pack, gone=True)
 
     def settle(self, numbers: Iterable[int]) -> None:
         """Find out whether chunks are on the clouds where members say, whether they are here or not: where
         they can be read, they are read from now on. Packs that may go soon do not count. Called without the
         volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             for number in numbers if not self._signals.held else ():
-                for place in self._places(number)[:1]:
-                    if not (place.proven and self._fs.chunks.get(number).pack == place.pack):
+                for place in self._places(tx, number)[:1]:
+                    if not (place.proven and tx.chunks.get(number).pack == place.pack):
                         waiting.setdefault(place.pack or ELSEWHERE, []).append(place)
         for refs in waiting.values():
             failures = 0
@@ -379,9 +381,9 @@ class Fetcher:
                     if failures < _REFUTED:
                         failures += not self._is_anywhere(ref.number)
 
-    def _places(self, number: int) -> list[ChunkRef]:
-        """Where a chunk is said to be, in packs that are to stay. The volume's lock is held."""
-        chunks = self._fs.chunks
+    def _places(self, tx: Transaction, number: int) -> list[ChunkRef]:
+        """Where a chunk is said to be, in packs that are to stay."""
+        chunks = tx.chunks
         try:
             places = chunks.places(chunks.get(number))
         except OSError:
@@ -396,22 +398,22 @@ class Fetcher:
         return True
 
     def _is_anywhere(self, number: int) -> bool:
-        with self._fs.lock:
-            places = self._places(number)
+        with self._fs.state.transaction() as tx:
+            places = self._places(tx, number)
         return any(self._is_there([place]) for place in places)
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
         """The chunk once it is known where on the clouds it is: another device may have made it just now. One
         that the clouds had lost is looked for where it was."""
         if not ref.is_on_clouds:
-            with self._fs.lock:
-                ref = next(iter(self._fs.chunks.places(ref)), ref)
+            with self._fs.state.transaction() as tx:
+                ref = next(iter(tx.chunks.places(ref)), ref)
         give_up = self._monotonic() + self.limits.located_within
         while not ref.is_on_clouds:
             with self._news:
                 told = self._told
-            with self._fs.lock:
-                ref = self._fs.chunks.get(ref.number)
+            with self._fs.state.transaction() as tx:
+                ref = tx.chunks.get(ref.number)
             if ref.is_on_clouds:
                 break
             with self._news:
@@ -428,8 +430,8 @@ class Fetcher:
             self._news.notify_all()
 
     def _locations(self, run: list[ChunkRef]) -> list[ChunkLocation]:
-        with self._fs.lock:
-            pack = self._fs.packs.of_chunk(run[0])
+        with self._fs.state.transaction() as tx:
+            pack = tx.packs.of_chunk(run[0])
         return [
             ChunkLocation(
                 pack_id=pack.id,

@@ -132,15 +132,15 @@ class Hoarder:
     def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
         """Find what is missing, but for what is under way, and what was tried in vain in this round."""
         self._commit_news()
-        with self._fs.lock:
-            self._stale = self._fs.uncommitted
+        with self._fs.state.transaction() as tx:
+            self._stale = self._fs.is_uncommitted(tx)
             if not self._fs.pins:
                 self.kept, self._look_after = Measure(0, 0, 0), 0.0
                 return []
-            self._fs.pins.follow()
-            roots = self._fs.pins.roots()
+            self._fs.pins.follow(tx)
+            roots = self._fs.pins.roots(tx)
         begun = self._monotonic()
-        with self._fs.db.snapshot() as snapshot:
+        with self._fs.state.snapshot() as snapshot:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
@@ -164,8 +164,8 @@ class Hoarder:
         now = self._monotonic()
         if not self._signals.brisk or now < self._may_commit_at:
             return
-        with self._fs.lock:
-            if not self._fs.pins or not self._fs.uncommitted:
+        with self._fs.state.transaction() as tx:
+            if not self._fs.pins or not self._fs.is_uncommitted(tx):
                 return
         self._may_commit_at = now + self.limits.commit_every
         try:
@@ -180,7 +180,7 @@ class Hoarder:
 
     def measure(self, roots: Sequence[int]) -> Measure:
         """What is at and below these inodes, as committed last."""
-        with self._fs.db.snapshot() as snapshot:
+        with self._fs.state.snapshot() as snapshot:
             return Subtree(snapshot, roots).measure()
 
     # -- fetching --------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ class Hoarder:
     def _list(self, ino: int) -> None:
         """Find out which chunks a file is made of."""
         while not self._is_hopeless():
-            with self._fs.lock:
-                inode = self._fs.inodes.find(ino)
-                lacking = self._fs.received.lacking(inode) if inode else None
+            with self._fs.state.transaction() as tx:
+                inode = self._fs.inodes.find(tx, ino)
+                lacking = self._fs.received.lacking(tx, inode) if inode else None
             if lacking is None:
                 return
             for ref in lacking.chunks:
@@ -207,8 +207,8 @@ class Hoarder:
     def _keep_all(self, numbers: Sequence[int]) -> None:
         if self._signals.brisk:
             self._bring_from_devices(numbers)
-        with self._fs.lock:
-            lacking = [ref.number for ref in self._fs.chunks.missing(numbers)]
+        with self._fs.state.transaction() as tx:
+            lacking = [ref.number for ref in tx.chunks.missing(numbers)]
         for number in lacking:
             if self._is_hopeless():
                 return
@@ -220,8 +220,8 @@ class Hoarder:
 
     def _bring_from_devices(self, numbers: Sequence[int]) -> None:
         """Bring many at once, as far as linked devices have them."""
-        with self._fs.lock:
-            missing = self._fs.chunks.missing(numbers)
+        with self._fs.state.transaction() as tx:
+            missing = tx.chunks.missing(numbers)
         for refs in asked_at_once(missing, self._fetcher.limits.asked_bytes):
             size = sum(ref.length for ref in refs)
             if self._is_hopeless() or self._room_left < size or not self._wait_for_room():
@@ -238,8 +238,8 @@ class Hoarder:
 
     def _find(self, number: int) -> ChunkRef | None:
         """The chunk, unless no file shows it any more and it has been dropped."""
-        with self._fs.lock:
-            return self._fs.chunks.get_if_known(number)
+        with self._fs.state.transaction() as tx:
+            return tx.chunks.get_if_known(number)
 
     def _fetch(self, ref: ChunkRef) -> bool:
         if ref.is_elsewhere and not self._signals.brisk:

@@ -18,6 +18,7 @@ from hybrisfs.receive.check import CheckedUpdate, UpdateCheck, UpdateChecker
 from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import ino_shown_for
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -110,7 +111,7 @@ class Receiver:
     def take_refused(self) -> list[bytes]:
         """Other devices are members now: the updates of theirs that were refused and are here, to receive
         again."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._inbox.release_unvouched()
 
     def _checked(self, updates: Iterable[bytes]) -> Iterator[_Batch]:
@@ -133,18 +134,18 @@ class Receiver:
         return self._named.get(device, 0)
 
     def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._updates.known(hashes)
 
     def _take_in(self, updates: Sequence[bytes], checked: UpdateCheck) -> bool:
         found = {data: one for data, one in zip(updates, checked.result(), strict=True) if one is not None}
-        with self._prepared(list(found.values())), self._fs.cutting:
-            with self._fs.lock:
+        with self._prepared(list(found.values())), self._fs.state.cutting:
+            with self._fs.state.transaction() as tx:
                 try:
                     with self._updates.deferred():
-                        complete = self._take(updates, found)
+                        complete = self._take(tx, updates, found)
                 finally:
-                    changes = self._arrivals.refresh()
+                    changes = self._arrivals.refresh(tx)
             self._fs.shown(changes)
         return complete
 
@@ -155,19 +156,21 @@ class Receiver:
             return nullcontext()
 
         def foresee() -> Sequence[Change]:
-            with self._fs.lock:
-                return foreseen(self._fs, [write for one in updates for write in one.update.writes])
+            with self._fs.state.transaction() as tx:
+                return foreseen(tx, self._fs, [write for one in updates for write in one.update.writes])
 
         return self._upcoming(foresee)
 
-    def signed(self, nodes: set[bytes]) -> None:
-        """An own update has written to *nodes*; called with the volume's lock held."""
-        self._fs.shown(self._arrivals.signed(nodes))
+    def signed(self, tx: Transaction, nodes: set[bytes]) -> None:
+        """An own update has written to *nodes*."""
+        self._fs.shown(self._arrivals.signed(tx, nodes))
 
-    def _take(self, updates: Iterable[bytes], checked: Mapping[bytes, CheckedUpdate]) -> bool:
+    def _take(
+        self, tx: Transaction, updates: Iterable[bytes], checked: Mapping[bytes, CheckedUpdate]
+    ) -> bool:
         grown = False
         complete = True
-        accept = partial(self._accept, checked)
+        accept = partial(self._accept, tx, checked)
         for data in updates:
             for outcome in self._inbox.add(data, accept):
                 grown |= isinstance(outcome, Accepted)
@@ -178,7 +181,7 @@ class Receiver:
             self._updates.grew()
         return complete
 
-    def _accept(self, checked: Mapping[bytes, CheckedUpdate], data: bytes) -> Outcome:
+    def _accept(self, tx: Transaction, checked: Mapping[bytes, CheckedUpdate], data: bytes) -> Outcome:
         try:
             one = checked.get(data) or _checked_alone(data)
         except DecodeError as error:
@@ -186,7 +189,7 @@ class Receiver:
         signed = lawful(one.update, one.void) if one.void else one.update
         outcome = self._updates.accept_signed(signed, verified=one.signed)
         if isinstance(outcome, Accepted):
-            self._arrivals.take(outcome)
+            self._arrivals.take(tx, outcome)
             if one.void:
                 self.offended(signed)
         elif isinstance(outcome, Refused) and outcome.missing is not None:
@@ -220,14 +223,14 @@ def _batches(updates: Iterable[bytes], usual: int) -> Iterator[list[bytes]]:
         yield batch
 
 
-def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
-    """The names and inodes of the view that *writes* are about; with the volume's lock held.
+def foreseen(tx: Transaction, fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
+    """The names and inodes of the view that *writes* are about.
 
     Only an estimate, for the kernel's sake: it forgets these names before the view changes, so that programs
     never see an update in part, one name as it was and another as it is (`mount.notifier`). Names that change
     by the rules of merging alone, such as those of conflict copies, are not foreseen.
     """
-    fs.inodes.flush()
+    fs.inodes.flush(tx)
     nodes: dict[bytes, bool] = {}  # and whether a name may stand for another inode afterwards
     found: dict[Change, None] = {}
     for key, value in writes:
@@ -239,14 +242,14 @@ def foreseen(fs: FileSystem, writes: Iterable[Write]) -> list[Change]:
                 place = Place.decode(value)
             except DecodeError:  # refused when it is taken in
                 continue
-            parent = ino_shown_for(fs.db, place.parent)
+            parent = ino_shown_for(tx, place.parent)
             if parent is not None:
                 found[Change(parent, place.name)] = None
     for node, renamed in nodes.items():
-        ino = ino_shown_for(fs.db, node)
+        ino = ino_shown_for(tx, node)
         if ino is None:
             continue
         found[Change(ino)] = None
-        names = fs.places.of(ino).values() if renamed else ()
+        names = tx.places.of(ino).values() if renamed else ()
         found.update((Change(one.parent, one.name), None) for one in names)
     return list(found)

@@ -58,7 +58,7 @@ class Agreement:
         """Another device says where it stands; called without the volume's lock."""
         if head.state is None:
             return
-        with self._fs.lock:
+        with self._fs.state.transaction():
             known = self._claims.get(head.writer)
             if known is not None and known.serial >= head.serial:
                 return
@@ -66,7 +66,7 @@ class Agreement:
         self._compare()
 
     def _compare(self) -> None:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             own = self.claim()
             found = set(self._disagreeing)
             for device, head in self._claims.items():
@@ -99,13 +99,13 @@ class Agreement:
         with self._guard:
             self._fs.journal.sync()
             with contextlib.ExitStack() as reading:
-                with self._fs.lock:
+                with self._fs.state.transaction() as tx:
                     if self.current() is not None:
                         return
-                    self._fs.commit()
+                    self._fs.commit(tx)
                     history = self._updates.history()
-                    database = reading.enter_context(self._fs.db.snapshot())
+                    database = reading.enter_context(self._fs.state.snapshot())
                 computed = state_hash(database)
-            with self._fs.lock:
+            with self._fs.state.transaction():
                 self._history, self._hash = history, computed
         self._compare()

@@ -12,6 +12,7 @@ from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.signing import Signer
 from hybrisfs.signals import Signals
 from hybrisfs.state.held import Deletion
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Deletions"]
@@ -40,7 +41,7 @@ class Deletions:
 
     def all(self) -> list[api.Deletion]:
         """The deletions that wait, oldest first."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             return [
                 api.Deletion(
                     id=one.id.hex()[:_SHORT],
@@ -49,7 +50,7 @@ class Deletions:
                     names=one.names,
                     of=one.of,
                 )
-                for one in self._losses.deletions()
+                for one in self._losses.deletions(tx)
             ]
 
     def accept(self, which: str) -> None:
@@ -63,19 +64,19 @@ class Deletions:
         self._signals.chunks_made()
 
     def _decide(self, which: str, *, wanted: bool) -> None:
-        with self._fs.cutting, self._fs.lock:
-            deletion = self._held(which)
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            deletion = self._held(tx, which)
             if wanted:
                 self._signer.ensure_allowed()
                 self._signer.require_writer()
-            writes, nodes = self._losses.release(deletion, wanted=wanted)
+            writes, nodes = self._losses.release(tx, deletion, wanted=wanted)
             if writes:
-                self._signer.sign(writes, self._fs.chunks.newest())
+                self._signer.sign(writes, tx.chunks.newest())
             if nodes:
-                self._fs.shown(self._arrivals.reveal(nodes))
+                self._fs.shown(self._arrivals.reveal(tx, nodes))
 
-    def _held(self, which: str) -> Deletion:
-        found = [one for one in self._losses.deletions() if one.id.hex().startswith(which.lower())]
+    def _held(self, tx: Transaction, which: str) -> Deletion:
+        found = [one for one in self._losses.deletions(tx) if one.id.hex().startswith(which.lower())]
         if len(found) != 1 or not which:
             raise UsageError(f"no deletion {which[:80]!r} waits", "", "hybrisfs deletions list shows them.")
         return found[0]

@@ -44,14 +44,14 @@ class DeviceRoles:
 
     def proposed(self, device: bytes) -> list[Proposal]:
         """What members want the device to be, which is less than it is, and has no effect yet."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             pending = self._registers.roles.pending(device, self._updates.vector_of)
             present = self._members.keys()
             return [
                 Proposal(
                     by=self._members.shown_name(author),
                     role=rights.role.name.lower(),
-                    folders=list(self._shared_folders.paths(rights.areas)) if rights.areas else UNSET,
+                    folders=list(self._shared_folders.paths(tx, rights.areas)) if rights.areas else UNSET,
                 )
                 for author, rights in pending
                 if author in present
@@ -61,8 +61,8 @@ class DeviceRoles:
         """What a device of the volume of that name may do. Raises UsageError."""
         member, rights = self._membership.rights_of(which)
         proposed, limited = self.proposed(member.device), rights.role is Role.CONTRIBUTOR
-        with self._fs.lock:
-            folders = self._shared_folders.paths(rights.areas) if limited else None
+        with self._fs.state.transaction() as tx:
+            folders = self._shared_folders.paths(tx, rights.areas) if limited else None
         return DeviceRole(
             name=volume,
             id=member.device.hex(),
@@ -87,7 +87,7 @@ class DeviceRoles:
                     RoleRecord(rights.role, areas=tuple(areas)).encode(),
                 )
             )
-        with self._fs.lock:
+        with self._fs.state.transaction():
             holds = self._signer.rights_of(member.device) == rights
         if holds:
             self._shared_folders.assign(areas)

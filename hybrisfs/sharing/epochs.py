@@ -22,7 +22,7 @@ from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
 from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.values import Value
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import Granted, begun_epochs, grants, is_granted, note_grant
 from hybrisfs.state.updates import UpdateLog
 from sync import FIRST_EPOCH, DecodeError, Members, Write
@@ -39,7 +39,7 @@ class Epochs:
 
     def __init__(
         self,
-        database: Database,
+        database: RowWriter,
         ring: KeyRing,
         updates: UpdateLog,
         registers: Registers,

@@ -21,6 +21,7 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.signals import Signals
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -66,13 +67,13 @@ class Membership:
         self._signals = signals
         self.changed = Topic[[]]()
         """Others are members now, or may do other things; told without any lock."""
-        self.renamed = Topic[[]]()
+        self.renamed = Topic[[Transaction]]()
         """A device has another name; told with the locks held that `Receiver` holds."""
 
     @property
     def own_name(self) -> str:
         """What this device is called."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._members.name_of(self._updates.device)
 
     def rename(self, which: str, name: str) -> None:
@@ -82,17 +83,17 @@ class Membership:
         """
         if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
             raise UsageError(f"{name[:80]!r} cannot name a device")
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
             member = _choose(self._members.all(), which)
             renamed = replace(member, name=name)
             self._signer.sign([(member_key(member.device), renamed.encode())], 0)
             self._members.admit([renamed])
-            self.renamed()
+            self.renamed(tx)
         self._signals.chunks_made()
 
     def find(self, which: str) -> Member:
         """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return _choose([*self._members.all(), *self._members.removed()], which)
 
     def admit(
@@ -108,12 +109,12 @@ class Membership:
         if role is not Role.FULL:
             record = RoleRecord(role, from_first=True, areas=tuple(areas))
             also = [*also, (new_role_key(member.device, self._random_bytes), record.encode())]
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
             device, this = member.device, self._updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
             if not self._registers.values(member_key(this)):
                 entries.append(self._own_register())
-            stamp = self._signer.sign([*entries, *self._own_word()], 0)
+            stamp = self._signer.sign([*entries, *self._own_word(tx)], 0)
             self._members.words_changed()
             self._members.admit([member], self._updates.device, stamp.clock)
             self._updates.set_members(self._members.writers())
@@ -123,7 +124,7 @@ class Membership:
 
     def rights_of(self, which: str) -> tuple[Member, Rights]:
         """A device and what it may do. Raises UsageError."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             member = _choose(self._members.all(), which)
             return member, self._signer.rights_of(member.device)
 
@@ -131,7 +132,7 @@ class Membership:
         """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
         ascending order: what takes rights from it has no effect until others say so, too
         (`hybrisfs.members.backing`). Raises UsageError, and HybrisError when this device may not say so."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             self._signer.require_writer()
             member = _choose(self._members.all(), which)
             if member.device == self._updates.device:
@@ -163,15 +164,15 @@ class Membership:
         own = next(one for one in self._members.all() if one.device == this)
         return member_key(this), own.encode()
 
-    def _own_word(self) -> list[Write]:
+    def _own_word(self, tx: Transaction) -> list[Write]:
         """By whom this device came, unless it has said so."""
-        word = came_by(self._updates.device, self._fs.db.meta("inviter") or None)
+        word = came_by(self._updates.device, tx.meta("inviter") or None)
         return [] if self._registers.values(word[0]) else [word]
 
     def describe_admission(self) -> None:
         """Say by whom this device came, if it has signed something and not this."""
-        with self._fs.cutting, self._fs.lock:
-            word = self._own_word() if self._signer.may_sign and self._updates.own_tip() else []
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            word = self._own_word(tx) if self._signer.may_sign and self._updates.own_tip() else []
             if word:
                 self._signer.sign(word, 0)
                 self._members.words_changed()
@@ -180,7 +181,7 @@ class Membership:
 
     def described(self, which: str) -> tuple[Member, list[NamedDevice]]:
         """A device, and what `remove` can remove with it. Raises UsageError."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             member = _choose(self._members.all(), which)
             return member, [_named(one) for one in self._admitted_by(member.device)]
 
@@ -202,7 +203,7 @@ class Membership:
         A member alone removes one line of others at a time. Raises UsageError, OSError, and HybrisError when
         this device cannot make new keys: then nothing has changed.
         """
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             member, admitted = self._chosen(self._removable(), which)
             self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
             facts = self._outcome(member, admitted)
@@ -214,10 +215,10 @@ class Membership:
         self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
     ) -> Removal:
         """The same, where *vote* has a recovery kit vote about these devices; nothing is locked then."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             member, admitted = self._chosen([*self._members.all(), *self._members.removed()], which)
         vote([one.device for one in (member, *(admitted if with_admitted else []))])
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self._outcome(member, admitted)
 
     def _chosen(self, members: Sequence[Member], which: str) -> tuple[Member, list[Member]]:
@@ -250,7 +251,7 @@ class Membership:
     def keep(self, which: str) -> tuple[Member, bool]:
         """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume
         now. Raises UsageError, OSError, HybrisError."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             member = self.find_accused(which)
             self._vote([member], Stance.KEEP)
             kept = member.device not in self._members.gone()
@@ -261,7 +262,7 @@ class Membership:
 
     def find_accused(self, which: str) -> Member:
         """The device or recovery kit of that name that a member wants to remove. Raises UsageError."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             accused = {
                 one for (one, _), cast in self._hearing.stances().items() if cast.stance is not Stance.KEEP
             }
@@ -274,7 +275,7 @@ class Membership:
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
         final. Raises UsageError, OSError."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             self._signer.require_writer()
             member = _choose(self._members.reserves(), which, "recovery kit")
             self._vote([member], Stance.REMOVE, also)
@@ -328,7 +329,7 @@ class Membership:
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
         this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
         and asks for a veto."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             if not self.is_removal_unheeded():
                 return
             if not self._signer.may_sign:
@@ -356,7 +357,7 @@ class Membership:
     def is_removal_unheeded(self) -> bool:
         """Whether this device has something to sign because another was removed, or its removal vetoed, or
         because it is accused itself."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             if not self._signer.may_sign:
                 return self._signer.may_plead and self._is_accusation_unanswered()
             if self._signer.may_change and (self._epochs.is_one_due or self._epochs.give_back()):

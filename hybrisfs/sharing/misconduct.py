@@ -65,7 +65,7 @@ class Misconduct:
 
     def look_after(self) -> bool:
         """Sign proofs that no register holds yet; whether there were any."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction():
             if not self._signer.may_sign:
                 return False
             found = [*self._forks(), *self._offences_unsigned()]
@@ -103,7 +103,7 @@ class Misconduct:
 
     def facts(self, device: bytes) -> list[api.Charge]:
         """What is proven against one device, as commands show it."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return [described(charge) for charge in self.charges().get(device, ())]
 
     def _proven(self) -> Iterable[_Proven]:
@@ -118,7 +118,7 @@ class Misconduct:
 
     def proof(self, device: bytes) -> bytes:
         """The file that proves what is known against a device. Raises UsageError when nothing is."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             proven = [one for one in self._proven() if one.charge.device == device]
             name = self._members.name_of(device)
         if not proven:
@@ -135,7 +135,7 @@ class Misconduct:
             raise UsageError("this file proves nothing", str(error)) from error
         if charge.volume != self._updates.volume:
             return charge, None
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return charge, self._members.name_of(charge.device)
 
 

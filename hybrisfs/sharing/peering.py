@@ -194,12 +194,12 @@ class Peering:
         self.alarm = reason
 
     def _read_chunk(self, checkpointer: Checkpointer, identity: bytes) -> bytes | None:
-        with self._fs.lock:
-            ref = self._fs.chunks.find(identity)
+        with self._fs.state.transaction() as tx:
+            ref = tx.chunks.find(identity)
             if ref is None:
                 return checkpointer.cloud_checkpoint.part(identity)
             try:
-                return self._fs.chunks.read_whole(ref)
+                return tx.chunks.read_whole(ref)
             except OSError:
                 return None  # damaged here; the asking device goes on elsewhere
 
@@ -233,7 +233,7 @@ class _DurableExchange:
         return self._durably(self._exchange.advanced)
 
     def receive(self, message: bytes) -> Sequence[Action]:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             actions = self._exchange.receive(message)
         if any(isinstance(action, Send) for action in actions):
             self._commit()
@@ -243,12 +243,14 @@ class _DurableExchange:
         return [action for action in actions if not isinstance(action, Offer)]
 
     def _durably(self, act: Callable[[], list[bytes]]) -> list[bytes]:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             messages = act()
         if messages:
             self._commit()
         return messages
 
     def _commit(self) -> None:
-        if self._fs.uncommitted:
+        with self._fs.state.transaction() as tx:
+            is_uncommitted = self._fs.is_uncommitted(tx)
+        if is_uncommitted:
             self._committer.commit_now()

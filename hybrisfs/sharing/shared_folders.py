@@ -20,6 +20,7 @@ from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import ino_of, ino_shown_for, nodes_below, path_of
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -33,17 +34,16 @@ class SharedFolders:
 
     def __init__(self, fs: FileSystem, registers: Registers, signer: Signer, signals: Signals) -> None:
         self._fs = fs
-        self._db = fs.db
         self._registers = registers
         self._signer = signer
         self._signals = signals
 
-    def require_entry(self, directory: Inode) -> None:
+    def require_entry(self, tx: Transaction, directory: Inode) -> None:
         """Raises HybrisError when this device may not change what is in a directory; called with the volume's
         lock held."""
         if self._fs.read_only:
             raise only_reads()
-        if not self._fs.borders.may_enter(directory):
+        if not self._fs.borders.may_enter(tx, directory):
             raise is_limited()
 
     def rights(self, paths: Sequence[str], *, reader: bool, device: bytes | None = None) -> Rights:
@@ -51,28 +51,28 @@ class SharedFolders:
         `choose`. Raises UsageError."""
         if not paths:
             return Rights(Role.READER if reader else Role.FULL)
-        with self._fs.lock:
-            return Rights(Role.CONTRIBUTOR, frozenset(self.choose(paths, device)))
+        with self._fs.state.transaction() as tx:
+            return Rights(Role.CONTRIBUTOR, frozenset(self.choose(tx, paths, device)))
 
-    def choose(self, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
-        """The areas of these folders, those that a member has proposed for a *device* if there are any;
-        called with the volume's lock held. Raises UsageError unless a device can be limited to them."""
+    def choose(self, tx: Transaction, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
+        """The areas of these folders, those that a member has proposed for a *device* if there are any.
+        Raises UsageError unless a device can be limited to them."""
         pending = self._signer.pending_roles(device) if device is not None else []
         proposed = {area.folder: area.id for _, rights in pending for area in rights.areas}
         chosen: dict[bytes, Area] = {}
         shared = self._fs.borders.folders
         for path in paths:
-            folder = self._folder(path)
-            self._require_apart(path, folder, {*shared, *chosen})
+            folder = self._folder(tx, path)
+            self._require_apart(tx, path, folder, {*shared, *chosen})
             area = shared.get(folder.id) or proposed.get(folder.id) or self._new_area(chosen.values())
             chosen[folder.id] = Area(area, folder.id)
         if len(chosen) > MAX_AREAS:
             raise UsageError(f"a contributor is limited to {MAX_AREAS} folders at most")
         return tuple(sorted(chosen.values()))
 
-    def _folder(self, path: str) -> Inode:
+    def _folder(self, tx: Transaction, path: str) -> Inode:
         names = [name for name in os.fsencode(path).split(b"/") if name not in (b"", b".")]
-        folder = self._fs.locate(names)
+        folder = self._fs.locate(tx, names)
         if folder is None:
             raise UsageError(f"there is no folder {shown(path)} in the volume")
         if not folder.is_directory:
@@ -83,18 +83,18 @@ class SharedFolders:
             )
         return folder
 
-    def _require_apart(self, path: str, folder: Inode, others: AbstractSet[bytes]) -> None:
+    def _require_apart(self, tx: Transaction, path: str, folder: Inode, others: AbstractSet[bytes]) -> None:
         """Raise UsageError when one of these folders, which others are limited to, is inside of *folder*, or
         the other way round: what is made there can belong to one of them alone."""
         for node in others - {folder.id}:
-            other = ino_of(self._db, node)
+            other = ino_of(tx, node)
             if other is None:
                 continue
-            above = self._fs.places.above
+            above = tx.places.above
             if other in above(folder.ino) or folder.ino in above(other):
                 raise UsageError(
                     f"nobody can be limited to {shown(path)}",
-                    f"{shown(path_of(self._db, other))} is a contributor's, and one is inside the other",
+                    f"{shown(path_of(tx, other))} is a contributor's, and one is inside the other",
                     "Choose folders that are apart.",
                 )
 
@@ -108,17 +108,17 @@ class SharedFolders:
         """Sign for all that is in these folders, and that their areas lack, that it belongs to them. Raises
         HybrisError, OSError."""
         for area in areas:
-            with self._fs.cutting, self._fs.lock:
-                lacking = self._lacking(area)
+            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+                lacking = self._lacking(tx, area)
             for batch in in_groups(lacking, lambda node: 1, _AT_ONCE):
-                with self._fs.cutting, self._fs.lock:
+                with self._fs.state.cutting, self._fs.state.transaction():
                     self._signer.sign([new_assignment(node, area.id) for node in batch], 0)
                 self._signals.chunks_made()
 
-    def _lacking(self, area: Area) -> list[bytes]:
-        self._fs.flush()
-        ino = ino_of(self._db, area.folder)
-        nodes = [] if ino is None else nodes_below(self._db, ino)
+    def _lacking(self, tx: Transaction, area: Area) -> list[bytes]:
+        self._fs.flush(tx)
+        ino = ino_of(tx, area.folder)
+        nodes = [] if ino is None else nodes_below(tx, ino)
         roles = self._registers.roles
         return [
             node
@@ -126,7 +126,7 @@ class SharedFolders:
             if born_in(node) != area.id and not roles.known_assignments([assignment_key(node, area.id)], None)
         ]
 
-    def paths(self, areas: Iterable[Area]) -> list[str]:
-        """Where the folders are now, but for those that are gone; called with the volume's lock held."""
-        shown_for = [ino_shown_for(self._db, area.folder) for area in areas]
-        return sorted(path_of(self._db, ino) for ino in shown_for if ino is not None)
+    def paths(self, tx: Transaction, areas: Iterable[Area]) -> list[str]:
+        """Where the folders are now, but for those that are gone."""
+        shown_for = [ino_shown_for(tx, area.folder) for area in areas]
+        return sorted(path_of(tx, ino) for ino in shown_for if ino is not None)

@@ -42,6 +42,7 @@ from hybrisfs.sharing.shared_folders import SharedFolders
 from hybrisfs.sharing.trials import Trials
 from hybrisfs.signals import IDLE, Pause, Signals
 from hybrisfs.state.sightings import SightingTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import has_update
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
@@ -67,6 +68,7 @@ class Sharing:
 
     def __init__(
         self,
+        tx: Transaction,
         fs: FileSystem,
         ring: KeyRing,
         signals: Signals,
@@ -85,16 +87,18 @@ class Sharing:
         self.members_changed = Topic[[]]()
         self.looked_after = Topic[[]]()
         """There are other devices, and it is time for what is done now and then."""
-        self.hearing = Hearing(fs.db)
-        self.members = MemberTable(fs.db, self.hearing)
+        self.hearing = Hearing(tx)
+        self.members = MemberTable(tx, self.hearing)
         if not self.members.all():
             self.members.admit([Member(ring.keys.device.public, default_device_name())])
-        self.updates = UpdateLog(fs.db, self.members.writers(), ring.keys.device, self._is_suspended)
+        self.updates = UpdateLog(
+            tx, fs.environment, self.members.writers(), ring.keys.device, self._is_suspended
+        )
         self.hearing.vector_of = self.updates.vector_of
-        self.versions = VersionStore(fs.db, self.updates)
-        self.registers = Registers(fs.db, fs.chunks.condemned, self.versions)
+        self.versions = VersionStore(tx, self.updates)
+        self.registers = Registers(tx, tx.chunks.condemned, self.versions)
         self.hearing.roles = self.registers.roles
-        epochs = Epochs(fs.db, ring, self.updates, self.registers, self.members)
+        epochs = Epochs(tx, ring, self.updates, self.registers, self.members)
         self.signer = Signer(self.updates, self.registers, self.members, lambda: self._awaited_log.under_way)
         self.signer.signed.listen(self.updates.grew)
         self.membership = Membership(
@@ -108,7 +112,7 @@ class Sharing:
             signals,
         )
         self.membership.changed.listen(self._members_changed)
-        self.membership.renamed.listen(lambda: fs.shown(self.arrivals.device_renamed()))
+        self.membership.renamed.listen(lambda tx: fs.shown(self.arrivals.device_renamed(tx)))
         self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals)
         self.roles = DeviceRoles(
             fs, self.membership, self.members, self.updates, self.registers, self.signer, self.shared_folders
@@ -121,7 +125,7 @@ class Sharing:
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share, fs.environment.limits.of(LossLimits).few)
         self.losses = Losses(fs, self.updates, self.registers, self.brake)
-        self.arrivals = Arrivals(fs, self.updates, self.registers, self.members, self.losses)
+        self.arrivals = Arrivals(tx, fs, self.updates, self.registers, self.members, self.losses)
         self.arrivals.grants_changed.listen(epochs.learn)
         self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
         self.trials = Trials(
@@ -170,7 +174,7 @@ class Sharing:
             self.updates.device,
             self._signals,
             self,
-            SightingTable(self._fs.db, self._fs.lock),
+            SightingTable(self._fs.state),
             grants,
         )
         return self._puller
@@ -225,7 +229,7 @@ class Sharing:
     def heard(self, device: bytes, head: Head) -> None:
         """A linked device has told where it stands: if that is known here, it is known to be up to date."""
         self.agreement.hear(head)
-        with self._fs.lock:
+        with self._fs.state.transaction():
             known = self.updates.state.vector.covers(head.vector)
         if known and self._puller is not None:
             self._puller.heard(device, min(head.time_ns, self._time_ns()))
@@ -261,17 +265,17 @@ class Sharing:
 
     def require_writer(self) -> None:
         """Raises HybrisError when this device only reads."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             self.signer.require_writer()
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self.members.devices()
 
     def full_members(self) -> Members:
         """The devices that belong to the volume and do not only read, as far as is known here."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             members, roles = self.members.devices(), self.registers.roles
             if not roles:
                 return members
@@ -319,22 +323,22 @@ class Sharing:
 
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self.members.keys()
 
     def followed(self) -> Members:
         """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
         of."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self.members.followed(self.updates.device)
 
     def holds(self, device: bytes, start: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
-        with self._fs.lock:
-            return has_update(self._fs.db, device, start)
+        with self._fs.state.transaction() as tx:
+            return has_update(tx, device, start)
 
     def vector(self) -> VersionVector:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             return self.updates.state.vector
 
     def receive(self, updates: Sequence[bytes]) -> bool:
@@ -355,7 +359,7 @@ class Sharing:
         return complete
 
     def _members_changed(self) -> None:
-        with self._fs.lock:
+        with self._fs.state.transaction():
             if self.registers.roles:
                 self._draw_borders()
         self.members_changed()
@@ -381,15 +385,15 @@ class Sharing:
             return IDLE
         return self._puller.step()
 
-    def checkpoint_taken_in(self) -> None:
+    def checkpoint_taken_in(self, tx: Transaction) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self._fs.shown(self.arrivals.unveil())
+        self._fs.shown(self.arrivals.unveil(tx))
         self.updates.grew()
 
     def receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
         this one was let in only what others depend on: the rest it may have written afterwards."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             told = {member.device for member in self.members.told_removed()}
         writer = decode_signed_header(updates[0]).writer if updates else None
         if writer in told:
@@ -422,14 +426,14 @@ class Sharing:
         heads = dict(self._puller.heads()) if self._puller is not None else {}
         if self._head_before is not None:
             heads[self.updates.device] = self._head_before
-        with self._fs.lock:
+        with self._fs.state.transaction():
             names = {device: self.members.name_of(device) for device in heads}
         doubts += clock_doubts(heads, self.updates.device, self._time_ns(), names.__getitem__)
         if self._awaited_log.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
             doubts = []
-        with self._fs.lock:
+        with self._fs.state.transaction():
             doubts += [
                 f"{self.members.name_of(device)} and this device have made different things of the same log: "
                 "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
@@ -441,7 +445,7 @@ class Sharing:
         """What `status` and `device list` show of each device: of those with one name, also the beginnings of
         their ids."""
         sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             members = self.members.all()
             vector = self.updates.state.vector
             forks = self.updates.forks()
@@ -450,7 +454,7 @@ class Sharing:
             names = {member.device: self.members.shown_name(member.device) for member in members}
             rights = {one.device: self.signer.rights_of(one.device) for one in members}
             folders = {
-                device: self.shared_folders.paths(one.areas)
+                device: self.shared_folders.paths(tx, one.areas)
                 for device, one in rights.items()
                 if one.role is Role.CONTRIBUTOR
             }

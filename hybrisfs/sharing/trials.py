@@ -22,6 +22,7 @@ from hybrisfs.settings.config import DEFAULT_VETO_HOURS
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct
 from hybrisfs.state.members import NO_MEMBER, Charge, charges, forget_charges, note_charges
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 
@@ -64,10 +65,10 @@ class Trials:
 
     def look_after(self, now_ns: int) -> bool:
         """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
-        with self._fs.cutting, self._fs.lock:
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
             if not self._signer.may_sign:
                 return False
-            seconded, accused = self._overdue(now_ns), self._proven(now_ns)
+            seconded, accused = self._overdue(tx, now_ns), self._proven(tx, now_ns)
             try:
                 if seconded:
                     self._membership.vote(seconded, Stance.REMOVE)
@@ -78,11 +79,11 @@ class Trials:
                 return False
         return bool(seconded or accused)
 
-    def _overdue(self, now_ns: int) -> list[Member]:
+    def _overdue(self, tx: Transaction, now_ns: int) -> list[Member]:
         """Whom to second the removal of."""
         suspended, stances = self._members.suspended, self._hearing.stances()
         accusations = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
-        since = self._known_since(accusations, now_ns)
+        since = self._known_since(tx, accusations, now_ns)
         until = now_ns - self.veto_hours * _HOUR_NS
         due = {
             accused
@@ -94,22 +95,22 @@ class Trials:
         return [one for one in self._members.removed() if one.device in due]
 
     def _known_since(
-        self, accusations: set[tuple[bytes, bytes]], now_ns: int
+        self, tx: Transaction, accusations: set[tuple[bytes, bytes]], now_ns: int
     ) -> dict[tuple[bytes, bytes], int]:
         """Since when these are known; what no longer holds is forgotten."""
         forks = {(device, NO_MEMBER) for device in self._updates.forks()}
-        known = {(one.accused, one.accuser): one.since for one in charges(self._fs.db)}
+        known = {(one.accused, one.accuser): one.since for one in charges(tx)}
         current = accusations | forks
-        forget_charges(self._fs.db, sorted(known.keys() - current))
-        note_charges(self._fs.db, [Charge(*one, now_ns) for one in sorted(current - known.keys())])
+        forget_charges(tx, sorted(known.keys() - current))
+        note_charges(tx, [Charge(*one, now_ns) for one in sorted(current - known.keys())])
         return {one: min(known.get(one, now_ns), now_ns) for one in current}
 
-    def _proven(self, now_ns: int) -> list[Member]:
+    def _proven(self, tx: Transaction, now_ns: int) -> list[Member]:
         """Whom to accuse because of a proof."""
         if not self.evicts:
             return []
         stances, this = self._hearing.stances(), self._updates.device
-        forked = {one.accused: one.since for one in charges(self._fs.db) if one.accuser == NO_MEMBER}
+        forked = {one.accused: one.since for one in charges(tx) if one.accuser == NO_MEMBER}
         found = []
         for member in self._members.all():
             device = member.device
@@ -125,10 +126,10 @@ class Trials:
 
     def facts(self) -> list[Accused]:
         """The devices and recovery kits that are accused or were removed by votes."""
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
             since: dict[bytes, int] = {}
-            for accused, accuser, known in charges(self._fs.db):
+            for accused, accuser, known in charges(tx):
                 if accuser != NO_MEMBER:
                     since[accused] = min(known, since.get(accused, known))
             found = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from sync import VersionVector
 
 __all__ = ["BodyStore", "Dropped"]
@@ -28,7 +28,7 @@ class Dropped:
 class BodyStore:
     """The bodies in one volume's log, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
         self._counted: tuple[object, int] | None = None
 

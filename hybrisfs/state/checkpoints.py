@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from sync import VersionVector
 from sync.checkpoint import Slice
 
@@ -57,7 +57,7 @@ class CheckpointTable:
     """At most one statement, one agreed checkpoint, and, while that is not on the clouds, the one before it
     which is: all under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     def stated(self) -> Recorded | None:

@@ -16,7 +16,7 @@ from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_states import ELSEWHERE, IS_SHOWN, ChunkRef, ForbiddenMoveError
 from hybrisfs.state.condemned import Condemned
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
 from hybrisfs.topic import Topic
 
@@ -26,7 +26,7 @@ __all__ = ["ChunkPlaces"]
 class ChunkPlaces:
     """The half of `ChunkStore` that knows where chunks are on the clouds. The volume's lock is held."""
 
-    def __init__(self, database: Database, journal: Journal) -> None:
+    def __init__(self, database: RowWriter, journal: Journal) -> None:
         self._db = database
         self._dirty_pieces = journal.dirty_pieces
         self.claimed: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them

@@ -33,7 +33,7 @@ from hybrisfs.state.chunk_states import (
     ForbiddenMoveError,
     state_of,
 )
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.state.journal import Journal
 from hybrisfs.topic import Topic
@@ -51,7 +51,7 @@ _FORGET: Final = "UPDATE chunk SET segment = NULL, position = NULL WHERE number 
 class ChunkStore(ChunkPlaces):
     """The `chunk` table and the bytes it points to, under the volume's lock."""
 
-    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
+    def __init__(self, database: RowWriter, journal: Journal, namer: ChunkNamer) -> None:
         super().__init__(database, journal)
         self._journal = journal
         self.namer: Final = namer
@@ -59,7 +59,7 @@ class ChunkStore(ChunkPlaces):
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
-        self.dropped = Topic[[]]()
+        self.dropped = Topic[[RowWriter]]()
         """Chunks were given up unread."""
         for segment, count in database.execute(
             f"SELECT segment, count(*) FROM chunk WHERE {ONLY_HERE} GROUP BY segment"
@@ -323,4 +323,4 @@ class ChunkStore(ChunkPlaces):
             if spares:
                 self.rely_on_spare(number, spares[0].pack or ELSEWHERE)
         if any(pack is None for _, _, pack in going):
-            self.dropped()
+            self.dropped(self._db)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from hybrisfs.registers.tree import Content
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from sync.codec import DecodeError
 
 __all__ = ["Condemned", "is_condemned"]
@@ -33,7 +33,7 @@ def is_condemned(db: Reader, pack: int) -> bool:
 class Condemned:
     """The `condemned` table, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
         rows = database.execute("SELECT pack, wanted FROM condemned").fetchall()
         self._wanted: dict[int, bool] = {pack: bool(wanted) for pack, wanted in rows}

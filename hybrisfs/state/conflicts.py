@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 
 __all__ = ["ConflictTable"]
 
@@ -18,7 +18,7 @@ __all__ = ["ConflictTable"]
 class ConflictTable:
     """The conflicts of one volume, under its lock; inodes must have been flushed."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     def are_any(self) -> bool:

@@ -25,7 +25,7 @@ from hybrisfs.files import sync_directory
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database", "DatabaseLimits", "Reader", "committed"]
+__all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "committed"]
 
 log = logging.getLogger(__name__)
 
@@ -49,73 +49,16 @@ class DatabaseLimits:
     """Free pages that stay in the file, as a busy volume will use them again soon."""
 
 
-class Database:
-    """One open volume database. `execute` and friends go straight to SQLite."""
+class RowWriter:
+    """What reads and changes rows: the open transaction, of whoever holds the volume's lock.
 
-    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
-        if not path.is_file():
-            raise DamagedError(f"the database {path} is missing")
-        self.path = path
-        self.environment: Final = environment
-        self._fdatasync = environment.fdatasync
-        self.limits = environment.limits.of(DatabaseLimits)
-        """They may be others at any moment."""
-        self._failure: OSError | None = None
-        try:
-            self._open(path)
-        except sqlite3.OperationalError:
-            raise
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the message itself may be damaged
-            raise DamagedError(f"{path} cannot be read as a database", str(error)) from error
+    `execute` and `executemany` go straight to SQLite.
+    """
 
-    def _open(self, path: Path) -> None:
-        with contextlib.ExitStack() as undo:
-            self._connection = undo.enter_context(contextlib.closing(_connect(path)))
-            self.execute = self._connection.execute
-            self.executemany = self._connection.executemany
-            self._check_format()
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
-            self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-            facts = os.fstatvfs(self._wal)
-            self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
-            undo.callback(os.close, self._wal)
-            sync_directory(path.parent, self.environment)
-            undo.pop_all()
-
-    @staticmethod
-    def create(path: Path, volume: bytes) -> None:
-        """Make a new database at *path*, which must not exist."""
-        with contextlib.closing(_connect(path)) as connection:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # cannot be had later
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            create_schema(connection, volume)
-            connection.execute("COMMIT")
-        path.chmod(0o600)
-
-    def _check_format(self) -> None:
-        application = self._connection.execute("PRAGMA application_id").fetchone()[0]
-        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION_ID:
-            raise DamagedError(f"{self.path} is not a HybrisFS database")
-        if version < OLDEST:
-            raise HybrisError(
-                f"{self.path} was made by an earlier development version (format {version})",
-                f"this program reads formats from {OLDEST} on",
-                "Copy the files out with that version, and create the volume again. Nothing was changed.",
-            )
-        if version > SCHEMA_VERSION:
-            raise NewerFormatError(
-                f"{self.path} has format {version}",
-                f"this program knows formats up to {SCHEMA_VERSION}",
-                "Update HybrisFS; nothing was changed.",
-            )
-        if version < SCHEMA_VERSION:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            migrate(self._connection, self.environment.time_ns())
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.execute = connection.execute
+        self.executemany = connection.executemany
 
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
@@ -140,6 +83,74 @@ class Database:
         """Rows changed since the database was opened."""
         return self._connection.total_changes
 
+
+class Database:
+    """One open volume database."""
+
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+        if not path.is_file():
+            raise DamagedError(f"the database {path} is missing")
+        self.path = path
+        self.environment: Final = environment
+        self._fdatasync = environment.fdatasync
+        self.limits = environment.limits.of(DatabaseLimits)
+        """They may be others at any moment."""
+        self._failure: OSError | None = None
+        try:
+            self._open(path)
+        except sqlite3.OperationalError:
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the message itself may be damaged
+            raise DamagedError(f"{path} cannot be read as a database", str(error)) from error
+
+    def _open(self, path: Path) -> None:
+        with contextlib.ExitStack() as undo:
+            self.connection = undo.enter_context(contextlib.closing(_connect(path)))
+            self.rows = RowWriter(self.connection)
+            self._check_format()
+            self.connection.execute("PRAGMA journal_mode = WAL")
+            self.connection.execute("BEGIN IMMEDIATE")
+            self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
+            self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            facts = os.fstatvfs(self._wal)
+            self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
+            undo.callback(os.close, self._wal)
+            sync_directory(path.parent, self.environment)
+            undo.pop_all()
+
+    @staticmethod
+    def create(path: Path, volume: bytes) -> None:
+        """Make a new database at *path*, which must not exist."""
+        with contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # cannot be had later
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            create_schema(connection, volume)
+            connection.execute("COMMIT")
+        path.chmod(0o600)
+
+    def _check_format(self) -> None:
+        application = self.connection.execute("PRAGMA application_id").fetchone()[0]
+        version = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise DamagedError(f"{self.path} is not a HybrisFS database")
+        if version < OLDEST:
+            raise HybrisError(
+                f"{self.path} was made by an earlier development version (format {version})",
+                f"this program reads formats from {OLDEST} on",
+                "Copy the files out with that version, and create the volume again. Nothing was changed.",
+            )
+        if version > SCHEMA_VERSION:
+            raise NewerFormatError(
+                f"{self.path} has format {version}",
+                f"this program knows formats up to {SCHEMA_VERSION}",
+                "Update HybrisFS; nothing was changed.",
+            )
+        if version < SCHEMA_VERSION:
+            self.connection.execute("PRAGMA journal_mode = WAL")
+            migrate(self.connection, self.environment.time_ns())
+
     def commit(self) -> None:
         """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`.
 
@@ -147,13 +158,13 @@ class Database:
         no longer matches, so the database closes: nothing works until the volume is opened again.
         """
         try:
-            if not self._connection.in_transaction:
+            if not self.connection.in_transaction:
                 raise sqlite3.OperationalError("the transaction was rolled back")
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
             self._bound_wal()
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            self._connection.close()
+            self.connection.close()
             raise OSError(
                 errno.EIO, f"{self.path} cannot be written ({error}); open the volume again"
             ) from error
@@ -162,22 +173,22 @@ class Database:
         """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
         if os.fstat(self._wal).st_size <= min(self.limits.log_bytes, self._wal_share):
             return
-        self._connection.execute("PRAGMA busy_timeout = 0")
+        self.connection.execute("PRAGMA busy_timeout = 0")
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
             # What has been committed is in the log and stays there.
             log.warning("the log of %s cannot be shortened now: %s", self.path, error)
         finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
+            self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
 
     def shrink(self, pages: int) -> bool:
         """Give up to so many free pages back to the file system with the next commit; whether there are more
         free ones than a busy volume will use again soon."""
-        (free,) = self.execute("PRAGMA freelist_count").fetchone()
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
         spare = self.limits.spare_pages
         if free > spare:
-            self.execute(f"PRAGMA incremental_vacuum({min(pages, free - spare)})").fetchall()
+            self.connection.execute(f"PRAGMA incremental_vacuum({min(pages, free - spare)})").fetchall()
         return bool(free > spare + pages)
 
     def make_durable(self) -> None:
@@ -211,7 +222,7 @@ class Database:
         """Commit and close. The caller has stopped all other users."""
         try:
             with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
-                self._connection.execute("COMMIT")
+                self.connection.execute("COMMIT")
             self.make_durable()
         finally:
             self.abandon()
@@ -220,11 +231,11 @@ class Database:
         """Close without a commit: the open transaction comes to nothing, as if the process had been
         killed."""
         self._checkpointer.close()
-        self._connection.close()
+        self.connection.close()
         os.close(self._wal)
 
 
-Reader: TypeAlias = Database | sqlite3.Connection
+Reader: TypeAlias = RowWriter | sqlite3.Connection
 """What a query reads: the open transaction, with the volume's lock held, or a snapshot, without it."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, NODE, Kind, sql_node
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 
 __all__ = ["Direct", "ShownValue", "has_any"]
 
@@ -50,7 +50,7 @@ def has_any(db: Reader, kind: Kind) -> bool:
 class Direct:
     """Those of one volume, under its lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     def between(self, first: bytes, last: bytes) -> dict[bytes, bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 
 __all__ = [
     "Disposal",
@@ -32,7 +32,7 @@ class DisposalTable:
     """The shares that this device has yet to delete, under the volume's lock. Each disposal waits until the
     clouds hold the own update at its clock, which says that the pack has ended."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: RowWriter) -> None:
         self._db = db
 
     def add(self, pack: bytes, shares: int, sizes: Mapping[int, int], clock: int) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
 
 __all__ = ["ZEROS", "Extent", "ExtentMap", "ExtentTable", "Piece", "cut_pieces"]
@@ -178,7 +178,7 @@ class ExtentMap:
 class ExtentTable:
     """The extents of one volume, under its lock. A journal segment that an extent names is dirty."""
 
-    def __init__(self, database: Database, journal: Journal) -> None:
+    def __init__(self, database: RowWriter, journal: Journal) -> None:
         self._db = database
         self._dirty_pieces = journal.dirty_pieces
         for segment, count in database.execute("SELECT segment, count(*) FROM extent GROUP BY segment"):

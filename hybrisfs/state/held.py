@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hybrisfs.kinds import sql_node
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 
 __all__ = ["Deletion", "HeldDeletions", "HeldRegister"]
 
@@ -41,7 +41,7 @@ class HeldRegister(NamedTuple):
 class HeldDeletions:
     """The deletions of one volume that wait, under the volume's lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     def begin(self, device: bytes, identity: bytes, time_ns: int, total: int) -> int:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from hybrisfs.state.bulk import select_many
 from hybrisfs.state.chunk_states import ONLY_HERE
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from hybrisfs.state.journal import Journal
 
 __all__ = [
@@ -44,7 +44,7 @@ def is_segment_named(db: Reader, segment: int) -> bool:
     return db.execute("SELECT 1 FROM chunk WHERE segment = ? LIMIT 1", (segment,)).fetchone() is not None
 
 
-def remove_unnamed_segments(db: Database, journal: Journal) -> None:
+def remove_unnamed_segments(db: RowWriter, journal: Journal) -> None:
     """Delete the segments that the database does not name: their bytes were never committed."""
     rows = db.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL")
     for number in journal.numbers() - {segment for (segment,) in rows}:
@@ -74,7 +74,7 @@ def dirty_segments(db: Reader) -> set[int]:
     return {segment for (segment,) in rows}
 
 
-def dirty_among(db: Database, numbers: Iterable[int]) -> list[int]:
+def dirty_among(db: RowWriter, numbers: Iterable[int]) -> list[int]:
     """Those of the chunks that keep their segment dirty."""
     query = f"SELECT number FROM chunk WHERE number IN (VALUES {{}}) AND {ONLY_HERE}"
     return [number for (number,) in select_many(db, query, [(one,) for one in numbers])]

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION, KIT, SIGNED_KIT
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from sync import DEVICE_ID_SIZE
 
 __all__ = [
@@ -122,12 +122,12 @@ def is_told_of_limits(db: Reader) -> bool:
     return db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
 
 
-def rename_members(db: Database, names: Iterable[tuple[bytes, str]]) -> None:
+def rename_members(db: RowWriter, names: Iterable[tuple[bytes, str]]) -> None:
     """Let these devices be called so."""
     db.executemany("UPDATE member SET name = ? WHERE device = ?", [(name, device) for device, name in names])
 
 
-def put_members(db: Database, rows: Iterable[MemberRow]) -> None:
+def put_members(db: RowWriter, rows: Iterable[MemberRow]) -> None:
     """Add devices, or change what is known of them: a removed one stays removed, and what is known to be a
     device, or in reserve, stays that."""
     db.executemany(
@@ -178,7 +178,7 @@ class Granted(NamedTuple):
     clock: int
 
 
-def note_grant(db: Database, granted: Granted) -> None:
+def note_grant(db: RowWriter, granted: Granted) -> None:
     """Note a grant, unless one of the same epoch by the same device is noted."""
     db.execute("INSERT OR IGNORE INTO epoch VALUES (?, ?, ?)", granted)
 
@@ -221,11 +221,11 @@ def charges(db: Reader) -> list[Charge]:
     return [Charge(*row) for row in rows]
 
 
-def note_charges(db: Database, new: Iterable[Charge]) -> None:
+def note_charges(db: RowWriter, new: Iterable[Charge]) -> None:
     """Remember new charges."""
     db.executemany("INSERT INTO charge (accused, accuser, since) VALUES (?, ?, ?)", new)
 
 
-def forget_charges(db: Database, over: Collection[tuple[bytes, bytes]]) -> None:
+def forget_charges(db: RowWriter, over: Collection[tuple[bytes, bytes]]) -> None:
     """Forget these pairs of accused and accuser, which no longer hold."""
     db.executemany("DELETE FROM charge WHERE accused = ? AND accuser = ?", over)

@@ -11,7 +11,7 @@ from typing import Final
 
 from hybrisfs.kinds import KINDS, PACK, Trait
 from hybrisfs.state.bulk import insert_many
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 
 __all__ = ["PendingTable"]
 
@@ -27,7 +27,7 @@ _IS_HELD: Final = "EXISTS (SELECT 1 FROM held h WHERE h.key = p.key AND h.former
 class PendingTable:
     """The pending changes of one volume, under its lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     def unsigned(self) -> list[tuple[bytes, int, int]]:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from hybrisfs.registers.node_id import ROOT_ID
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal_chunks import shown_in_segment
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.shown_nodes import ino_of, ino_shown_for
@@ -28,7 +28,7 @@ class KeptChunk(NamedTuple):
 class PinTable:
     """The pins of one volume, under its lock; inodes must have been flushed."""
 
-    def __init__(self, database: Database, places: PlaceTable) -> None:
+    def __init__(self, database: RowWriter, places: PlaceTable) -> None:
         self._db = database
         self._places = places
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hybrisfs.state.bulk import insert_many, select_many
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.nodes import NODE_COLUMNS
 from hybrisfs.state.schema import ROOT_INO
 
@@ -63,7 +63,7 @@ class Child(NamedTuple):
 class PlaceTable:
     """The names of one volume, under its lock."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RowWriter) -> None:
         self._db = database
 
     # -- of an inode -----------------------------------------------------------------------------

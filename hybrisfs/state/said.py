@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hybrisfs.kinds import ADMISSION, MEMBER, Kind
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from hybrisfs.state.registers import after
 from sync import Rename
 
@@ -40,7 +40,7 @@ class Said(NamedTuple):
     value: bytes
 
 
-def note_said(db: Database, said: Said, *, begins: bool) -> None:
+def note_said(db: RowWriter, said: Said, *, begins: bool) -> None:
     """Note a value. *begins*: see above."""
     db.execute(
         "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
@@ -48,7 +48,7 @@ def note_said(db: Database, said: Said, *, begins: bool) -> None:
     )
 
 
-def forget_older(db: Database, key: bytes, branch: bytes, kept: int) -> None:
+def forget_older(db: RowWriter, key: bytes, branch: bytes, kept: int) -> None:
     """Of a register, keep the newest values of a branch, so many, and forget the others."""
     oldest = db.execute(
         "SELECT clock FROM said WHERE key = ? AND branch = ? ORDER BY clock DESC LIMIT 2 OFFSET ?",
@@ -61,7 +61,7 @@ def forget_older(db: Database, key: bytes, branch: bytes, kept: int) -> None:
     db.execute("UPDATE said SET begins = 1 WHERE key = ? AND branch = ? AND clock = ?", first)
 
 
-def rename_said(db: Database, rename: Rename) -> None:
+def rename_said(db: RowWriter, rename: Rename) -> None:
     """A branch of the log has another name now, above a clock."""
     db.execute(
         "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?", (rename.new, rename.old, rename.above)

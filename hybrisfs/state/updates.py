@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.environment import Environment
 from hybrisfs.state.bulk import insert_many, select_with
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.moments import Moments
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.state.stored_log import branches, hash_of, vector_of
@@ -64,7 +65,8 @@ class UpdateLog:
 
     def __init__(
         self,
-        database: Database,
+        rows: RowWriter,
+        environment: Environment,
         members: Members,
         key: DeviceKey,
         is_suspended: Callable[[], bool] = lambda: False,
@@ -73,15 +75,15 @@ class UpdateLog:
         still hands on."""
         self.grew = Topic[[]]()
         """There are updates more; called with the volume's lock held."""
-        self._db = database
+        self._db = rows
         self._key = key
         self._members = members
-        self.volume: bytes = database.meta("volume")
+        self.volume: bytes = rows.meta("volume")
         self.is_suspended = is_suspended
         self._deferring = False
         self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
-        self.environment: Final = database.environment
-        self._moments = Moments(self._read, database.environment)
+        self.environment: Final = environment
+        self._moments = Moments(self._read, environment)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from hybrisfs.kinds import CONTENT
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.bulk import insert_many
-from hybrisfs.state.database import Database, Reader
+from hybrisfs.state.database import Reader, RowWriter
 from hybrisfs.state.registers import PLACES
 
 __all__ = [
@@ -57,7 +57,7 @@ _END: Final = "ON CONFLICT (key, clock, writer) DO UPDATE SET until = min(until,
 # -- noting them -----------------------------------------------------------------------------------------
 
 
-def end_stored_values(db: Database, rows: Sequence[tuple[int, int, bytes, int, int]]) -> None:
+def end_stored_values(db: RowWriter, rows: Sequence[tuple[int, int, bytes, int, int]]) -> None:
     """Note values that are about to leave their registers: since and until when they were true, then key,
     clock and number of the branch."""
     db.executemany(
@@ -68,7 +68,7 @@ def end_stored_values(db: Database, rows: Sequence[tuple[int, int, bytes, int, i
     )
 
 
-def end_unstored_values(db: Database, rows: Sequence[tuple[bytes, int, int, bytes, int, int]]) -> None:
+def end_unstored_values(db: RowWriter, rows: Sequence[tuple[bytes, int, int, bytes, int, int]]) -> None:
     """Note values that never came into their registers: key, clock, number of the branch, value, since and
     until when they were true."""
     insert_many(db, "INSERT INTO past (key, clock, writer, value, since, until) VALUES {} " + _END, rows)
@@ -81,12 +81,12 @@ def versions_ending_after(db: Reader, key: bytes, until: int) -> list[tuple[int,
     ).fetchall()
 
 
-def end_versions_sooner(db: Database, numbers: Iterable[int], until: int) -> None:
+def end_versions_sooner(db: RowWriter, numbers: Iterable[int], until: int) -> None:
     """Versions with these numbers were true until that moment only."""
     db.executemany("UPDATE past SET until = ? WHERE number = ?", [(until, number) for number in numbers])
 
 
-def note_removals(db: Database, removals: Iterable[tuple[bytes, int]]) -> None:
+def note_removals(db: RowWriter, removals: Iterable[tuple[bytes, int]]) -> None:
     """Names of these nodes were removed at these moments."""
     db.executemany(
         "INSERT INTO removal (node, moment) VALUES (?, ?) "
@@ -95,12 +95,12 @@ def note_removals(db: Database, removals: Iterable[tuple[bytes, int]]) -> None:
     )
 
 
-def rename_versions(db: Database, old: int, above: int, new: int) -> None:
+def rename_versions(db: RowWriter, old: int, above: int, new: int) -> None:
     """Updates of the branch with number *old* with a clock above *above* are those of branch *new*."""
     db.execute("UPDATE OR REPLACE past SET writer = ? WHERE writer = ? AND clock > ?", (new, old, above))
 
 
-def know_no_versions_before_bare(db: Database) -> None:
+def know_no_versions_before_bare(db: RowWriter) -> None:
     """Versions are known from the newest bare update on: values that were superseded before it are
     unknown."""
     db.execute(
@@ -129,7 +129,7 @@ class Removal(NamedTuple):
 Outlived: TypeAlias = OutlivedVersion | Removal
 
 
-def forget_outlived(db: Database, outlived: Iterable[Outlived]) -> None:
+def forget_outlived(db: RowWriter, outlived: Iterable[Outlived]) -> None:
     """Forget versions, and that names were removed; not those that have another end by now."""
     outlived = list(outlived)
     versions = [one for one in outlived if isinstance(one, OutlivedVersion)]
@@ -138,12 +138,12 @@ def forget_outlived(db: Database, outlived: Iterable[Outlived]) -> None:
     db.executemany("DELETE FROM removal WHERE node = ? AND moment = ?", removed)
 
 
-def forget_versions(db: Database, numbers: Iterable[int]) -> None:
+def forget_versions(db: RowWriter, numbers: Iterable[int]) -> None:
     """Forget the versions with these numbers."""
     db.executemany("DELETE FROM past WHERE number = ?", [(number,) for number in numbers])
 
 
-def forget_removals(db: Database, nodes: Iterable[bytes]) -> None:
+def forget_removals(db: RowWriter, nodes: Iterable[bytes]) -> None:
     """Forget that names of these nodes were removed."""
     db.executemany("DELETE FROM removal WHERE node = ?", [(node,) for node in nodes])
 

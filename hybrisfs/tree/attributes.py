@@ -20,7 +20,7 @@ from hybrisfs.registers.tree import (
     Attr,
     attr_key,
 )
-from hybrisfs.state.nodes import NodeTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree import acl
 from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.changes import Changes
@@ -39,14 +39,14 @@ _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 class Attributes:
     """Reads and changes attributes, under the volume's lock."""
 
-    def __init__(self, nodes: NodeTable, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
-        self._nodes = nodes
+    def __init__(self, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
         self._inodes = inodes
         self._changes = changes
         self._labels = labels
 
     def change(
         self,
+        tx: Transaction,
         inode: Inode,
         *,
         mode: int | None = None,
@@ -59,7 +59,7 @@ class Attributes:
 
         A time that cannot be kept becomes the nearest that can, as Linux has its own filesystems do.
         """
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(tx, inode, Intent.CHANGE)
         if mode is not None:
             inode.mode = stat.S_IFMT(inode.mode) | stat.S_IMODE(mode)
         if uid is not None:
@@ -78,91 +78,93 @@ class Attributes:
         if not inode.orphan:
             self._changes.mark(attr_key(inode.id), inode.ino)
 
-    def record(self, inode: Inode) -> Attr:
+    def record(self, tx: Transaction, inode: Inode) -> Attr:
         """The value of the node's attr register."""
-        xattrs = tuple(self._nodes.xattrs(inode.ino)) if inode.xattrs else ()
+        xattrs = tuple(tx.nodes.xattrs(inode.ino)) if inode.xattrs else ()
         return Attr(inode.mode, inode.uid, inode.gid, inode.rdev, inode.mtime, inode.target or b"", xattrs)
 
     # -- extended attributes ---------------------------------------------------------------------
 
-    def get_xattr(self, inode: Inode, name: bytes) -> bytes:
+    def get_xattr(self, tx: Transaction, inode: Inode, name: bytes) -> bytes:
         if name in acl.NAMES:
-            found = self._acl(inode, name)
+            found = self._acl(tx, inode, name)
             value = found.encode() if found else None
         elif name == LABELS_XATTR:
-            value = self._labels.text(inode)
+            value = self._labels.text(tx, inode)
         else:
             _check_name(name)
-            value = self._value(inode, name)
+            value = self._value(tx, inode, name)
         if value is None:
             raise failure(errno.ENODATA)
         return value
 
-    def _value(self, inode: Inode, name: bytes) -> bytes | None:
-        return self._nodes.xattr(inode.ino, name) if inode.xattrs else None
+    def _value(self, tx: Transaction, inode: Inode, name: bytes) -> bytes | None:
+        return tx.nodes.xattr(inode.ino, name) if inode.xattrs else None
 
-    def list_xattrs(self, inode: Inode) -> list[bytes]:
-        names = self._kept(inode)
-        if (inode.is_file or inode.is_directory) and self._labels.of(inode):
+    def list_xattrs(self, tx: Transaction, inode: Inode) -> list[bytes]:
+        names = self._kept(tx, inode)
+        if (inode.is_file or inode.is_directory) and self._labels.of(tx, inode):
             names.append(LABELS_XATTR)
         return names
 
-    def _kept(self, inode: Inode) -> list[bytes]:
-        return self._nodes.xattr_names(inode.ino) if inode.xattrs else []
+    def _kept(self, tx: Transaction, inode: Inode) -> list[bytes]:
+        return tx.nodes.xattr_names(inode.ino) if inode.xattrs else []
 
-    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+    def set_xattr(self, tx: Transaction, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         """Set one that is no access control list."""
         _check_name(name)
         if name == LABELS_XATTR:
-            _require_allowed(flags, exists=bool(self._labels.of(inode)))
-            self._labels.set_text(inode, value)
+            _require_allowed(flags, exists=bool(self._labels.of(tx, inode)))
+            self._labels.set_text(tx, inode, value)
             return
-        self._require_room(inode, name, value, flags)
-        self._inodes.intend(inode, Intent.CHANGE)
-        self._store(inode, name, value)
+        self._require_room(tx, inode, name, value, flags)
+        self._inodes.intend(tx, inode, Intent.CHANGE)
+        self._store(tx, inode, name, value)
         self._changed(inode)
 
-    def _require_room(self, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
+    def _require_room(self, tx: Transaction, inode: Inode, name: bytes, value: bytes, flags: int = 0) -> None:
         if len(name) > MAX_NAME:
             raise failure(errno.ERANGE)
         if len(value) > MAX_XATTR_VALUE:
             raise failure(errno.E2BIG)
-        exists = name in self._kept(inode)
+        exists = name in self._kept(tx, inode)
         _require_allowed(flags, exists=exists)
         if not exists and inode.xattrs >= MAX_XATTRS:
             raise failure(errno.ENOSPC)
-        others = self._nodes.size_of_xattrs(inode.ino, but=name)
+        others = tx.nodes.size_of_xattrs(inode.ino, but=name)
         if others + len(name) + len(value) > MAX_XATTRS_SIZE:
             raise failure(errno.ENOSPC)
 
-    def _store(self, inode: Inode, name: bytes, value: bytes) -> None:
-        self._remove(inode, name)
-        self._nodes.add_xattr(inode.ino, name, value)
+    def _store(self, tx: Transaction, inode: Inode, name: bytes, value: bytes) -> None:
+        self._remove(tx, inode, name)
+        tx.nodes.add_xattr(inode.ino, name, value)
         inode.xattrs += 1
 
-    def remove_xattr(self, inode: Inode, name: bytes) -> None:
+    def remove_xattr(self, tx: Transaction, inode: Inode, name: bytes) -> None:
         """The mode stays what it is, also when the access control list goes. No list is none to be missed."""
-        if name in acl.NAMES and self._acl(inode, name) is None:
+        if name in acl.NAMES and self._acl(tx, inode, name) is None:
             return
-        self.get_xattr(inode, name)
+        self.get_xattr(tx, inode, name)
         if name == LABELS_XATTR:
-            self._labels.set_text(inode, b"")
+            self._labels.set_text(tx, inode, b"")
             return
-        self._inodes.intend(inode, Intent.CHANGE)
-        self._remove(inode, name)
+        self._inodes.intend(tx, inode, Intent.CHANGE)
+        self._remove(tx, inode, name)
         self._changed(inode)
 
-    def _remove(self, inode: Inode, name: bytes) -> None:
-        if inode.xattrs and self._nodes.remove_xattr(inode.ino, name):
+    def _remove(self, tx: Transaction, inode: Inode, name: bytes) -> None:
+        if inode.xattrs and tx.nodes.remove_xattr(inode.ino, name):
             inode.xattrs -= 1
 
-    def discard(self, inode: Inode) -> None:
+    def discard(self, tx: Transaction, inode: Inode) -> None:
         if inode.xattrs:
-            self._nodes.clear_xattrs(inode.ino)
+            tx.nodes.clear_xattrs(inode.ino)
 
     # -- access control lists --------------------------------------------------------------------
 
-    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+    def set_acl(
+        self, tx: Transaction, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool
+    ) -> None:
         """Set the access control list, with which the mode changes, or a directory's default one.
 
         Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, a user that
@@ -176,32 +178,32 @@ class Attributes:
             raise failure(errno.EACCES)
         stored = name == acl.DEFAULT or not wanted.is_minimal
         if stored:
-            self._require_room(inode, name, value)
-        self._inodes.intend(inode, Intent.CHANGE)
+            self._require_room(tx, inode, name, value)
+        self._inodes.intend(tx, inode, Intent.CHANGE)
         if name == acl.ACCESS:
             inode.mode = inode.mode & ~0o777 | wanted.permissions
             if not keeps_set_group_id:
                 inode.mode &= ~stat.S_ISGID
         if stored:
-            self._store(inode, name, value)
+            self._store(tx, inode, name, value)
         else:
-            self._remove(inode, name)
+            self._remove(tx, inode, name)
         self._changed(inode)
 
-    def default_acl(self, directory: Inode) -> Acl | None:
+    def default_acl(self, tx: Transaction, directory: Inode) -> Acl | None:
         """Nodes made in *directory* inherit this."""
-        return self._acl(directory, acl.DEFAULT)
+        return self._acl(tx, directory, acl.DEFAULT)
 
-    def inherit(self, inode: Inode, default: Acl) -> None:
+    def inherit(self, tx: Transaction, inode: Inode, default: Acl) -> None:
         """Let a new node have the lists that follow from the default one of its directory."""
         if not default.is_minimal:
-            self._store(inode, acl.ACCESS, default.encode())
+            self._store(tx, inode, acl.ACCESS, default.encode())
         if inode.is_directory:
-            self._store(inode, acl.DEFAULT, default.encode())
+            self._store(tx, inode, acl.DEFAULT, default.encode())
 
-    def _acl(self, inode: Inode, name: bytes) -> Acl | None:
+    def _acl(self, tx: Transaction, inode: Inode, name: bytes) -> Acl | None:
         """The list as it goes with the mode; what another device wrote and is none counts as none."""
-        value = self._value(inode, name)
+        value = self._value(tx, inode, name)
         try:
             found = Acl.decode(value) if value is not None else None
         except ValueError:

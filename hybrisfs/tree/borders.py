@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from hybrisfs.errors import failure
 from hybrisfs.kinds import AREA_SIZE, ASSIGNMENT
 from hybrisfs.registers.node_id import born_in
-from hybrisfs.state.database import Database
 from hybrisfs.state.registers import keys_of_node
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode, InodeTable
 
 __all__ = ["Borders"]
@@ -25,65 +25,68 @@ class Borders:
     """Of one volume, under its lock. While no device is limited to a folder, nothing is looked up in the
     database."""
 
-    def __init__(self, database: Database, inodes: InodeTable) -> None:
-        self._db = database
+    def __init__(self, inodes: InodeTable) -> None:
         self._inodes = inodes
         self.folders: Mapping[bytes, bytes] = {}
         """The areas to which some device is limited, by the nodes of their folders."""
         self.limits: Collection[bytes] | None = None
         """The areas to which this device is limited; None: it is not."""
 
-    def inside(self, directory: Inode) -> bytes | None:
+    def inside(self, tx: Transaction, directory: Inode) -> bytes | None:
         """The area of new nodes in a directory."""
         if not self.folders:
             return None
-        return self.folders.get(directory.id) or self._area(directory.id)
+        return self.folders.get(directory.id) or self._area(tx, directory.id)
 
-    def may_change(self, inode: Inode) -> bool:
+    def may_change(self, tx: Transaction, inode: Inode) -> bool:
         """Whether this device may change a node."""
         limits = self.limits
-        return limits is None or all(self._area(node) in limits for node in self._inodes.shown_as(inode))
+        return limits is None or all(
+            self._area(tx, node) in limits for node in self._inodes.shown_as(tx, inode)
+        )
 
-    def require_change(self, inode: Inode) -> None:
+    def require_change(self, tx: Transaction, inode: Inode) -> None:
         """Raises OSError (EACCES) when this device may not change a node."""
-        if not self.may_change(inode):
+        if not self.may_change(tx, inode):
             raise failure(errno.EACCES)
 
-    def may_enter(self, directory: Inode) -> bool:
+    def may_enter(self, tx: Transaction, directory: Inode) -> bool:
         """Whether this device may change the nodes in a directory."""
-        return self.limits is None or self.inside(directory) in self.limits
+        return self.limits is None or self.inside(tx, directory) in self.limits
 
-    def require_entry(self, directory: Inode) -> None:
+    def require_entry(self, tx: Transaction, directory: Inode) -> None:
         """Raises OSError (EACCES) when this device may not change the nodes in a directory."""
-        if not self.may_enter(directory):
+        if not self.may_enter(tx, directory):
             raise failure(errno.EACCES)
 
-    def require_move(self, inode: Inode, directory: Inode, new_directory: Inode) -> None:
+    def require_move(self, tx: Transaction, inode: Inode, directory: Inode, new_directory: Inode) -> None:
         """Raises OSError when the node may not leave a directory (EACCES) for another one (EXDEV)."""
         if not self.folders:
             return
         if self.limits is not None:
-            self.require_change(inode)
-            self.require_entry(directory)
-            self.require_entry(new_directory)
-        if directory.ino != new_directory.ino and self.inside(directory) != self.inside(new_directory):
+            self.require_change(tx, inode)
+            self.require_entry(tx, directory)
+            self.require_entry(tx, new_directory)
+        if directory.ino != new_directory.ino and self.inside(tx, directory) != self.inside(
+            tx, new_directory
+        ):
             raise failure(errno.EXDEV)
 
-    def require_name(self, inode: Inode, standing: Inode | None, directory: Inode) -> None:
+    def require_name(self, tx: Transaction, inode: Inode, standing: Inode | None, directory: Inode) -> None:
         """Raises OSError when nothing may have a new name in a directory (EACCES), or not this node, which
         has one in the directory *standing* or none yet (EXDEV)."""
         if not self.folders:
             return
-        self.require_entry(directory)
-        area = self._area(inode.id) if standing is None else self.inside(standing)
-        if area != self.inside(directory):
+        self.require_entry(tx, directory)
+        area = self._area(tx, inode.id) if standing is None else self.inside(tx, standing)
+        if area != self.inside(tx, directory):
             raise failure(errno.EXDEV)
 
-    def _area(self, node: bytes) -> bytes | None:
+    def _area(self, tx: Transaction, node: bytes) -> bytes | None:
         areas = set(self.folders.values())
         born = born_in(node)
-        return born if born in areas else min(areas.intersection(self._assigned(node)), default=None)
+        return born if born in areas else min(areas.intersection(self._assigned(tx, node)), default=None)
 
-    def _assigned(self, node: bytes) -> set[bytes]:
+    def _assigned(self, tx: Transaction, node: bytes) -> set[bytes]:
         """The areas to which full members have assigned a node."""
-        return {key[-AREA_SIZE:] for key in keys_of_node(self._db, ASSIGNMENT, node)}
+        return {key[-AREA_SIZE:] for key in keys_of_node(tx, ASSIGNMENT, node)}

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from hybrisfs.state.held import HeldDeletions
-from hybrisfs.state.pending import PendingTable
+from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 
 __all__ = ["Changes"]
@@ -27,17 +26,15 @@ _MOST_SPANS: Final = 1000  # of dropped changes; beyond, neighbours are taken fo
 class Changes:
     """The unsigned changes of one volume, under the volume's lock."""
 
-    def __init__(self, pending: PendingTable, held: HeldDeletions) -> None:
-        self._pending = pending
-        self._held = held
+    def __init__(self, tx: Transaction) -> None:
         self.begun = Topic[[]]()
         """Something changes, for the first time since the last cut."""
         self.marked = Topic[[int]]()
         """The node with this number changes."""
         self._announced = False
-        self.seq = pending.newest()
-        self.unsigned = {key: (ino, number) for key, ino, number in pending.unsigned()}
-        self.held = held.keys_held() & self.unsigned.keys()
+        self.seq = tx.pending.newest()
+        self.unsigned = {key: (ino, number) for key, ino, number in tx.pending.unsigned()}
+        self.held = tx.held.keys_held() & self.unsigned.keys()
         # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
         # daemon ended, only the latest change is known: they are taken for one.
         own = self.unsigned.keys() - self.held
@@ -168,7 +165,7 @@ class Changes:
     def end_cut(self) -> None:
         self._in_cut = set()
 
-    def signed(self, keys: dict[bytes, int], clock: int) -> None:
+    def signed(self, tx: Transaction, keys: dict[bytes, int], clock: int) -> None:
         """The update at *clock* holds *keys* as they were at the given sequence numbers."""
         for key, seq in keys.items():
             current = self.unsigned.get(key)
@@ -177,19 +174,19 @@ class Changes:
                 self._first.pop(key, None)
             elif current is not None:
                 self._first[key] = seq + 1  # marked again since, first at an unknown time
-        self.flush()
-        self._pending.sign(clock, keys.items())
+        self.flush(tx)
+        tx.pending.sign(clock, keys.items())
 
-    def flush(self) -> None:
+    def flush(self, tx: Transaction) -> None:
         """Write the marked keys into the open transaction."""
         if self._dropped:
-            self._pending.drop(self._dropped)
+            tx.pending.drop(self._dropped)
             self._dropped.clear()
         if self._let_gone:
-            self._held.let_go(self._let_gone)
+            tx.held.let_go(self._let_gone)
             self._let_gone.clear()
         if self._unflushed:
-            self._pending.put([(key, ino, seq) for key, (ino, seq) in self._unflushed.items()], self.seq)
+            tx.pending.put([(key, ino, seq) for key, (ino, seq) in self._unflushed.items()], self.seq)
             self._unflushed.clear()
 
     @property
@@ -200,7 +197,7 @@ class Changes:
         """Whether a change numbered *seq* or lower is in no signed update yet."""
         return any(first <= seq for _, _, first, _ in self.spans())
 
-    def pending_nodes(self) -> int:
+    def pending_nodes(self, tx: Transaction) -> int:
         """How many nodes have changes that the clouds lack."""
-        self.flush()
-        return self._pending.count_nodes()
+        self.flush(tx)
+        return tx.pending.count_nodes()

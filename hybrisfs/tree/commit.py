@@ -70,7 +70,9 @@ class Committer:
 
     def step(self) -> Pause:
         """Commit, if there is something to commit, or a caller waits."""
-        if self._waiting or (self._fs.journal.failure is None and self._fs.uncommitted):
+        with self._fs.state.transaction() as tx:
+            is_uncommitted = self._fs.is_uncommitted(tx)
+        if self._waiting or (self._fs.journal.failure is None and is_uncommitted):
             self._round()
         return Pause(self.limits.interval)
 
@@ -85,10 +87,10 @@ class Committer:
         error: OSError | None = None
         try:
             self._fs.journal.sync()
-            with self._fs.lock:
+            with self._fs.state.transaction() as tx:
                 answers = self._take_waiting()
-                self._fs.commit()
-            self._fs.db.make_durable()
+                self._fs.commit(tx)
+            self._fs.state.make_durable()
             self._full_since = None
         except JournalFullError as full:
             # Nothing is lost: the transaction stays open, and is tried again when there is room.
@@ -107,7 +109,7 @@ class Committer:
         for answer in answers:
             answer(error)
         if self._monotonic() - self._checkpointed >= self.limits.checkpoint_interval:
-            self._fs.db.checkpoint()
+            self._fs.state.checkpoint()
             self._checkpointed = self._monotonic()
 
     def _may_wait(self, answers: list[Answer]) -> bool:
@@ -133,6 +135,6 @@ class Committer:
         Raises OSError when the disk is full or broken.
         """
         self._fs.journal.sync()
-        with self._fs.lock:
-            self._fs.commit()
-        self._fs.db.make_durable()
+        with self._fs.state.transaction() as tx:
+            self._fs.commit(tx)
+        self._fs.state.make_durable()

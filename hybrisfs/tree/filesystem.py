@@ -10,30 +10,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
-from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.contents import ContentTable
-from hybrisfs.state.database import Database
-from hybrisfs.state.direct import Direct
-from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
-from hybrisfs.state.extents import Extent, ExtentTable
-from hybrisfs.state.held import HeldDeletions
-from hybrisfs.state.journal import RESERVE, Journal, JournalFullError
-from hybrisfs.state.nodes import NodeTable
-from hybrisfs.state.packs import PackTable
-from hybrisfs.state.pending import PendingTable
-from hybrisfs.state.pins import PinTable
-from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.extents import Extent
+from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.segments import SegmentTable
+from hybrisfs.state.state import State, Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
 from hybrisfs.tree.borders import Borders
@@ -78,47 +64,30 @@ class FileSystem:
 
     def __init__(
         self,
-        database: Database,
-        journal: Journal,
-        namer: ChunkNamer,
+        tx: Transaction,
+        state: State,
         *,
         owner: tuple[int, int],
     ) -> None:
-        self.lock = threading.RLock()
-        self.cutting = threading.Lock()  # taken before `lock` to cut, or to take in others' updates
-        self.db = database
-        self.environment: Final = database.environment
-        self.journal = journal
-        self.pending = PendingTable(database)
-        self.changes = Changes(self.pending, HeldDeletions(database))
-        self.nodes = NodeTable(database)
-        self.places = PlaceTable(database)
-        self.conflicts = ConflictTable(database)
-        self.extents = ExtentTable(database, journal)
-        self.contents = ContentTable(database)
-        self.inodes = InodeTable(database.environment, self.nodes, self.conflicts, self.extents)
-        self.chunks = ChunkStore(database, journal, namer)
-        self.packs = PackTable(database)
-        self.segments = SegmentTable(database)
-        self.deletion_candidates = DeletionCandidateTable(database)
-        self.orphans = OrphanTable(database)
-        self.disposals = DisposalTable(database)
+        self.state: Final = state
+        self.environment: Final = state.environment
+        self.journal: Final = state.journal
+        self.changes = Changes(tx)
+        self.inodes = InodeTable(tx, state.environment)
         self.content = FileBytes(
-            self.contents,
-            self.chunks,
-            journal,
+            state.journal,
             self.inodes,
             self.changes,
-            total_bytes=database.meta("bytes"),
+            total_bytes=tx.meta("bytes"),
         )
-        self.received = ReceivedContent(self.contents, self.inodes, self.content, self.chunks)
-        self.facets = Facets(Direct(database), self.changes)
+        self.received = ReceivedContent(tx, self.inodes, self.content)
+        self.facets = Facets(self.changes)
         self.labels = Labels(self.inodes, self.facets)
-        self.attributes = Attributes(self.nodes, self.inodes, self.changes, self.labels)
-        self.borders = Borders(database, self.inodes)
-        self.names = Names(database, self.places, self.inodes, self.changes, self.borders, self._unlinked)
-        self.pins = Pins(PinTable(database, self.places), self.conflicts, self.inodes)
-        self.unseen = Unseen(database.environment, self.places)
+        self.attributes = Attributes(self.inodes, self.changes, self.labels)
+        self.borders = Borders(self.inodes)
+        self.names = Names(state.environment, self.inodes, self.changes, self.borders, self._unlinked)
+        self.pins = Pins(tx, self.inodes)
+        self.unseen = Unseen(state.environment)
         self.shown = Topic[[Sequence[Change]]]()
         """The view has changed otherwise than through the mount. Called with locks held, so that listeners
         only take note."""
@@ -126,10 +95,10 @@ class FileSystem:
         """Whether nothing may be changed here: what other devices change still is."""
         self.is_full = True
         """Whether this device is a full member, which sees to what all have in common."""
-        self.total_files: int = database.meta("files")
+        self.total_files: int = tx.meta("files")
         self.cache_generation = 0
         self.settling: list[Extent] = []  # staged bytes that the publisher is reading
-        self._monotonic = database.environment.monotonic
+        self._monotonic = state.environment.monotonic
         self.syncing: set[int] = set()  # open files that programs sync while they have them open
         self.restless: set[int] = set()  # those of them that have been written since
         self._handles: dict[int, Handle] = {}
@@ -137,35 +106,36 @@ class FileSystem:
         self._lingering_long: set[int] = set()  # those that were there at the last commit
         self._next_handle = 1
         self._calls_until_space_check = 0
-        self._saved = database.total_changes()
-        self._drop_orphans()
-        if self.inodes.find(ROOT_INO) is None:
+        self._saved = tx.total_changes()
+        self._drop_orphans(tx)
+        if self.inodes.find(tx, ROOT_INO) is None:
             root = self.inodes.create_root(*owner)
             self.changes.mark(attr_key(root.id), root.ino)
 
     # -- names -----------------------------------------------------------------------------------
 
-    def lookup(self, parent: int, name: bytes) -> Inode | None:
+    def lookup(self, tx: Transaction, parent: int, name: bytes) -> Inode | None:
         self.inodes.trim()
         if len(name) > 255:
             raise failure(errno.ENAMETOOLONG)
-        return self.names.find(parent, name)
+        return self.names.find(tx, parent, name)
 
-    def locate(self, path: Iterable[bytes], folder: int = ROOT_INO) -> Inode | None:
+    def locate(self, tx: Transaction, path: Iterable[bytes], folder: int = ROOT_INO) -> Inode | None:
         """The node at a path from a folder; None when there is none."""
-        inode: Inode | None = self.get(folder)
+        inode: Inode | None = self.get(tx, folder)
         for name in path:
             if inode is None or not inode.is_directory:
                 return None
-            inode = self.lookup(inode.ino, name)
+            inode = self.lookup(tx, inode.ino, name)
         return inode
 
-    def get(self, ino: int) -> Inode:
+    def get(self, tx: Transaction, ino: int) -> Inode:
         self.inodes.trim()
-        return self.names.inode(ino)
+        return self.names.inode(tx, ino)
 
     def make(
         self,
+        tx: Transaction,
         parent: int,
         name: bytes,
         mode: int,
@@ -182,44 +152,50 @@ class FileSystem:
         """
         self.inodes.trim()
         self._require_space()
-        default = self.attributes.default_acl(self.names.directory(parent)) if target is None else None
+        default = (
+            self.attributes.default_acl(tx, self.names.directory(tx, parent)) if target is None else None
+        )
         mode = default.limit(mode) if default else mode & ~umask
-        inode = self.names.create(parent, name, mode, uid, gid, rdev=rdev, target=target)
+        inode = self.names.create(tx, parent, name, mode, uid, gid, rdev=rdev, target=target)
         if default:
-            self.attributes.inherit(inode, default)
+            self.attributes.inherit(tx, inode, default)
         if stat.S_ISREG(mode):
             self.total_files += 1
         return inode
 
-    def link(self, ino: int, parent: int, name: bytes) -> Inode:
+    def link(self, tx: Transaction, ino: int, parent: int, name: bytes) -> Inode:
         self._require_space()
-        inode = self.get(ino)
+        inode = self.get(tx, ino)
         first = inode.linkable
-        self.names.link(ino, parent, name)
+        self.names.link(tx, ino, parent, name)
         if first:
             self.total_files += 1
-            self.nodes.forget_nameless(ino)
+            tx.nodes.forget_nameless(ino)
         return inode
 
-    def unlink(self, parent: int, name: bytes) -> None:
+    def unlink(self, tx: Transaction, parent: int, name: bytes) -> None:
         self.require_writable()
-        self.names.unlink(parent, name)
+        self.names.unlink(tx, parent, name)
 
-    def rmdir(self, parent: int, name: bytes) -> None:
+    def rmdir(self, tx: Transaction, parent: int, name: bytes) -> None:
         self.require_writable()
-        self.names.rmdir(parent, name)
+        self.names.rmdir(tx, parent, name)
 
-    def rename(self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int) -> None:
+    def rename(
+        self, tx: Transaction, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
         self._require_space(RESERVE // 2)  # programs save with it: it works longer than what makes things
-        self.names.rename(parent, name, new_parent, new_name, flags)
+        self.names.rename(tx, parent, name, new_parent, new_name, flags)
 
-    def set_xattr(self, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
+    def set_xattr(self, tx: Transaction, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
         self._require_space()
-        self.attributes.set_xattr(inode, name, value, flags)
+        self.attributes.set_xattr(tx, inode, name, value, flags)
 
-    def set_acl(self, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool) -> None:
+    def set_acl(
+        self, tx: Transaction, inode: Inode, name: bytes, value: bytes, *, keeps_set_group_id: bool
+    ) -> None:
         self._require_space()
-        self.attributes.set_acl(inode, name, value, keeps_set_group_id=keeps_set_group_id)
+        self.attributes.set_acl(tx, inode, name, value, keeps_set_group_id=keeps_set_group_id)
 
     def require_writable(self) -> None:
         """Raises OSError (EROFS) when nothing may be changed here."""
@@ -235,22 +211,22 @@ class FileSystem:
             self.journal.require_free_space(reserve)
             self._calls_until_space_check = _SPACE_CHECK_CALLS
 
-    def unnamed(self, inode: Inode) -> None:
+    def unnamed(self, tx: Transaction, inode: Inode) -> None:
         """Another device took the last name of the node; it goes now, or when the last handle is closed."""
         inode.looked_up = False  # a program that is about to open it does better to look again
-        self._unlinked(inode)
+        self._unlinked(tx, inode)
 
-    def _unlinked(self, inode: Inode) -> None:
+    def _unlinked(self, tx: Transaction, inode: Inode) -> None:
         """The node has lost its last name; it goes when no program has it open or is about to open it."""
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:
-            self.nodes.note_nameless(inode.ino)
+            tx.nodes.note_nameless(inode.ino)
             self.inodes.touch(inode)
         else:
-            self._let_go(inode)
+            self._let_go(tx, inode)
 
-    def _let_go(self, inode: Inode) -> None:
+    def _let_go(self, tx: Transaction, inode: Inode) -> None:
         """Destroy a node without name and handle, unless a program may have looked up the name that it had
         and be about to open it: that has to succeed, as on any disk, although the name means another by now.
         """
@@ -258,39 +234,39 @@ class FileSystem:
         if inode.is_file and inode.looked_up:
             self._lingering[inode.ino] = inode
         else:
-            self._destroy(inode)
+            self._destroy(tx, inode)
 
-    def _end_lingering(self) -> None:
+    def _end_lingering(self, tx: Transaction) -> None:
         """Destroy nodes that have lingered for two commits: the kernel has forgotten it, or never asks for
         it."""
         for ino in self._lingering_long:
             inode = self._lingering.pop(ino, None)
             if inode is not None:
-                self._destroy_nameless(inode)
+                self._destroy_nameless(tx, inode)
         self._lingering_long = set(self._lingering)
         for inode in self._lingering.values():
-            self.nodes.note_nameless(inode.ino)
+            tx.nodes.note_nameless(inode.ino)
 
-    def _destroy_nameless(self, inode: Inode) -> None:
-        self.nodes.forget_nameless(inode.ino)
-        self._destroy(inode)
+    def _destroy_nameless(self, tx: Transaction, inode: Inode) -> None:
+        tx.nodes.forget_nameless(inode.ino)
+        self._destroy(tx, inode)
 
-    def _destroy(self, inode: Inode) -> None:
+    def _destroy(self, tx: Transaction, inode: Inode) -> None:
         if inode.is_file:
-            self.content.discard(inode)
-            self.received.forget(inode)
-        self.attributes.discard(inode)
-        self.inodes.destroy(inode)
+            self.content.discard(tx, inode)
+            self.received.forget(tx, inode)
+        self.attributes.discard(tx, inode)
+        self.inodes.destroy(tx, inode)
 
-    def _drop_orphans(self) -> None:
+    def _drop_orphans(self, tx: Transaction) -> None:
         """Delete files that were open without a name when the daemon stopped."""
-        for ino in self.nodes.nameless():
-            inode = self.names.inode(ino)
+        for ino in tx.nodes.nameless():
+            inode = self.names.inode(tx, ino)
             inode.orphan = True
-            self._destroy_nameless(inode)
+            self._destroy_nameless(tx, inode)
             self.inodes.forget(ino)
 
-    def forget(self, ino: int) -> None:
+    def forget(self, tx: Transaction, ino: int) -> None:
         """The kernel does not know this node any more."""
         inode = self.inodes.cached(ino)
         if inode is None:
@@ -298,18 +274,18 @@ class FileSystem:
         inode.looked_up = False
         if inode.orphan and not inode.handles:
             if self._lingering.pop(ino, None) is not None:
-                self._destroy_nameless(inode)
+                self._destroy_nameless(tx, inode)
             self.inodes.forget(ino)
 
     # -- attributes ------------------------------------------------------------------------------
 
-    def truncate(self, inode: Inode, size: int) -> None:
+    def truncate(self, tx: Transaction, inode: Inode, size: int) -> None:
         if inode.is_directory:
             raise failure(errno.EISDIR)
         if not inode.is_file:
             raise failure(errno.EINVAL)
         self.require_writable()
-        self.content.truncate(inode, size)
+        self.content.truncate(tx, inode, size)
         self._content_changed(inode)
 
     def space(self) -> Space:
@@ -318,59 +294,68 @@ class FileSystem:
 
     # -- open files ------------------------------------------------------------------------------
 
-    def open(self, ino: int, flags: int) -> int:
+    def open(self, tx: Transaction, ino: int, flags: int) -> int:
         """A new handle on a regular file; O_TRUNC is obeyed.
 
         Raises OSError, ESTALE for a file that is gone for good: the kernel looks for the name again.
         """
-        inode = self.get(ino)
+        inode = self.get(tx, ino)
         if inode.orphan and not inode.handles:
             if self._lingering.pop(ino, None) is None:
                 raise failure(errno.ESTALE)
-            self.nodes.note_nameless(inode.ino)
+            tx.nodes.note_nameless(inode.ino)
         if inode.is_directory:
             raise failure(errno.EISDIR)
         writable = flags & os.O_ACCMODE != os.O_RDONLY
         if writable:
             self.require_writable()
-            self.borders.require_change(inode)
+            self.borders.require_change(tx, inode)
         if flags & os.O_TRUNC:
-            self.truncate(inode, 0)
+            self.truncate(tx, inode, 0)
         return self._new_handle(inode, writable)
 
     def create(
-        self, parent: int, name: bytes, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
+        self,
+        tx: Transaction,
+        parent: int,
+        name: bytes,
+        mode: int,
+        uid: int,
+        gid: int,
+        flags: int,
+        *,
+        umask: int = 0,
     ) -> tuple[Inode, int]:
         """Make a regular file and open it."""
-        inode = self.make(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
+        inode = self.make(tx, parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
         self._content_changed(inode)  # other devices need not see it empty first
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def create_nameless(
-        self, parent: int, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
+        self, tx: Transaction, parent: int, mode: int, uid: int, gid: int, flags: int, *, umask: int = 0
     ) -> tuple[Inode, int]:
         """Make a regular file without a name and open it. It goes with its last handle unless `link` has
         named it, which O_EXCL forbids."""
         self.inodes.trim()
         self._require_space()
-        default = self.attributes.default_acl(self.names.directory(parent))
+        default = self.attributes.default_acl(tx, self.names.directory(tx, parent))
         mode = stat.S_IFREG | stat.S_IMODE(default.limit(mode) if default else mode & ~umask)
-        inode = self.names.create_nameless(parent, mode, uid, gid)
+        inode = self.names.create_nameless(tx, parent, mode, uid, gid)
         if default:
-            self.attributes.inherit(inode, default)
+            self.attributes.inherit(tx, inode, default)
         inode.linkable = not flags & os.O_EXCL
-        self.nodes.note_nameless(inode.ino)
+        tx.nodes.note_nameless(inode.ino)
         self._content_changed(inode)
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
-    def create_scratch(self, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
+    def create_scratch(self, tx: Transaction, mode: int, uid: int, gid: int) -> tuple[Inode, int]:
         """A regular file without a name, open for writing, as O_TMPFILE makes one. No update names it.
         When it is closed or the daemon dies, it is gone: its content is for `FileBytes.take_over`."""
         self.inodes.trim()
         self._require_space()
-        inode = self.inodes.create(stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
+        inode = self.inodes.create(tx, stat.S_IFREG | stat.S_IMODE(mode), uid, gid)
         inode.nlink, inode.orphan = 0, True
-        self.nodes.note_nameless(inode.ino)
+        tx.nodes.note_nameless(inode.ino)
         return inode, self._new_handle(inode, True)
 
     def _new_handle(self, inode: Inode, writable: bool) -> int:
@@ -387,7 +372,7 @@ class FileSystem:
         except KeyError:
             raise failure(errno.EBADF) from None
 
-    def release(self, number: int) -> None:
+    def release(self, tx: Transaction, number: int) -> None:
         """Close a handle."""
         handle = self._handles.pop(number)
         inode = handle.inode
@@ -399,23 +384,23 @@ class FileSystem:
             if inode.dirty_since:
                 self.changes.announce()  # it was held back until now
         if inode.orphan and not inode.handles:
-            self.nodes.forget_nameless(inode.ino)
-            self._let_go(inode)
+            tx.nodes.forget_nameless(inode.ino)
+            self._let_go(tx, inode)
 
-    def read(self, inode: Inode, offset: int, size: int) -> bytes | Missing:
-        return self.content.read(inode, offset, size)
+    def read(self, tx: Transaction, inode: Inode, offset: int, size: int) -> bytes | Missing:
+        return self.content.read(tx, inode, offset, size)
 
-    def write(self, inode: Inode, offset: int, data: Buffer) -> int:
+    def write(self, tx: Transaction, inode: Inode, offset: int, data: Buffer) -> int:
         self.require_writable()
-        written = self.content.write(inode, offset, data)
+        written = self.content.write(tx, inode, offset, data)
         self._content_changed(inode)
         return written
 
-    def allocate(self, inode: Inode, mode: int, offset: int, length: int) -> None:
+    def allocate(self, tx: Transaction, inode: Inode, mode: int, offset: int, length: int) -> None:
         if not inode.is_file:
             raise failure(errno.ENODEV)
         self.require_writable()
-        self.content.allocate(inode, mode, offset, length)
+        self.content.allocate(tx, inode, mode, offset, length)
         self._content_changed(inode)
 
     def synced(self, ino: int) -> None:
@@ -433,11 +418,10 @@ class FileSystem:
 
     # -- committing ------------------------------------------------------------------------------
 
-    @property
-    def uncommitted(self) -> bool:
-        return self.inodes.dirty or self.changes.dirty or self.db.total_changes() != self._saved
+    def is_uncommitted(self, tx: Transaction) -> bool:
+        return self.inodes.dirty or self.changes.dirty or tx.total_changes() != self._saved
 
-    def commit(self) -> None:
+    def commit(self, tx: Transaction) -> None:
         """End the transaction: what was done so far happens entirely or, after a crash, not at all.
 
         What the rows name in the journal is synced first, in every commit: a power cut must not leave rows
@@ -448,15 +432,15 @@ class FileSystem:
         """
         if self.journal.free_bytes(_COMMIT_RESERVE) < 0:
             raise JournalFullError("the disk that holds the volume's database is full", budget=False)
-        self._end_lingering()
-        self.flush()
+        self._end_lingering(tx)
+        self.flush(tx)
         self.journal.sync()
-        self.db.set_meta("files", self.total_files)
-        self.db.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
-        self.db.commit()
-        self._saved = self.db.total_changes()
+        tx.set_meta("files", self.total_files)
+        tx.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
+        tx.commit()
+        self._saved = tx.total_changes()
 
-    def flush(self) -> None:
+    def flush(self, tx: Transaction) -> None:
         """Write changes that are only in memory into the open transaction."""
-        self.inodes.flush()
-        self.changes.flush()
+        self.inodes.flush(tx)
+        self.changes.flush(tx)

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from hybrisfs.environment import Environment
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.extents import ExtentMap, ExtentTable
-from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow, NodeTable
+from hybrisfs.state.extents import ExtentMap
+from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 
 __all__ = [
     "LEAST_PATIENCE",
@@ -150,7 +150,7 @@ class Intent(Enum):
     REMOVE = "remove"
 
 
-def _nothing_to_resolve(inode: Inode, intent: Intent) -> None:
+def _nothing_to_resolve(tx: Transaction, inode: Inode, intent: Intent) -> None:
     """Only updates of other devices make conflicts."""
 
 
@@ -165,12 +165,7 @@ class InodeLimits:
 class InodeTable:
     """All inodes that are in memory, by number."""
 
-    def __init__(
-        self, environment: Environment, nodes: NodeTable, conflicts: ConflictTable, extents: ExtentTable
-    ) -> None:
-        self._nodes = nodes
-        self._conflicts = conflicts
-        self._extents = extents
+    def __init__(self, tx: Transaction, environment: Environment) -> None:
         self._loaded: dict[int, Inode] = {}
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
@@ -179,16 +174,16 @@ class InodeTable:
         self.most_loaded = environment.limits.of(InodeLimits).most_loaded
         # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
         # `resolve` is called before this device changes one of them.
-        self.in_conflict = conflicts.inodes()
-        self.resolve: Callable[[Inode, Intent], None] = _nothing_to_resolve
+        self.in_conflict = tx.conflicts.inodes()
+        self.resolve: Callable[[Transaction, Inode, Intent], None] = _nothing_to_resolve
         # Raises OSError for a node that this device may not change; None: it may change all.
-        self.permit: Callable[[Inode], None] | None = None
+        self.permit: Callable[[Transaction, Inode], None] | None = None
         # Open files that lost their names to other devices' updates; they are in `in_conflict`, too.
         self.lost_names: dict[int, LostName] = {}
         # Names that have come or gone since the last update, by directory.
         self.disturbed: set[tuple[int, bytes]] = set()
         # A node that is gone may still have names to withdraw: its number must not name another.
-        self._next_ino = nodes.highest() + 1
+        self._next_ino = tx.nodes.highest() + 1
 
     def create_root(self, uid: int, gid: int) -> Inode:
         now = self.now()
@@ -200,6 +195,7 @@ class InodeTable:
 
     def create(
         self,
+        tx: Transaction,
         mode: int,
         uid: int,
         gid: int,
@@ -220,7 +216,7 @@ class InodeTable:
             )
         )  # fmt: skip
         if stat.S_ISREG(mode):
-            inode.extents = self._extents.empty()
+            inode.extents = tx.extents.empty()
         self._loaded[number] = self._dirty[number] = inode
         return inode
 
@@ -234,49 +230,49 @@ class InodeTable:
         """An id that no node ever had: see `new_node_id`."""
         return new_node_id(mode, self.now(), area, self._random_bytes)
 
-    def give_new_id(self, inode: Inode, area: bytes | None = None) -> None:
+    def give_new_id(self, tx: Transaction, inode: Inode, area: bytes | None = None) -> None:
         """Let the node have an id that none ever had, in this area."""
-        self.identify(inode, self.new_id(inode.mode, area))
+        self.identify(tx, inode, self.new_id(inode.mode, area))
 
-    def identify(self, inode: Inode, identity: bytes) -> None:
+    def identify(self, tx: Transaction, inode: Inode, identity: bytes) -> None:
         """Let the node have another id."""
         inode.id = identity
-        self._nodes.identify(inode.ino, identity)
+        tx.nodes.identify(inode.ino, identity)
         self._dirty[inode.ino] = inode
 
     def cached(self, ino: int) -> Inode | None:
         return self._loaded.get(ino)
 
-    def get(self, ino: int) -> Inode:
+    def get(self, tx: Transaction, ino: int) -> Inode:
         """Raises KeyError when there is no such node."""
         inode = self._loaded.get(ino)
         if inode is None:
-            row = self._nodes.find(ino)
+            row = tx.nodes.find(ino)
             if row is None:
                 raise KeyError(ino)
             inode = self._loaded[ino] = Inode(row)
             if ino in self.in_conflict:
-                self._note_conflict_copy(inode)
+                self._note_conflict_copy(tx, inode)
         return inode
 
-    def find(self, ino: int) -> Inode | None:
+    def find(self, tx: Transaction, ino: int) -> Inode | None:
         """The node, or None when there is none."""
         try:
-            return self.get(ino)
+            return self.get(tx, ino)
         except KeyError:
             return None
 
-    def adopt(self, row: NodeRow) -> Inode:
+    def adopt(self, tx: Transaction, row: NodeRow) -> Inode:
         """The inode of a row just read from the database."""
         inode = self._loaded.get(row[0])
         if inode is None:
             inode = self._loaded[row[0]] = Inode(row)
             if inode.ino in self.in_conflict:
-                self._note_conflict_copy(inode)
+                self._note_conflict_copy(tx, inode)
         return inode
 
-    def _note_conflict_copy(self, inode: Inode) -> None:
-        inode.is_conflict_copy = self._conflicts.original(inode.ino) is not None
+    def _note_conflict_copy(self, tx: Transaction, inode: Inode) -> None:
+        inode.is_conflict_copy = tx.conflicts.original(inode.ino) is not None
 
     def trim(self) -> None:
         """When there are many, drop the quarter that has been in memory longest and that nothing needs.
@@ -294,29 +290,29 @@ class InodeTable:
                 # To the end of the line, so that the next sweep meets others first.
                 self._loaded[ino] = self._loaded.pop(ino)
 
-    def shown_as(self, inode: Inode) -> list[bytes]:
+    def shown_as(self, tx: Transaction, inode: Inode) -> list[bytes]:
         """The nodes that are seen as this one; a conflict copy is seen as the node whose copy it is."""
         if inode.ino not in self.in_conflict:
             return [inode.id]
-        others = self._conflicts.shown_by(inode.ino)
+        others = tx.conflicts.shown_by(inode.ino)
         return others if inode.is_conflict_copy else [inode.id, *others]
 
     def note_conflict(self, ino: int, is_part: bool) -> None:
         """Say whether `resolve` must be called before the node changes."""
         (self.in_conflict.add if is_part else self.in_conflict.discard)(ino)
 
-    def intend(self, inode: Inode, intent: Intent) -> None:
+    def intend(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
         """Call before this device changes a node, its attributes or its names. Raises OSError when it may
         not."""
         if self.permit is not None and (not inode.orphan or inode.ino in self.lost_names):
-            self.permit(inode)
+            self.permit(tx, inode)
         if inode.ino in self.in_conflict:
-            self.resolve(inode, intent)
+            self.resolve(tx, inode, intent)
 
-    def extents_of(self, inode: Inode) -> ExtentMap:
+    def extents_of(self, tx: Transaction, inode: Inode) -> ExtentMap:
         extents = inode.extents
         if extents is None:
-            extents = inode.extents = self._extents.of(inode.ino)
+            extents = inode.extents = tx.extents.of(inode.ino)
         return extents
 
     def touch(self, inode: Inode) -> None:
@@ -327,15 +323,15 @@ class InodeTable:
     def touch_extents(self, inode: Inode) -> None:
         self._extents_dirty[inode.ino] = inode
 
-    def destroy(self, inode: Inode) -> None:
+    def destroy(self, tx: Transaction, inode: Inode) -> None:
         """The node is gone for good. It stays in memory, nameless, until the kernel forgets it."""
         self._dirty.pop(inode.ino, None)
         if inode.extents is not None:
-            self._flush_extents([inode])
+            self._flush_extents(tx, [inode])
         self._extents_dirty.pop(inode.ino, None)
         self.in_conflict.discard(inode.ino)
         self.lost_names.pop(inode.ino, None)
-        self._nodes.remove(inode.ino)
+        tx.nodes.remove(inode.ino)
 
     def forget(self, ino: int) -> None:
         """Drop a destroyed node from memory."""
@@ -345,17 +341,17 @@ class InodeTable:
     def dirty(self) -> bool:
         return bool(self._dirty or self._extents_dirty)
 
-    def flush(self) -> None:
+    def flush(self, tx: Transaction) -> None:
         """Write all changed rows into the open transaction."""
         if self._dirty:
-            self._nodes.put([inode.row() for inode in self._dirty.values()])
+            tx.nodes.put([inode.row() for inode in self._dirty.values()])
             self._dirty.clear()
         if self._extents_dirty:
-            self._flush_extents(self._extents_dirty.values())
+            self._flush_extents(tx, self._extents_dirty.values())
             self._extents_dirty.clear()
 
-    def _flush_extents(self, inodes: Collection[Inode]) -> None:
-        self._extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
+    def _flush_extents(self, tx: Transaction, inodes: Collection[Inode]) -> None:
+        tx.extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
         for inode in inodes:
             if not inode.extents and not inode.handles and not inode.snapshots:
                 inode.extents = None  # most files have none; the empty map is not worth its memory

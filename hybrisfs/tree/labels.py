@@ -25,6 +25,7 @@ from hybrisfs.registers.labels import (
     label_key,
     word_of,
 )
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.facets import Facets
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 
@@ -42,67 +43,67 @@ class Labels:
         self._inodes = inodes
         self._facets = facets
 
-    def of(self, inode: Inode) -> list[str]:
+    def of(self, tx: Transaction, inode: Inode) -> list[str]:
         """The labels of a node, in the order of their bytes."""
-        nodes = self._inodes.shown_as(inode)
-        found = {word for node in nodes for word in self._of_node(node)}
+        nodes = self._inodes.shown_as(tx, inode)
+        found = {word for node in nodes for word in self._of_node(tx, node)}
         return sorted(found, key=str.encode)
 
-    def _of_node(self, node: bytes) -> list[str]:
-        return [word_of(key) for key, value in self._facets.of(LABEL, node).items() if value == ADDED]
+    def _of_node(self, tx: Transaction, node: bytes) -> list[str]:
+        return [word_of(key) for key, value in self._facets.of(tx, LABEL, node).items() if value == ADDED]
 
-    def text(self, inode: Inode) -> bytes | None:
+    def text(self, tx: Transaction, inode: Inode) -> bytes | None:
         """The labels as an extended attribute has them; None when there are none. Of more than a device here
         gives, the first: a member that gives thousands keeps no program from copying the file."""
-        words = self.of(inode)[:MOST_LABELS]
+        words = self.of(tx, inode)[:MOST_LABELS]
         return as_text(words) if words else None
 
-    def set_text(self, inode: Inode, text: bytes) -> None:
+    def set_text(self, tx: Transaction, inode: Inode, text: bytes) -> None:
         """Let the node have the labels that an extended attribute names, and of `text` no others."""
         try:
             wanted = from_text(text)
         except ValueError:
             raise failure(errno.EINVAL) from None
-        before = self.of(inode)[:MOST_LABELS]
+        before = self.of(tx, inode)[:MOST_LABELS]
         added = [word for word in wanted if word not in before]
-        self._change(inode, added, [word for word in before if word not in wanted])
+        self._change(tx, inode, added, [word for word in before if word not in wanted])
 
-    def add(self, inode: Inode, words: Iterable[str]) -> None:
+    def add(self, tx: Transaction, inode: Inode, words: Iterable[str]) -> None:
         """Give labels to a node."""
-        self._change(inode, list(words), [])
+        self._change(tx, inode, list(words), [])
 
-    def remove(self, inode: Inode, words: Iterable[str]) -> None:
+    def remove(self, tx: Transaction, inode: Inode, words: Iterable[str]) -> None:
         """Take labels from a node; those that it does not have do not matter."""
-        before = self.of(inode)
-        self._change(inode, [], [word for word in words if word in before])
+        before = self.of(tx, inode)
+        self._change(tx, inode, [], [word for word in words if word in before])
 
-    def _change(self, inode: Inode, added: list[str], removed: list[str]) -> None:
+    def _change(self, tx: Transaction, inode: Inode, added: list[str], removed: list[str]) -> None:
         if not (added or removed):
             return
         if inode.orphan:
             raise failure(errno.EOPNOTSUPP)
-        if added and len({*self.of(inode), *added} - {*removed}) > MOST_LABELS:
+        if added and len({*self.of(tx, inode), *added} - {*removed}) > MOST_LABELS:
             raise failure(errno.ENOSPC)
-        self._inodes.intend(inode, Intent.CHANGE)
+        self._inodes.intend(tx, inode, Intent.CHANGE)
         for word in removed:
-            for node in self._inodes.shown_as(inode):
-                if word in self._of_node(node):
-                    self._facets.write(inode, label_key(node, word), TAKEN_AWAY)
+            for node in self._inodes.shown_as(tx, inode):
+                if word in self._of_node(tx, node):
+                    self._facets.write(tx, inode, label_key(node, word), TAKEN_AWAY)
         for word in added:
-            self._facets.write(inode, label_key(inode.id, word), ADDED)
+            self._facets.write(tx, inode, label_key(inode.id, word), ADDED)
         inode.ctime = self._inodes.now()
         self._inodes.touch(inode)
 
     # -- all of them -----------------------------------------------------------------------------
 
-    def counts(self) -> Counter[str]:
+    def counts(self, tx: Transaction) -> Counter[str]:
         """How many nodes that are shown have each label."""
-        return Counter(word for word, _ in self._shown())
+        return Counter(word for word, _ in self._shown(tx))
 
-    def labelled(self, word: str) -> list[int]:
+    def labelled(self, tx: Transaction, word: str) -> list[int]:
         """The inodes of the nodes that have a label."""
-        return sorted({ino for one, ino in self._shown() if one == word})
+        return sorted({ino for one, ino in self._shown(tx) if one == word})
 
-    def _shown(self) -> set[tuple[str, int]]:
-        self._inodes.flush()
-        return {(word_of(one.key), one.ino) for one in self._facets.direct.shown(*_ALL) if one.value == ADDED}
+    def _shown(self, tx: Transaction) -> set[tuple[str, int]]:
+        self._inodes.flush(tx)
+        return {(word_of(one.key), one.ino) for one in tx.direct.shown(*_ALL) if one.value == ADDED}

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hybrisfs.registers.tree import Content, Run, decode_runs
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.state.contents import ContentTable, Part
+from hybrisfs.state.contents import Part
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.content import FileBytes, Missing
 from hybrisfs.tree.inodes import Inode, InodeTable
 from sync.codec import DecodeError
@@ -31,46 +31,42 @@ class NoListError(OSError):
 class ReceivedContent:
     """Shows contents by their register values, under the volume's lock."""
 
-    def __init__(
-        self, table: ContentTable, inodes: InodeTable, content: FileBytes, chunks: ChunkStore
-    ) -> None:
-        self._table = table
+    def __init__(self, tx: Transaction, inodes: InodeTable, content: FileBytes) -> None:
         self._inodes = inodes
         self._content = content
-        self._chunks = chunks
-        self._unlisted = table.unlisted()
+        self._unlisted = tx.contents.unlisted()
 
-    def show(self, inode: Inode, value: bytes | None) -> None:
+    def show(self, tx: Transaction, inode: Inode, value: bytes | None) -> None:
         """Replace the content of the file by this one. No program has the file open."""
         listed = _decode(value)
-        self._content.discard(inode)
-        self.forget(inode)
+        self._content.discard(tx, inode)
+        self.forget(tx, inode)
         self._content.resize(inode, listed.size)
         inode.truncations += 1  # what is being settled of the old content must not come back
         if listed.depth:
-            self._show_later(inode, listed, value or b"")
+            self._show_later(tx, inode, listed, value or b"")
         else:
-            self._list(inode, listed.runs)
+            self._list(tx, inode, listed.runs)
         self._inodes.touch(inode)
 
-    def show_all(self, contents: Mapping[int, bytes | None]) -> dict[int, tuple[int, int]]:
+    def show_all(self, tx: Transaction, contents: Mapping[int, bytes | None]) -> dict[int, tuple[int, int]]:
         """Let new files, by their numbers, have these contents; the size of each, and the bytes stored of it.
 
         There is nothing else of these files yet.
         """
         listed = {ino: _decode(value) for ino, value in contents.items()}
-        numbers = self._numbers(listed.values())
+        numbers = self._numbers(tx, listed.values())
         sizes: dict[int, tuple[int, int]] = {}
         parts: list[Part] = []
         for ino, one in listed.items():
             if one.depth:
-                self._list_later(ino, one.runs, contents[ino] or b"", numbers)
+                self._list_later(tx, ino, one.runs, contents[ino] or b"", numbers)
                 sizes[ino] = one.size, one.size
                 continue
             mine = _parts(ino, one.runs, numbers)
             parts += mine
             sizes[ino] = one.size, sum([length for _, _, length, _ in mine])
-        self._table.add_parts(parts)
+        tx.contents.add_parts(parts)
         self._content.total_bytes += sum([size for size, _ in sizes.values()])
         return sizes
 
@@ -81,21 +77,21 @@ class ReceivedContent:
     def is_unlisted(self, ino: int) -> bool:
         return ino in self._unlisted
 
-    def unlisted(self, inode: Inode) -> bytes | None:
+    def unlisted(self, tx: Transaction, inode: Inode) -> bytes | None:
         """The content register of a file that is unlisted; None when it is not."""
-        return self._table.value_unlisted(inode.ino) if inode.ino in self._unlisted else None
+        return tx.contents.value_unlisted(inode.ino) if inode.ino in self._unlisted else None
 
-    def forget(self, inode: Inode) -> None:
+    def forget(self, tx: Transaction, inode: Inode) -> None:
         """The file is not unlisted any more."""
         if inode.ino in self._unlisted:
             self._unlisted.discard(inode.ino)
-            self._table.end_unlisted(inode.ino)
+            tx.contents.end_unlisted(inode.ino)
 
-    def _show_later(self, inode: Inode, listed: Content, value: bytes) -> None:
-        self._list_later(inode.ino, listed.runs, value, self._numbers([listed]))
+    def _show_later(self, tx: Transaction, inode: Inode, listed: Content, value: bytes) -> None:
+        self._list_later(tx, inode.ino, listed.runs, value, self._numbers(tx, [listed]))
         inode.stored = listed.size
 
-    def _numbers(self, contents: Iterable[Content]) -> dict[bytes, int]:
+    def _numbers(self, tx: Transaction, contents: Iterable[Content]) -> dict[bytes, int]:
         """The numbers of all chunks that the contents name; the length of a page is not known yet."""
         lengths: dict[bytes, int] = {}
         for one in contents:
@@ -103,47 +99,49 @@ class ReceivedContent:
                 if run.chunk is not None:
                     length = 0 if one.depth else run.length
                     lengths[run.chunk] = max(length, lengths.get(run.chunk, 0))
-        return self._chunks.known(lengths)
+        return tx.chunks.known(lengths)
 
-    def _list_later(self, ino: int, pages: Iterable[Run], value: bytes, numbers: Mapping[bytes, int]) -> None:
-        self._table.add_pages([(ino, numbers[page.chunk]) for page in pages if page.chunk])
-        self._table.leave_unlisted(ino, value)
+    def _list_later(
+        self, tx: Transaction, ino: int, pages: Iterable[Run], value: bytes, numbers: Mapping[bytes, int]
+    ) -> None:
+        tx.contents.add_pages([(ino, numbers[page.chunk]) for page in pages if page.chunk])
+        tx.contents.leave_unlisted(ino, value)
         self._unlisted.add(ino)
 
-    def lacking(self, inode: Inode) -> Missing | None:
+    def lacking(self, tx: Transaction, inode: Inode) -> Missing | None:
         """The chunks needed before the file can be read or changed; None when it can be now.
 
         Raises NoListError (EIO) when what they hold is no list of chunks, and OSError.
         """
-        value = self.unlisted(inode)
+        value = self.unlisted(tx, inode)
         if value is None:
             return None
         runs: list[Run] = []
         missing: list[ChunkRef] = []
         for page in _decode(value).runs:
-            ref = self._chunks.find(page.chunk or b"")
-            data = None if ref is None else self._chunks.read_whole(ref)
+            ref = tx.chunks.find(page.chunk or b"")
+            data = None if ref is None else tx.chunks.read_whole(ref)
             if ref is not None and data is None:
                 missing.append(ref)
             elif not missing:
                 runs += _page(data, page.length)
         if missing:
             return Missing(missing)
-        self.forget(inode)
-        self._list(inode, runs)
+        self.forget(tx, inode)
+        self._list(tx, inode, runs)
         return None
 
-    def lacking_to_know(self, inode: Inode) -> Missing | None:
+    def lacking_to_know(self, tx: Transaction, inode: Inode) -> Missing | None:
         """The chunks needed before it is known what the file needs; None when that is. What should be a list
         of chunks and is none names nothing, on all devices. Raises OSError."""
         try:
-            return self.lacking(inode)
+            return self.lacking(tx, inode)
         except NoListError:
             return None
 
-    def _list(self, inode: Inode, runs: Sequence[Run]) -> None:
-        parts = _parts(inode.ino, runs, self._numbers([Content(inode.size, 0, runs)]))
-        self._table.set_parts(inode.ino, parts)
+    def _list(self, tx: Transaction, inode: Inode, runs: Sequence[Run]) -> None:
+        parts = _parts(inode.ino, runs, self._numbers(tx, [Content(inode.size, 0, runs)]))
+        tx.contents.set_parts(inode.ino, parts)
         inode.stored = sum(length for _, _, length, _ in parts)
         self._inodes.touch(inode)
 

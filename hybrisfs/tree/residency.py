@@ -28,6 +28,7 @@ from hybrisfs.errors import failure
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 from hybrisfs.state.shown_nodes import is_in_conflict
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
@@ -52,18 +53,17 @@ class Residency:
 
     def __init__(self, fs: FileSystem, can_upload: Callable[[], bool]) -> None:
         self._fs = fs
-        self._db = fs.db
         self._can_upload = can_upload
 
-    def attribute(self, inode: Inode, name: bytes) -> bytes | None:
+    def attribute(self, tx: Transaction, inode: Inode, name: bytes) -> bytes | None:
         """The value of an extended attribute of ours; None when *name* is none of them.
 
         Raises OSError (ENODATA) when the node has none of that name.
         """
         if name == STATE_XATTR and inode.is_file:
-            return self.state(inode).value.encode()
+            return self.state(tx, inode).value.encode()
         if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
-            return self._fs.pins.standing(inode).value.encode()
+            return self._fs.pins.standing(tx, inode).value.encode()
         if name in (STATE_XATTR, PINNED_XATTR):
             raise failure(errno.ENODATA)
         return None
@@ -73,28 +73,28 @@ class Residency:
         if name in (STATE_XATTR, PINNED_XATTR):
             raise failure(errno.EPERM)
 
-    def state(self, inode: Inode) -> State:
+    def state(self, tx: Transaction, inode: Inode) -> State:
         """The state of a regular file."""
-        self._fs.flush()
-        if self._is_in_conflict(inode):
+        self._fs.flush(tx)
+        if self._is_in_conflict(tx, inode):
             return State.CONFLICT
-        chunks = whereabouts(self._db, inode.ino)
-        if chunks.pending or self._fs.extents.is_staged(inode.ino) or self._is_untold(inode):
+        chunks = whereabouts(tx, inode.ino)
+        if chunks.pending or tx.extents.is_staged(inode.ino) or self._is_untold(tx, inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
             return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
         if chunks.elsewhere:
             return State.UPLOADING
-        if chunks.absent or self._fs.received.unlisted(inode) is not None:
+        if chunks.absent or self._fs.received.unlisted(tx, inode) is not None:
             return State.CLOUD_ONLY
         return State.DURABLE
 
-    def _is_in_conflict(self, inode: Inode) -> bool:
-        return inode.is_conflict_copy or is_in_conflict(self._db, inode.ino, inode.id)
+    def _is_in_conflict(self, tx: Transaction, inode: Inode) -> bool:
+        return inode.is_conflict_copy or is_in_conflict(tx, inode.ino, inode.id)
 
-    def _is_untold(self, inode: Inode) -> bool:
+    def _is_untold(self, tx: Transaction, inode: Inode) -> bool:
         """Whether the clouds lack a register of the file, or the record of a pack that holds some of it."""
-        pending = self._fs.pending
+        pending = tx.pending
         if pending.is_node_pending(inode.id):
             return True
         untold = pending.packs()
-        return bool(untold) and any(pack_key(pack) in untold for pack in packs_of_file(self._db, inode.ino))
+        return bool(untold) and any(pack_key(pack) in untold for pack in packs_of_file(tx, inode.ino))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced_chunks import (
     UnplacedContent,
     held_of,
@@ -39,39 +40,39 @@ class Unplaced:
         self._last = _NOTHING
         self._again = 0.0
 
-    def count(self) -> UnplacedContent:
+    def count(self, tx: Transaction) -> UnplacedContent:
         """As it is now; as it was counted last when counting takes so long that it may not be done again yet.
 
         It never says that there is nothing when there is something.
         """
         now = self._monotonic()
-        if now >= self._again or not (self._last.files and self.is_left()):
-            self._last = self._count()
+        if now >= self._again or not (self._last.files and self.is_left(tx)):
+            self._last = self._count(tx)
             self._again = now + (self._monotonic() - now) * _SHARE
         return self._last
 
-    def _count(self) -> UnplacedContent:
-        self._fs.flush()
-        return unplaced_content(self._fs.db)
+    def _count(self, tx: Transaction) -> UnplacedContent:
+        self._fs.flush(tx)
+        return unplaced_content(tx)
 
-    def newest(self) -> int:
+    def newest(self, tx: Transaction) -> int:
         """The number of the newest chunk, see `is_left`."""
-        return self._fs.chunks.newest()
+        return tx.chunks.newest()
 
-    def is_left(self, through: int | None = None) -> bool:
+    def is_left(self, tx: Transaction, through: int | None = None) -> bool:
         """Whether there is any such content; with *through*, among the chunks up to that number."""
-        self._fs.flush()
-        return is_any_unplaced(self._fs.db, self.newest() if through is None else through)
+        self._fs.flush(tx)
+        return is_any_unplaced(tx, self.newest(tx) if through is None else through)
 
-    def unproven(self) -> list[int]:
+    def unproven(self, tx: Transaction) -> list[int]:
         """See `hybrisfs.state.unplaced_chunks.unproven`."""
-        return unproven(self._fs.db)
+        return unproven(tx)
 
-    def claim(self, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
+    def claim(self, tx: Transaction, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
         """Have this device bring to the clouds what it holds of the files that these devices wrote, or that
         were written on these branches; False when it holds none of that."""
-        self._fs.flush()
-        found = held_of(self._fs.db, devices, branches)
+        self._fs.flush(tx)
+        found = held_of(tx, devices, branches)
         for number in found:
-            self._fs.chunks.claim(number)
+            tx.chunks.claim(number)
         return bool(found)

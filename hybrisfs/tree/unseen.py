@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from hybrisfs.environment import Environment
-from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.state import Transaction
 
 __all__ = ["SECONDS", "NameChange", "Unseen"]
 
@@ -54,8 +54,7 @@ class _Arrival:
 class Unseen:
     """The changes that programs may not know of, under the volume's lock. Without a mount there are none."""
 
-    def __init__(self, environment: Environment, places: PlaceTable) -> None:
-        self._places = places
+    def __init__(self, environment: Environment) -> None:
         self._monotonic = environment.monotonic
         self._knows: Callable[[int], bool] | None = None
         # The oldest first:
@@ -77,7 +76,7 @@ class Unseen:
 
     # -- what has changed ------------------------------------------------------------------------
 
-    def names_changed(self, changes: Iterable[NameChange]) -> None:
+    def names_changed(self, tx: Transaction, changes: Iterable[NameChange]) -> None:
         """The view shows these names otherwise than before, by no program's doing."""
         if self._knows is None:
             return
@@ -87,7 +86,7 @@ class Unseen:
                 gone[parent, name] = gone.get((parent, name), False) or was_there
         now = self._tidy()
         for where, was_there in gone.items():
-            place = self._places.find(*where)
+            place = tx.places.find(*where)
             if place is None:
                 _put_last(self._vacated, where, now)
             else:

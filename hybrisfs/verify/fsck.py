@@ -19,7 +19,7 @@ from hybrisfs.parts import Writing
 from hybrisfs.shown import shown
 from hybrisfs.state.chunk_checks import cached_count, cached_rows, is_cached_in
 from hybrisfs.state.chunk_states import PENDING, state_of
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
 from hybrisfs.state.shown_nodes import paths_showing
@@ -53,7 +53,7 @@ class Fsck:
         report = FsckReport()
         checks: list[ObjectCheck] = []
         local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer)
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             check_database(db, local, report, progress)
             run_steps(
                 report,
@@ -117,11 +117,11 @@ class Fsck:
         if checks is not None and not problems:
             checks.extend(ObjectCheck(*one) for one in values.checks())
 
-    def _still_there(self, is_there: Callable[[Database], bool]) -> bool:
+    def _still_there(self, is_there: Callable[[RowWriter], bool]) -> bool:
         """Whether a row has neither changed nor gone since the snapshot."""
-        with self._fs.lock:
-            self._fs.flush()
-            return is_there(self._fs.db)
+        with self._fs.state.transaction() as tx:
+            self._fs.flush(tx)
+            return is_there(tx)
 
     def _check_clouds(self, checks: Sequence[ObjectCheck], report: FsckReport, progress: Progress) -> None:
         names = self._cloud_set.names()

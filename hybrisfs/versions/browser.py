@@ -133,8 +133,8 @@ class PastBrowser:
         return self._fixed(PAST_INO)
 
     def _fixed(self, ino: int) -> Past:
-        with self._fs.lock:
-            root = self._fs.get(ROOT_INO)
+        with self._fs.state.transaction() as tx:
+            root = self._fs.get(tx, ROOT_INO)
             attr = _FOLDER._replace(uid=root.uid, gid=root.gid, mtime=root.mtime)
         holds = _YOUNG_SECONDS if ino == _VERSIONS_INO else _LISTED_SECONDS
         return Past(ino, _FIXED[ino], PastNode((b"",), attr, None, 1), self._versions, holds)
@@ -178,7 +178,7 @@ class PastBrowser:
         now = self._time_ns()
         if moment is None or moment > now:
             return None
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             first = first_moment(db)
             if first is None or moment < max(known_since(db), first):
                 return None
@@ -188,7 +188,7 @@ class PastBrowser:
         return Past(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
 
     def _version(self, parent: int, source: VersionsByPath, name: bytes) -> Past | None:
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             child = source.find(db, self.get(parent).node, name)
         return None if child is None else _past(child, parent, _YOUNG_SECONDS)
 
@@ -209,7 +209,7 @@ class PastBrowser:
         folder = self.get(ino)
         if not stat.S_ISDIR(folder.node.attr.mode):
             raise failure(errno.ENOTDIR)
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             children = sorted(folder.source.children(db, folder.node), key=lambda one: one.name)
         entries = [(one.name, _past(one, ino, folder.holds)) for one in children]
         self._remember(ino, _Listing(self._monotonic() + folder.holds, entries))

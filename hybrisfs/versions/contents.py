@@ -82,9 +82,9 @@ class VersionReader:
         return runs
 
     def _chunk(self, identity: bytes) -> bytes:
-        with self._fs.lock:
-            ref = self._fs.chunks.find(identity)
+        with self._fs.state.transaction() as tx:
+            ref = tx.chunks.find(identity)
             if ref is None:
                 raise failure(errno.EIO)
-            data = self._fs.chunks.read_whole(ref)
+            data = tx.chunks.read_whole(ref)
         return data if data is not None else self._fetcher.fetch([ref])[ref.number]

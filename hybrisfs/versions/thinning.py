@@ -19,6 +19,7 @@ from hybrisfs.registers.tree import attr_key, content_key
 from hybrisfs.state.file_chunks import bytes_of_versions_alone
 from hybrisfs.state.intervals import intervals_of
 from hybrisfs.state.registers import some_latest_value
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import latest_moment
 from hybrisfs.state.versions import (
     Outlived,
@@ -64,34 +65,33 @@ class Thinner:
     def thin(self, now: int) -> int:
         """Let go of what is kept no longer at *now*, ns since the epoch by this device's clock; how many
         values of registers went. Raises what *read_page* raises."""
-        with self._fs.lock:
-            time = self._advance(now)
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.transaction() as tx:
+            time = self._advance(tx, now)
+        with self._fs.state.snapshot() as db:
             gone = self._drop(_outlived(db, self.rule, time))
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             self.room = self._measure(db)
             excess = 0 if self.rule.room is None else self.room.bytes - self.rule.room
             if excess > 0:
                 gone += self._drop(_oldest(db, excess))
         return gone
 
-    def _advance(self, now: int) -> int:
+    def _advance(self, tx: Transaction, now: int) -> int:
         """The time of the rule from now on."""
-        db = self._fs.db
-        before: int = db.meta("ladder")
-        last = latest_moment(db)
+        before: int = tx.meta("ladder")
+        last = latest_moment(tx)
         bounded = min(now, last + DAY_NS)
         after = min(bounded, before + _STEP) if before else min(bounded, last)
         if after > before:
-            db.set_meta("ladder", after)
+            tx.set_meta("ladder", after)
         return int(max(before, after))
 
     def _drop(self, outlived: Iterator[Outlived]) -> int:
         """Forget these, except those that have got another end since."""
         gone = 0
         while batch := list(islice(outlived, _ROWS)):
-            with self._fs.lock:
-                forget_outlived(self._fs.db, batch)
+            with self._fs.state.transaction() as tx:
+                forget_outlived(tx, batch)
             gone += len(batch)
         return gone
 

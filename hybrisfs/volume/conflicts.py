@@ -12,6 +12,7 @@ from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.shown import shown
 from hybrisfs.state.shown_nodes import ConflictName, conflicts, conflicts_beside, count_conflicts, path_of
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.view import Change
@@ -38,22 +39,22 @@ class Conflicts:
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
 
-    def count(self) -> int:
-        """How many there are; called with the lock held."""
-        return count_conflicts(self._fs.db)
+    def count(self, tx: Transaction) -> int:
+        """How many there are."""
+        return count_conflicts(tx)
 
     def all(self) -> list[api.Conflict]:
         """What `hybrisfs conflicts` shows, by path. Paths are relative to the volume's root."""
-        with self._fs.lock:
-            self._fs.flush()
-            found = [self._described(self._conflict(one)) for one in conflicts(self._fs.db)]
+        with self._fs.state.transaction() as tx:
+            self._fs.flush(tx)
+            found = [self._described(tx, self._conflict(tx, one)) for one in conflicts(tx)]
         return sorted(found, key=lambda one: one.path)
 
-    def _conflict(self, shown: ConflictName) -> Conflict:
-        return Conflict(shown.parent, shown.name, shown.wanted, self._fs.inodes.get(shown.ino))
+    def _conflict(self, tx: Transaction, shown: ConflictName) -> Conflict:
+        return Conflict(shown.parent, shown.name, shown.wanted, self._fs.inodes.get(tx, shown.ino))
 
-    def _described(self, conflict: Conflict) -> api.Conflict:
-        folder = self._path(conflict.parent)
+    def _described(self, tx: Transaction, conflict: Conflict) -> api.Conflict:
+        folder = self._path(tx, conflict.parent)
         inode = conflict.inode
         return api.Conflict(
             path=os.fsdecode(folder + conflict.name),
@@ -63,9 +64,9 @@ class Conflicts:
             modified=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(inode.mtime / 1e9)),
         )
 
-    def _path(self, ino: int) -> bytes:
+    def _path(self, tx: Transaction, ino: int) -> bytes:
         """The path of a directory below the root, with a slash behind it unless it is the root."""
-        path = os.fsencode(path_of(self._fs.db, ino))
+        path = os.fsencode(path_of(tx, ino))
         return path + b"/" if path else b""
 
     # -- settling --------------------------------------------------------------------------------
@@ -75,47 +76,47 @@ class Conflicts:
 
         Raises UsageError when there is no conflict there or a folder would have to be deleted, OSError.
         """
-        with self._fs.lock:
-            group, chosen = self._group(path)
+        with self._fs.state.transaction() as tx:
+            group, chosen = self._group(tx, path)
             parent, wanted = group[0].parent, group[0].wanted
-            holder = self._fs.lookup(parent, wanted) if chosen is not None else None
+            holder = self._fs.lookup(tx, parent, wanted) if chosen is not None else None
             self._require_files(
                 [*(one.inode for one in group if one is not chosen), *([holder] if holder else [])], path
             )
             changes = [Change(one.parent, one.name, (one.inode.ino, one.inode.mode)) for one in group]
             for one in group:
                 if one is not chosen:
-                    self._fs.unlink(one.parent, one.name)
+                    self._fs.unlink(tx, one.parent, one.name)
             if chosen is not None:
-                self._fs.rename(parent, chosen.name, parent, wanted, 0)
+                self._fs.rename(tx, parent, chosen.name, parent, wanted, 0)
                 changes.append(Change(parent, wanted))
             self._fs.shown([*changes, Change(group[0].parent)])
 
     def keep_all(self, path: str) -> None:
         """Let every version be a file of its own, under the name that it has now. Raises UsageError."""
-        with self._fs.lock:
-            group, _ = self._group(path)
+        with self._fs.state.transaction() as tx:
+            group, _ = self._group(tx, path)
             for one in group:
                 if one.inode.is_conflict_copy:
-                    self._fs.inodes.intend(one.inode, Intent.CHANGE)
+                    self._fs.inodes.intend(tx, one.inode, Intent.CHANGE)
                 else:
                     # There and back: the renames make what is shown what is meant.
                     aside = _ASIDE + self._random_bytes(16).hex().encode()
-                    self._fs.rename(one.parent, one.name, one.parent, aside, 0)
-                    self._fs.rename(one.parent, aside, one.parent, one.name, 0)
+                    self._fs.rename(tx, one.parent, one.name, one.parent, aside, 0)
+                    self._fs.rename(tx, one.parent, aside, one.parent, one.name, 0)
             self._fs.shown([Change(one.parent, one.name) for one in group])
 
-    def _group(self, path: str) -> tuple[list[Conflict], Conflict | None]:
+    def _group(self, tx: Transaction, path: str) -> tuple[list[Conflict], Conflict | None]:
         """All that stands beside one name, and which of them *path* is; None: it is the name itself."""
         folder, _, name = os.fsencode(path.strip("/")).rpartition(b"/")
-        parent = self._directory(folder)
-        self._fs.flush()
-        beside = conflicts_beside(self._fs.db, parent, name)
+        parent = self._directory(tx, folder)
+        self._fs.flush(tx)
+        beside = conflicts_beside(tx, parent, name)
         if not beside:
             raise UsageError(
                 f"there is no conflict at {shown(path)}", "", "hybrisfs conflicts list shows them."
             )
-        group = [self._conflict(one) for one in beside]
+        group = [self._conflict(tx, one) for one in beside]
         return group, next((one for one in group if one.name == name), None)
 
     @staticmethod
@@ -128,8 +129,8 @@ class Conflicts:
                 "Delete or rename the folder yourself, or keep both with hybrisfs conflicts keep-all.",
             )
 
-    def _directory(self, path: bytes) -> int:
-        inode = self._fs.locate(path.split(b"/") if path else ())
+    def _directory(self, tx: Transaction, path: bytes) -> int:
+        inode = self._fs.locate(tx, path.split(b"/") if path else ())
         if inode is None or not inode.is_directory:
             raise UsageError(f"there is no folder {os.fsdecode(path)!r} in the volume")
         return inode.ino

@@ -12,6 +12,7 @@ from hybrisfs.merge.signing import is_limited, only_reads
 from hybrisfs.registers.labels import MOST_LABELS, parse_label
 from hybrisfs.shown import shown
 from hybrisfs.state.shown_nodes import path_of
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -33,8 +34,8 @@ class Labelling:
 
     def of(self, path: PurePath) -> list[str]:
         """The labels of what is at a path."""
-        with self._fs.lock:
-            return self._fs.labels.of(self._locate(path))
+        with self._fs.state.transaction() as tx:
+            return self._fs.labels.of(tx, self._locate(tx, path))
 
     def add(self, path: PurePath, words: Sequence[str]) -> list[str]:
         """Give labels to what is at a path; those that it has then."""
@@ -45,18 +46,21 @@ class Labelling:
         return self._change(path, words, self._fs.labels.remove)
 
     def _change(
-        self, path: PurePath, words: Sequence[str], change: Callable[[Inode, Sequence[str]], None]
+        self,
+        path: PurePath,
+        words: Sequence[str],
+        change: Callable[[Transaction, Inode, Sequence[str]], None],
     ) -> list[str]:
         wanted = [_parsed(word) for word in words]
-        with self._fs.lock:
-            inode = self._locate(path)
+        with self._fs.state.transaction() as tx:
+            inode = self._locate(tx, path)
             if self._fs.read_only:
                 raise only_reads()
             try:
-                change(inode, wanted)
+                change(tx, inode, wanted)
             except OSError as error:
                 raise self._explained(path, error) from None
-            labels = self._fs.labels.of(inode)
+            labels = self._fs.labels.of(tx, inode)
         self._committer.commit_now()
         return labels
 
@@ -70,18 +74,18 @@ class Labelling:
 
     def counts(self) -> Mapping[str, int]:
         """How many files and folders have each label."""
-        with self._fs.lock:
-            return self._fs.labels.counts()
+        with self._fs.state.transaction() as tx:
+            return self._fs.labels.counts(tx)
 
     def find(self, word: str) -> list[PurePath]:
         """Where what has a label is, in the order of paths."""
         wanted = _parsed(word)
-        with self._fs.lock:
-            paths = [path_of(self._fs.db, ino) for ino in self._fs.labels.labelled(wanted)]
+        with self._fs.state.transaction() as tx:
+            paths = [path_of(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]
         return sorted(PurePath(path) for path in paths)
 
-    def _locate(self, path: PurePath) -> Inode:
-        inode = self._fs.locate(map(os.fsencode, path.parts))
+    def _locate(self, tx: Transaction, path: PurePath) -> Inode:
+        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
         if inode is None:
             raise HybrisError(f"{shown(str(self._mounting.shown(path)))}: {os.strerror(errno.ENOENT)}")
         return inode

@@ -32,6 +32,7 @@ from hybrisfs.parts import Ground, Reading
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
 from hybrisfs.volume.mounting import Mounting
@@ -112,9 +113,9 @@ class Mirrors:
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
         mirror = secrets.token_hex(16)
-        with self._ground.fs.lock:
+        with self._ground.fs.state.transaction() as tx:
             self._require_apart(at)
-            root = self._make(at)
+            root = self._make(tx, at)
         self._ground.committer.commit_now()
         make_directory(self._folder)
         write_marker(directory, mirror)
@@ -135,21 +136,21 @@ class Mirrors:
                     f"the folder {at} of the volume overlaps with the mirror of {worker.settings.directory}"
                 )
 
-    def _make(self, at: PurePath) -> Inode:
+    def _make(self, tx: Transaction, at: PurePath) -> Inode:
         """A folder of the volume in which this device may change something, made if there is none."""
         fs, may = self._ground.fs, self._sharing.shared_folders
-        inode = fs.get(ROOT_INO)
+        inode = fs.get(tx, ROOT_INO)
         for part in at.parts:
             name = os.fsencode(part)
-            found = fs.lookup(inode.ino, name)
+            found = fs.lookup(tx, inode.ino, name)
             if found is None:
-                may.require_entry(inode)
-                found = fs.make(inode.ino, name, 0o40755, os.getuid(), os.getgid())
+                may.require_entry(tx, inode)
+                found = fs.make(tx, inode.ino, name, 0o40755, os.getuid(), os.getgid())
                 self._mounting.notify([Change(inode.ino, name), Change(inode.ino)])
             if not found.is_directory:
                 raise UsageError(f"{at} is not a folder of the volume")
             inode = found
-        may.require_entry(inode)
+        may.require_entry(tx, inode)
         return inode
 
     def remove(self, directory: Path) -> Mirror:
@@ -190,8 +191,8 @@ class Mirrors:
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             around, ignored = self._around, Ignored(())
-            with self._ground.fs.lock:
-                root = self._find(into) if dry_run else self._make(into).id
+            with self._ground.fs.state.transaction() as tx:
+                root = self._find(tx, into) if dry_run else self._make(tx, into).id
             folder = Folder(
                 source,
                 ignored,
@@ -207,9 +208,9 @@ class Mirrors:
         told = {"name": self._ground.name, "into": str(into), "dry_run": dry_run, **report.as_dict()}
         return msgspec.convert(told, Imported)
 
-    def _find(self, path: PurePath) -> bytes:
+    def _find(self, tx: Transaction, path: PurePath) -> bytes:
         """The id of the node at a path; of none, when there is none."""
-        inode = self._ground.fs.locate(map(os.fsencode, path.parts))
+        inode = self._ground.fs.locate(tx, map(os.fsencode, path.parts))
         return inode.id if inode is not None else b"\xff"
 
 

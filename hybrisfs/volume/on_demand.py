@@ -18,6 +18,7 @@ from hybrisfs.read.pin import SHARE_OF_BUDGET, Hoarder
 from hybrisfs.shown import shown
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import path_of
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.subtree import Measure, Subtree
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
@@ -64,19 +65,19 @@ class OnDemand:
         Returns at once; what is missing comes in the background. Refused when there is no room for it.
         """
         with self._pinning:
-            with self._fs.lock:
-                inode = self._locate(path)
+            with self._fs.state.transaction() as tx:
+                inode = self._locate(tx, path)
                 if not (inode.is_file or inode.is_directory):
                     raise HybrisError(f"{self._shown(path)} has no content that could be kept")
-                kept = self._fs.pins.roots()
-                known = self._fs.pins.standing(inode) is Pinned.YES
+                kept = self._fs.pins.roots(tx)
+                known = self._fs.pins.standing(tx, inode) is Pinned.YES
             self._committer.commit_now()
             if not known:
                 self._require_room(path, kept, inode.ino)
-                with self._fs.lock:
+                with self._fs.state.transaction() as tx:
                     if inode.orphan:
                         raise self._no_such(path)
-                    self._fs.pins.add(inode)
+                    self._fs.pins.add(tx, inode)
                 self._committer.commit_now()
         self._signals.content_wanted()
         return _described(self._hoarder.measure([inode.ino]))
@@ -114,8 +115,8 @@ class OnDemand:
                 return False
             begun = self._monotonic()
             self._committer.commit_now()
-            with self._fs.lock:
-                roots = [self._locate(path).ino for path in paths]
+            with self._fs.state.transaction() as tx:
+                roots = [self._locate(tx, path).ino for path in paths]
             found = self._hoarder.measure(roots)
             progress(found.bytes - found.missing, found.bytes)
             if not found.missing:
@@ -134,31 +135,31 @@ class OnDemand:
 
     def unpin(self, path: PurePath) -> None:
         """Let a pinned file or folder be evicted again when room is needed."""
-        with self._fs.lock:
-            inode = self._locate(path)
-            standing = self._fs.pins.standing(inode)
+        with self._fs.state.transaction() as tx:
+            inode = self._locate(tx, path)
+            standing = self._fs.pins.standing(tx, inode)
             if standing is not Pinned.YES:
                 raise UsageError(
-                    f"{self._shown(path)} is not pinned itself", *self._why_kept(inode, standing)
+                    f"{self._shown(path)} is not pinned itself", *self._why_kept(tx, inode, standing)
                 )
-            self._fs.pins.remove(inode)
+            self._fs.pins.remove(tx, inode)
         self._committer.commit_now()
         self._signals.content_wanted()  # what is known of the pins is to be counted again
 
-    def _why_kept(self, inode: Inode, standing: Pinned) -> tuple[str, str]:
-        keeper = self._fs.pins.keeper(inode) if standing is Pinned.INHERITED else None
+    def _why_kept(self, tx: Transaction, inode: Inode, standing: Pinned) -> tuple[str, str]:
+        keeper = self._fs.pins.keeper(tx, inode) if standing is Pinned.INHERITED else None
         if keeper is None:
             return "", "hybrisfs pin without a path lists what is."
-        where = self._shown(PurePath(path_of(self._fs.db, keeper.ino)))
+        where = self._shown(PurePath(path_of(tx, keeper.ino)))
         return f"it is kept because {where} is pinned", "Unpin that folder."
 
     def evict(self, path: PurePath) -> api.Freed:
         """Drop the local bytes of a file, or of all files in a folder, that the clouds hold."""
-        with self._fs.lock:
-            inode = self._locate(path)
-            kept = self._fs.pins.roots()
+        with self._fs.state.transaction() as tx:
+            inode = self._locate(tx, path)
+            kept = self._fs.pins.roots(tx)
         self._committer.commit_now()
-        with self._fs.db.snapshot() as snapshot:
+        with self._fs.state.snapshot() as snapshot:
             tree, kept_here = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
             numbers, pending, pinned = tree.evictable(kept_here), tree.staged(), tree.shared_with(kept_here)
         freed = self._room.evict_chunks(numbers)
@@ -166,9 +167,9 @@ class OnDemand:
 
     def pins(self) -> list[api.Pin]:
         """What is pinned itself."""
-        with self._fs.lock:
-            self._fs.pins.follow()
-            named = {ino: PurePath(path_of(self._fs.db, ino)) for ino in self._fs.pins.roots()}
+        with self._fs.state.transaction() as tx:
+            self._fs.pins.follow(tx)
+            named = {ino: PurePath(path_of(tx, ino)) for ino in self._fs.pins.roots(tx)}
         self._committer.commit_now()
         return [
             extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))
@@ -182,9 +183,9 @@ class OnDemand:
 
     # -- paths -----------------------------------------------------------------------------------
 
-    def _locate(self, path: PurePath) -> Inode:
+    def _locate(self, tx: Transaction, path: PurePath) -> Inode:
         """The node at a path. Raises HybrisError when there is none."""
-        inode = self._fs.locate(map(os.fsencode, path.parts))
+        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
         if inode is None:
             raise self._no_such(path)
         return inode

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +57,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.lock import lock_exclusively
+from hybrisfs.state.state import State, Transaction
 from hybrisfs.stores.marker import MARKER_NAME, marker
 from hybrisfs.stores.own_places import OwnPlaces
 from hybrisfs.tree.commit import Committer
@@ -138,15 +138,14 @@ class Opened:
     def mountpoint(self) -> Path | None:
         return self._mounting.directory
 
-    @property
-    def unsaved(self) -> int:
+    def unsaved(self, tx: Transaction) -> int:
         """How many files and folders were changed here and are on no other device, as this one may not change
-        them now; with the volume's lock held."""
+        them now."""
         if self.fs.is_full:
             return 0
         changes, counts = self.fs.changes, self.sharing.signer.counting()
         unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
-        return len({ino for key, ino in unsigned if is_withheld(self.fs, counts, key, ino)})
+        return len({ino for key, ino in unsigned if is_withheld(tx, self.fs, counts, key, ino)})
 
     def accused(self) -> list[Accused]:
         """See `Trials.facts`."""
@@ -160,12 +159,14 @@ class Opened:
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        self.fs = FileSystem(database, journal, self.sealer, owner=(os.getuid(), os.getgid()))
-        remove_unnamed_segments(database, journal)
+        volume = State(database, journal, self.sealer)
+        with volume.transaction() as tx:
+            self.fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
+            remove_unnamed_segments(tx, journal)
+            tx.chunks.dropped.listen(forget_lost)
         self.signals = Signals(environment)
         self.committer = Committer(self.fs, self.signals)
         self.fs.changes.begun.listen(self.signals.changes_made)
-        self.fs.chunks.dropped.listen(partial(forget_lost, self.fs.db))
         self.ground = Ground(
             home,
             self.settings,
@@ -182,14 +183,16 @@ class Opened:
 
     def _open_sharing(self) -> None:
         ground = self.ground
-        self.sharing = Sharing(
-            ground.fs,
-            ground.ring,
-            ground.signals,
-            self.config.deletion_share,
-            AwaitedLog(ground.state, self.environment),
-            self._mounting.upcoming,
-        )
+        with ground.fs.state.transaction() as tx:
+            self.sharing = Sharing(
+                tx,
+                ground.fs,
+                ground.ring,
+                ground.signals,
+                self.config.deletion_share,
+                AwaitedLog(ground.state, self.environment),
+                self._mounting.upcoming,
+            )
         self.sharing.adopt(self.config)
         self.updates = self.sharing.updates
         self.conflict_table = Conflicts(ground.fs)
@@ -360,9 +363,9 @@ class Opened:
                 thread.join(_JOIN_SECONDS)
         self.committer.stop()
         self._threads["commit"].join(_JOIN_SECONDS)
-        with self.fs.lock, contextlib.ExitStack() as last:
+        with self.fs.state.transaction(), contextlib.ExitStack() as last:
             last.callback(os.close, self._lock_file)
-            last.callback(self.fs.db.close)
+            last.callback(self.fs.state.close)
             last.callback(self.fs.journal.close)
             try:
                 self.committer.commit_now()

@@ -15,6 +15,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.shown import shown
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.view import Aspect, Change
@@ -47,68 +48,77 @@ class Restorer:
         self._put_file(path, attr, content)
 
     def _put_folder(self, path: Sequence[bytes], attr: Attr) -> None:
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             if not path:
                 return
-            parent, name, inode = self._locate(path)
+            parent, name, inode = self._locate(tx, path)
             if inode is None:
-                self._made(parent, name, self._fs.make(parent, name, attr.mode, attr.uid, attr.gid), attr)
+                self._made(
+                    tx, parent, name, self._fs.make(tx, parent, name, attr.mode, attr.uid, attr.gid), attr
+                )
             elif not inode.is_directory:
                 raise self._in_the_way(path)
 
     def _put_file(self, path: Sequence[bytes], attr: Attr, content: bytes | None) -> None:
-        with self._fs.lock:
-            self._require_bytes(path, content)
-            parent, name, inode = self._locate(path)
+        with self._fs.state.transaction() as tx:
+            self._require_bytes(tx, path, content)
+            parent, name, inode = self._locate(tx, path)
             if inode is None:
                 inode = self._fs.make(
-                    parent, name, attr.mode, attr.uid, attr.gid, rdev=attr.rdev, target=attr.target or None
+                    tx,
+                    parent,
+                    name,
+                    attr.mode,
+                    attr.uid,
+                    attr.gid,
+                    rdev=attr.rdev,
+                    target=attr.target or None,
                 )
-                self._made(parent, name, inode, attr)
+                self._made(tx, parent, name, inode, attr)
                 if inode.is_file:
-                    self._show_content(inode, content, attr.mtime)
+                    self._show_content(tx, inode, content, attr.mtime)
             elif not (inode.is_file and stat.S_ISREG(attr.mode)):
                 if stat.S_IFMT(inode.mode) != stat.S_IFMT(attr.mode) or inode.target != (attr.target or None):
                     raise self._in_the_way(path)
             else:
-                self._show_content(inode, content, self._fs.inodes.now())
+                self._show_content(tx, inode, content, self._fs.inodes.now())
             self.files += 1
 
-    def _made(self, parent: int, name: bytes, inode: Inode, attr: Attr) -> None:
+    def _made(self, tx: Transaction, parent: int, name: bytes, inode: Inode, attr: Attr) -> None:
         for key, value in attr.xattrs:
-            self._fs.set_xattr(inode, key, value, 0)
+            self._fs.set_xattr(tx, inode, key, value, 0)
         inode.mtime = attr.mtime
         self._fs.inodes.touch(inode)
-        self._fs.flush()
+        self._fs.flush(tx)
         self._fs.shown([Change(parent, name), Change(parent)])
 
-    def _show_content(self, inode: Inode, content: bytes | None, mtime: int) -> None:
+    def _show_content(self, tx: Transaction, inode: Inode, content: bytes | None, mtime: int) -> None:
         fs = self._fs
-        fs.inodes.intend(inode, Intent.WRITE)
-        fs.received.show(inode, content)
+        fs.inodes.intend(tx, inode, Intent.WRITE)
+        fs.received.show(tx, inode, content)
         inode.mtime, inode.ctime = mtime, fs.inodes.now()
         fs.changes.mark(content_key(inode.id), inode.ino)
         fs.changes.mark(attr_key(inode.id), inode.ino)
-        fs.flush()
+        fs.flush(tx)
         self._fs.shown([Change(inode.ino, aspect=Aspect.CONTENT)])
 
-    def _locate(self, path: Sequence[bytes]) -> tuple[int, bytes, Inode | None]:
+    def _locate(self, tx: Transaction, path: Sequence[bytes]) -> tuple[int, bytes, Inode | None]:
         """The folder, the name in it, and what is there; missing folders on the way are made."""
         parent = ROOT_INO
         for index, name in enumerate(path[:-1]):
-            inode = self._fs.lookup(parent, name)
+            inode = self._fs.lookup(tx, parent, name)
             if inode is None:
-                above = self._fs.get(parent)
-                inode = self._fs.make(parent, name, stat.S_IFDIR | 0o755, above.uid, above.gid)
+                above = self._fs.get(tx, parent)
+                inode = self._fs.make(tx, parent, name, stat.S_IFDIR | 0o755, above.uid, above.gid)
                 self._fs.shown([Change(parent, name), Change(parent)])
             if not inode.is_directory:
                 raise self._in_the_way(path[: index + 1])
             parent = inode.ino
-        return parent, path[-1], self._fs.lookup(parent, path[-1])
+        return parent, path[-1], self._fs.lookup(tx, parent, path[-1])
 
-    def _require_bytes(self, path: Sequence[bytes], content: bytes | None) -> None:
+    def _require_bytes(self, tx: Transaction, path: Sequence[bytes], content: bytes | None) -> None:
         for run in content_of(content).runs:
-            if run.chunk is not None and self._fs.chunks.find(run.chunk) is None:
+            if run.chunk is not None and tx.chunks.find(run.chunk) is None:
                 raise HybrisError(
                     f"that version of {_named(path)} cannot be restored",
                     "no cloud has its bytes",

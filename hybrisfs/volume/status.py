@@ -49,7 +49,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
     versions = volume.versions.facts()
     undeletable = volume.collector.undeletable()
     fs, mountpoint = volume.fs, volume.mountpoint
-    with fs.lock:
+    with fs.state.transaction() as tx:
         return VolumeStatus(
             name=volume.name,
             mountpoint=str(mountpoint) if mountpoint else None,
@@ -57,13 +57,13 @@ def volume_status(volume: Opened) -> VolumeStatus:
             k=volume.config.k,
             files=fs.total_files,
             bytes=fs.content.total_bytes,
-            pending_files=fs.changes.pending_nodes(),
-            pending_bytes=volume.uploads.pending_bytes(),
-            machines_only=volume.uploads.machines_only(),
+            pending_files=fs.changes.pending_nodes(tx),
+            pending_bytes=volume.uploads.pending_bytes(tx),
+            machines_only=volume.uploads.machines_only(tx),
             removed=removed,
             reader=fs.read_only,
             folders=next((one.folders for one in devices if one.this), None),
-            conflicts=volume.conflict_table.count(),
+            conflicts=volume.conflict_table.count(tx),
             clouds=clouds,
             devices=devices,
             accused=accused,
@@ -184,7 +184,8 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     waiting += _about_roles(volume, devices)
     waiting += _about_losses(volume)
     waiting += volume.unreadable.warnings()
-    damaged = len(volume.fs.chunks.lost)
+    with volume.fs.state.transaction() as tx:
+        damaged = len(tx.chunks.lost)
     if damaged:
         waiting.append(
             f"{damaged} pieces of files are damaged on this disk and on no cloud: "
@@ -208,9 +209,9 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
         for one in devices
         if one.overstepped
     ]
-    with volume.fs.lock:
-        unsaved = volume.unsaved
-        lacking = volume.fs.read_only and volume.uploads.pending_bytes()
+    with volume.fs.state.transaction() as tx:
+        unsaved = volume.unsaved(tx)
+        lacking = volume.fs.read_only and volume.uploads.pending_bytes(tx)
     advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
@@ -256,8 +257,8 @@ def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str
 
 def _about_losses(volume: Opened) -> list[str]:
     """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
-    with volume.fs.lock:
-        lost = what_is_lost(volume.fs.db)
+    with volume.fs.state.transaction() as tx:
+        lost = what_is_lost(tx)
     if not lost.chunks:
         return []
     what = "the clouds have lost content of files, which is on no cloud now"

@@ -63,14 +63,14 @@ class Unreadable:
     def _paths(self, chunks: list[int]) -> list[str]:
         fs = self._ground.fs
         found: dict[str, None] = {}
-        with fs.lock:
+        with fs.state.transaction() as tx:
             for chunk in chunks:
-                files = files_lacking(fs.db, chunk)
+                files = files_lacking(tx, chunk)
                 if not files:
                     with self._lock:
                         self._chunks.pop(chunk, None)
                 for ino in files:
-                    path = path_of(fs.db, ino)
+                    path = path_of(tx, ino)
                     if path:
                         found[path] = None
         return sorted(found)

@@ -74,7 +74,7 @@ class Versions:
     def keep(self, rule: RetentionRule) -> None:
         """Keep versions like that from now on; what is kept no longer goes within the hour."""
         self._thinner.rule = rule
-        with self._fs.lock:
+        with self._fs.state.transaction():
             self._store.keeps = not rule.is_off
 
     def facts(self) -> VersionRoom:
@@ -85,7 +85,7 @@ class Versions:
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
         self._committer.commit_now()
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             yield db
 
     # -- looking ---------------------------------------------------------------------------------
@@ -132,10 +132,10 @@ class Versions:
 
     def _list_here(self, identity: bytes) -> bytes | None:
         """The bytes of a list of chunks, if they are on this device."""
-        with self._fs.lock:
-            ref = self._fs.chunks.find(identity)
+        with self._fs.state.transaction() as tx:
+            ref = tx.chunks.find(identity)
             try:
-                return None if ref is None else self._fs.chunks.read_whole(ref)
+                return None if ref is None else tx.chunks.read_whole(ref)
             except OSError:
                 return None
 
@@ -187,7 +187,7 @@ class Versions:
 
     def rungs(self) -> list[int]:
         """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
-        with self._fs.db.snapshot() as db:
+        with self._fs.state.snapshot() as db:
             known = max(first_moment(db) or 0, known_since(db))
         return [one for one in self.rule.rungs(self._time_ns()) if one >= known]
 

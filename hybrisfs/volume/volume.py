@@ -98,8 +98,8 @@ class Volume(Opened):
     def _require_signed(self) -> None:
         """Raises HybrisError when something that was written here waits for this device to be a full member
         again."""
-        with self.fs.lock:
-            if self.unsaved or (self.fs.read_only and self.uploads.pending_bytes()):
+        with self.fs.state.transaction() as tx:
+            if self.unsaved(tx) or (self.fs.read_only and self.uploads.pending_bytes(tx)):
                 self.require_writer()
 
     def _require_membership(self) -> None:

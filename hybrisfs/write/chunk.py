@@ -17,6 +17,7 @@ from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
 
@@ -59,9 +60,9 @@ class Chunker:
         snapshot.recut = max(0, sum(end - start for start, end in regions) - staged)
         fresh = [one for start, end in regions for one in self._cut_region(snapshot, start, end)]
         kept = [row for row in snapshot.rows if not _inside(row.offset, regions)]
-        with self._fs.lock:
-            self._replace(snapshot, regions, fresh, kept)
-            return self._value(snapshot, _runs(snapshot.size, kept, fresh))
+        with self._fs.state.transaction() as tx:
+            self._replace(tx, snapshot, regions, fresh, kept)
+            return self._value(tx, snapshot, _runs(snapshot.size, kept, fresh))
 
     def _cut_region(self, snapshot: FileSnapshot, start: int, end: int) -> Iterator[_Fresh]:
         starts = [extent.start for extent in snapshot.extents]
@@ -75,14 +76,14 @@ class Chunker:
             length = upto - offset
             if data == _ZERO_WINDOW[:length] if length < MAX_CHUNK else data == _ZERO_WINDOW:
                 continue
-            identity = self._fs.chunks.namer.chunk_id(data)
-            with self._fs.lock:
+            identity = self._fs.state.namer.chunk_id(data)
+            with self._fs.state.transaction() as tx:
                 segment, position = (
                     (pieces[0].segment or 0, pieces[0].position)
                     if len(pieces) == 1 and pieces[0].segment is not None
                     else self._fs.journal.append(data, within_budget=False)
                 )
-                number = self._fs.chunks.add(CutRow(identity, length, segment, position))
+                number = tx.chunks.add(CutRow(identity, length, segment, position))
             yield _Fresh(offset, length, number, identity)
 
     def _assemble(self, pieces: list[Piece], rows: list[BaseRow]) -> bytes:
@@ -104,14 +105,15 @@ class Chunker:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _chunk(self, ref: ChunkRef) -> bytes:
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             # The row is read again: the chunk may have been evicted since the snapshot.
-            now = self._fs.chunks.get(ref.number)
-            data = self._fs.chunks.read_whole(now)
+            now = tx.chunks.get(ref.number)
+            data = tx.chunks.read_whole(now)
         return data if data is not None else self._fetcher.fetch_one(now)
 
     def _replace(
         self,
+        tx: Transaction,
         snapshot: FileSnapshot,
         regions: list[tuple[int, int]],
         fresh: list[_Fresh],
@@ -122,14 +124,14 @@ class Chunker:
         if inode.truncations != snapshot.truncations or (inode.orphan and not inode.handles):
             return
         parts = [(inode.ino, one.offset, one.length, one.chunk) for one in fresh]
-        self._fs.contents.replace_parts(inode.ino, regions if snapshot.rows else (), parts)
+        tx.contents.replace_parts(inode.ino, regions if snapshot.rows else (), parts)
         inode.stored = sum(row.length for row in kept) + sum(one.length for one in fresh)
-        self._fs.inodes.extents_of(inode).drop_epochs(snapshot.epoch)
+        self._fs.inodes.extents_of(tx, inode).drop_epochs(snapshot.epoch)
         self._fs.inodes.touch_extents(inode)
         self._fs.inodes.touch(inode)
 
-    def _value(self, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
-        ino, contents = snapshot.inode.ino, self._fs.contents
+    def _value(self, tx: Transaction, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
+        ino, contents = snapshot.inode.ino, tx.contents
         gone = snapshot.inode.orphan and not snapshot.inode.handles
         if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
             contents.drop_pages(ino)
@@ -139,9 +141,9 @@ class Chunker:
         for start in range(0, len(runs), _RUNS_PER_PAGE):
             batch = runs[start : start + _RUNS_PER_PAGE]
             page = encode_runs(batch)
-            identity = self._fs.chunks.namer.chunk_id(page)
+            identity = self._fs.state.namer.chunk_id(page)
             segment, position = self._fs.journal.append(page, within_budget=False)
-            number = self._fs.chunks.add(CutRow(identity, len(page), segment, position))
+            number = tx.chunks.add(CutRow(identity, len(page), segment, position))
             if not gone:
                 contents.add_pages([(ino, number)])
             pages.append(Run(sum(run.length for run in batch), identity))

@@ -44,6 +44,7 @@ from hybrisfs.kinds import ATTRIBUTES, PLACE, Trait, having
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Extent
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import LEAST_PATIENCE, Inode
 
@@ -188,6 +189,7 @@ class Taken(NamedTuple):
 
 
 def take_cut(
+    tx: Transaction,
     fs: FileSystem,
     now: float,
     limits: CutLimits,
@@ -196,7 +198,7 @@ def take_cut(
     skip: Callable[[int], bool],
     withheld: Callable[[bytes, int], bool] | None = None,
 ) -> Taken:
-    """The cut at this moment (with the lock held).
+    """The cut at this moment.
 
     *everything*: hold nothing back. *skip* tells nodes that cannot be published now; *withheld*, by its key
     and node, a register that this device may not write: the node waits, and nothing else waits with it.
@@ -218,15 +220,15 @@ def take_cut(
     for node in _that_fit(nodes, cut):
         if skip(node.ino):
             removals_wait |= any(
-                key[0] == PLACE and unsigned_place(fs, key, node.ino) is not None for key in node.seqs
+                key[0] == PLACE and unsigned_place(tx, fs, key, node.ino) is not None for key in node.seqs
             )
             continue
-        _capture(fs, cut, node)
+        _capture(tx, fs, cut, node)
     if removals_wait:
         cut.without_removals()
     if not cut.seqs:
         return Taken(None, rest_wanted)
-    _begin(fs, cut)
+    _begin(tx, fs, cut)
     return Taken(cut, rest_wanted)
 
 
@@ -320,7 +322,7 @@ def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
             yield node
 
 
-def _begin(fs: FileSystem, cut: Cut) -> None:
+def _begin(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
     """See to it that what the cut holds stays as it is until `release`."""
     fs.changes.begin_cut(set(cut.seqs), cut.reach)
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
@@ -331,28 +333,28 @@ def _begin(fs: FileSystem, cut: Cut) -> None:
             inode.dirty_since = 0.0
     for snapshot in cut.files:
         snapshot.inode.snapshots += 1
-        fs.chunks.settling.update(row.chunk.number for row in snapshot.rows)
+        tx.chunks.settling.update(row.chunk.number for row in snapshot.rows)
         for segment in snapshot.segments():
             fs.journal.dirty_pieces[segment] += 1
 
 
-def release(fs: FileSystem, cut: Cut) -> None:
-    """The snapshots of *cut* are not needed any more (with the lock held)."""
+def release(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
+    """The snapshots of *cut* are not needed any more."""
     for snapshot in cut.files:
         snapshot.inode.snapshots -= 1
         snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / cut.limits.recut_rate)
         for segment in snapshot.segments():
             fs.journal.dirty_pieces[segment] -= 1
     fs.settling = []
-    fs.chunks.settling.clear()
+    tx.chunks.settling.clear()
     fs.changes.end_cut()
 
 
-def _capture(fs: FileSystem, cut: Cut, node: _Node) -> None:
+def _capture(tx: Transaction, fs: FileSystem, cut: Cut, node: _Node) -> None:
     """Take the values of all changed registers of a node."""
     cut.reach = node.first
     for key, seq in node.seqs.items():
-        if not _capture_register(fs, cut, key, node.ino):
+        if not _capture_register(tx, fs, cut, key, node.ino):
             fs.changes.drop(key)  # its node is gone, and no update has named it
             continue
         cut.seqs[key] = seq
@@ -361,44 +363,44 @@ def _capture(fs: FileSystem, cut: Cut, node: _Node) -> None:
             cut.directories.add(key)
 
 
-def _capture_register(fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
+def _capture_register(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
     """Take the value of one register; False when there is none and nobody need know."""
     kind = key[0]
     if kind == PLACE:
-        place = unsigned_place(fs, key, ino)
+        place = unsigned_place(tx, fs, key, ino)
         cut.write(key, None if place is None else place.encode())
         return True
     if kind in _DIRECT:
-        return _capture_direct(fs, cut, key)
-    inode = fs.inodes.find(ino)
+        return _capture_direct(tx, fs, cut, key)
+    inode = fs.inodes.find(tx, ino)
     if inode is None or inode.orphan:
         return False
     if kind == ATTRIBUTES:
-        cut.write(key, fs.attributes.record(inode).encode())
+        cut.write(key, fs.attributes.record(tx, inode).encode())
         return True
-    listed = fs.received.unlisted(inode)
+    listed = fs.received.unlisted(tx, inode)
     if listed is not None:
         cut.write(key, listed)
         return True
     cut.write(key, None)  # the publisher fills it in; the key keeps its place in the order
-    cut.files.append(_snapshot(fs, key, inode))
+    cut.files.append(_snapshot(tx, fs, key, inode))
     cut.size += min(inode.size >> 14, _LARGEST_LIST) + (inode.size >> 24)
     return True
 
 
-def _capture_direct(fs: FileSystem, cut: Cut, key: bytes) -> bool:
+def _capture_direct(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes) -> bool:
     """Take the value of a register that the view has no row of. The node may be another inode by now."""
-    value = fs.facets.direct.unsigned(key)
-    fs.inodes.flush()
-    if value is None or not fs.facets.direct.is_wanted(key):
-        fs.facets.direct.forget([key])
+    value = tx.direct.unsigned(key)
+    fs.inodes.flush(tx)
+    if value is None or not tx.direct.is_wanted(key):
+        tx.direct.forget([key])
         return False
     cut.write(key, value)
     return True
 
 
-def _snapshot(fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:
-    extents = fs.inodes.extents_of(inode)
+def _snapshot(tx: Transaction, fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:
+    extents = fs.inodes.extents_of(tx, inode)
     epoch = extents.epoch
     return FileSnapshot(
         key=key,
@@ -407,5 +409,5 @@ def _snapshot(fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:
         extents=extents.snapshot(),
         epoch=epoch,
         truncations=inode.truncations,
-        rows=fs.content.base_rows(inode, 0, inode.size) if inode.stored else [],
+        rows=fs.content.base_rows(tx, inode, 0, inode.size) if inode.stored else [],
     )

@@ -88,7 +88,7 @@ class Packer:
 
     def pack_round(self) -> None:
         """Pack the waiting chunks; those that do not fill a pack stay for a while unless a caller flushes."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             if not self._signer.may_contribute:
                 return
         self._take_pending()
@@ -102,9 +102,9 @@ class Packer:
     def _take_pending(self) -> None:
         self._take_healed()
         while not self._signals.stopping:
-            with self._fs.lock:
-                rows = pending_after(self._fs.db, self._cursor, _BATCH)
-                self._fs.chunks.claimed.difference_update(row[0] for row in rows)
+            with self._fs.state.transaction() as tx:
+                rows = pending_after(tx, self._cursor, _BATCH)
+                tx.chunks.claimed.difference_update(row[0] for row in rows)
             last = rows[-1][0] if rows else self._cursor
             for row in self._unclaimed(rows):
                 self._add(row)
@@ -114,11 +114,11 @@ class Packer:
 
     def _take_healed(self) -> None:
         """Chunks whose turn was before: lost ones written again, and those of others that we made, too."""
-        with self._fs.lock:
-            claimed = {number for number in self._fs.chunks.claimed if number <= self._cursor}
-            self._fs.chunks.claimed.clear()
-            healed = (self._skipped - self._fs.chunks.lost) | claimed
-            found = [pending_row(self._fs.db, number) for number in sorted(healed)]
+        with self._fs.state.transaction() as tx:
+            claimed = {number for number in tx.chunks.claimed if number <= self._cursor}
+            tx.chunks.claimed.clear()
+            healed = (self._skipped - tx.chunks.lost) | claimed
+            found = [pending_row(tx, number) for number in sorted(healed)]
         self._skipped -= healed
         for row in self._unclaimed([row for row in found if row is not None]):
             self._add(row)
@@ -126,13 +126,13 @@ class Packer:
     def _unclaimed(self, rows: list[PendingRow]) -> list[PendingRow]:
         """Those chunks that are not on the clouds already. Another device says of some that it has put them
         there: then that is found out first, which costs less than to send them once more."""
-        with self._fs.lock:
-            claimed = [row[0] for row in rows if self._fs.chunks.is_claimed(row[0])]
+        with self._fs.state.transaction() as tx:
+            claimed = [row[0] for row in rows if tx.chunks.is_claimed(row[0])]
         if not claimed or not self._signals.wait_until_free():
             return rows
         self._fetcher.settle(claimed)
-        with self._fs.lock:
-            there = {number for number in claimed if self._fs.chunks.is_on_clouds(number)}
+        with self._fs.state.transaction() as tx:
+            there = {number for number in claimed if tx.chunks.is_on_clouds(number)}
         if there:
             self._signals.packed()
         return [row for row in rows if row[0] not in there]
@@ -150,14 +150,14 @@ class Packer:
     def _skip(self, row: PendingRow) -> None:
         """A chunk could not be read: it is lost, unless it has been dropped or written again since."""
         number, identity, *_ = row
-        with self._fs.lock:
-            now = pending_row(self._fs.db, number)
+        with self._fs.state.transaction() as tx:
+            now = pending_row(tx, number)
             if now is None:
                 return
             self._skipped.add(number)
             if now[3:] != row[3:]:
                 return
-            self._fs.chunks.lost.add(number)
+            tx.chunks.lost.add(number)
         log.error("chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex())
         self._signals.packed()
 
@@ -223,6 +223,6 @@ class Packer:
         self._signals.packed()
 
     def _pack_again(self, numbers: dict[bytes, int]) -> None:
-        with self._fs.lock:
-            self._fs.chunks.claimed.update(numbers.values())
+        with self._fs.state.transaction() as tx:
+            tx.chunks.claimed.update(numbers.values())
         self._signals.chunks_made()

@@ -15,6 +15,7 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.members.banned import bans_orphan, bans_place, bans_strays_of
 from hybrisfs.merge.signing import Signer
 from hybrisfs.registers.tree import PackedChunk, PackRecord, pack_key
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Write
 
@@ -25,11 +26,11 @@ _FILLER = 16  # random bytes that make a pack another one
 
 def is_ending(fs: FileSystem, pack: bytes) -> bool:
     """Whether the pack has been discarded or may be soon: no share of it is to be put or moved anywhere."""
-    with fs.lock:
-        found = fs.packs.find(pack)
+    with fs.state.transaction() as tx:
+        found = tx.packs.find(pack)
         if found is None:
-            return bans_orphan(fs.db, pack)
-        return not found.n or found.number in fs.chunks.condemned
+            return bans_orphan(tx, pack)
+        return not found.n or found.number in tx.chunks.condemned
 
 
 class PackMaker:
@@ -68,10 +69,10 @@ class PackMaker:
 
     @staticmethod
     def _is_taken(fs: FileSystem, pack: bytes) -> bool:
-        with fs.lock:
-            found = fs.packs.find(pack)
+        with fs.state.transaction() as tx:
+            found = tx.packs.find(pack)
             is_doubted = found is not None and found.doubted
-            return is_ending(fs, pack) or is_doubted or bans_strays_of(fs.db, pack)
+            return is_ending(fs, pack) or is_doubted or bans_strays_of(tx, pack)
 
     def disperse(self, pack: EncodedPack) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
@@ -87,17 +88,17 @@ def record_pack(
 
 def settle_chunks(
     fs: FileSystem, numbers: Mapping[bytes, int]
-) -> Callable[[int, Sequence[PackedChunk]], None]:
+) -> Callable[[Transaction, int, Sequence[PackedChunk]], None]:
     """A function that has chunks with these *numbers*, by their ids, read from the pack that it is given."""
 
-    def settle(number: int, chunks: Sequence[PackedChunk]) -> None:
+    def settle(tx: Transaction, number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
         for chunk in chunks:
             mine = numbers.get(chunk.id)
-            if mine is None or not fs.chunks.packed(mine, number, chunk.offset, chunk.sealed):
+            if mine is None or not tx.chunks.packed(mine, number, chunk.offset, chunk.sealed):
                 others.append(chunk)
         # Fillers, and chunks that have been dropped here since; but another device may come to name them.
-        fs.chunks.packed_elsewhere([(number, others)])
+        tx.chunks.packed_elsewhere([(number, others)])
 
     return settle
 
@@ -106,7 +107,7 @@ def record_packs(
     fs: FileSystem,
     signer: Signer,
     placed: Sequence[tuple[EncodedPack, bytes]],
-    settle: Callable[[int, Sequence[PackedChunk]], None],
+    settle: Callable[[Transaction, int, Sequence[PackedChunk]], None],
     more: Sequence[Write] = (),
 ) -> bool:
     """Note where packs are, in the view and in one signed update of their registers and *more*.
@@ -124,10 +125,10 @@ def record_packs(
         (pack_key(pack.pack_id), PackRecord(pack.k, pack.n, placement, chunks).encode())
         for (pack, placement), chunks in zip(placed, contents, strict=True)
     ]
-    with fs.lock:
+    with fs.state.transaction() as tx:
         if not signer.may_contribute:
             return False
-        if any(is_ending(fs, pack.pack_id) or bans_place(fs.db, pack.pack_id, at) for pack, at in placed):
+        if any(is_ending(fs, pack.pack_id) or bans_place(tx, pack.pack_id, at) for pack, at in placed):
             return False
         # Before anything here relies on the packs: that may be refused.
         stamp = signer.sign([*writes, *more], 0)
@@ -135,6 +136,6 @@ def record_packs(
             fs.changes.mark(key, 0)
             seqs[key] = fs.changes.seq
         for (pack, placement), chunks in zip(placed, contents, strict=True):
-            settle(fs.packs.put(pack.pack_id, pack.k, pack.n, placement, stamp), chunks)
-        fs.changes.signed(seqs, stamp.clock)
+            settle(tx, tx.packs.put(pack.pack_id, pack.k, pack.n, placement, stamp), chunks)
+        fs.changes.signed(tx, seqs, stamp.clock)
     return True

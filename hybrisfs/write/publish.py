@@ -18,6 +18,7 @@ from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.receive.take import Receiver
 from hybrisfs.registers.tree import attr_key, content_key, slot_of
 from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.cut import Cut, CutLimits, FileSnapshot, release, take_cut
@@ -79,7 +80,7 @@ class Publisher:
 
     def publish_round(self) -> bool:
         """Sign what has changed; False when there was nothing to sign."""
-        with self._fs.cutting:
+        with self._fs.state.cutting:
             return self._round()
 
     def _round(self) -> bool:
@@ -87,15 +88,15 @@ class Publisher:
             try:
                 for snapshot in cut.files:
                     self._settle(cut, snapshot)
-                with self._fs.lock:
+                with self._fs.state.transaction() as tx:
                     if cut.seqs:
-                        self._sign(cut)
+                        self._sign(tx, cut)
             except _OutdatedError as outdated:
                 log.debug("the cut is taken again: %s", outdated)
                 continue
             finally:
-                with self._fs.lock:
-                    release(self._fs, cut)
+                with self._fs.state.transaction() as tx:
+                    release(tx, self._fs, cut)
             self._signals.chunks_made()
             return True
         return False
@@ -104,13 +105,14 @@ class Publisher:
         now = self._monotonic()
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             if not self._signer.may_contribute:
                 return None
             withheld = None
             if not self._fs.is_full:
-                withheld = partial(is_withheld, self._fs, self._signer.counting())
+                withheld = partial(is_withheld, tx, self._fs, self._signer.counting())
             cut, rest_wanted = take_cut(
+                tx,
                 self._fs,
                 now,
                 self.limits,
@@ -136,26 +138,26 @@ class Publisher:
             inode.forced = True  # also if it is open then: what it holds back may hold back others
             cut.without(inode)
 
-    def _sign(self, cut: Cut) -> None:
-        stamp = self._signer.sign(cut.writes.items(), self._fs.chunks.newest(), cut.directories)
-        self._fs.changes.signed(cut.seqs, stamp.clock)
-        record_signed(self._fs, cut.inos, self._signer.number_of(stamp))
-        self._receiver.signed({key[NODE] for key in cut.writes})
+    def _sign(self, tx: Transaction, cut: Cut) -> None:
+        stamp = self._signer.sign(cut.writes.items(), tx.chunks.newest(), cut.directories)
+        self._fs.changes.signed(tx, cut.seqs, stamp.clock)
+        record_signed(tx, self._fs, cut.inos, self._signer.number_of(stamp))
+        self._receiver.signed(tx, {key[NODE] for key in cut.writes})
         log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
 
 
-def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
+def record_signed(tx: Transaction, fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
     """Note in the view that the update with this stamp wrote these registers."""
     places: list[tuple[int, int]] = []
     direct = [key for key in inos if key[0] in _DIRECT]
     if direct:
-        fs.facets.direct.forget(key for key in direct if key not in fs.changes.unsigned)
+        tx.direct.forget(key for key in direct if key not in fs.changes.unsigned)
     for key, ino in inos.items():
         if key[0] == PLACE:
             places.append((ino, slot_of(key)))
             continue
         try:
-            inode = fs.inodes.get(ino)
+            inode = fs.inodes.get(tx, ino)
         except KeyError:
             continue  # removed since the cut; its tombstone follows
         if key == attr_key(inode.id):
@@ -163,4 +165,4 @@ def record_signed(fs: FileSystem, inos: dict[bytes, int], stamp: int) -> None:
         elif key == content_key(inode.id):
             inode.content_stamp = stamp
         fs.inodes.touch(inode)
-    fs.places.set_stamp(stamp, places)
+    tx.places.set_stamp(stamp, places)

@@ -15,6 +15,7 @@ from hybrisfs.merge.authority import lawful
 from hybrisfs.registers.tree import Content, Place, Run, content_key, decode_runs
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Write, decode_signed
 
@@ -33,77 +34,77 @@ class RelayGate:
         self.unreadable: set[int] = set()
         """Those of them that could not be had. With *forgo* they are not waited for either."""
 
-    def count(self, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
+    def count(self, tx: Transaction, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
         """How many of these consecutive updates, from the first one on, may go to the clouds together.
 
         With *claim*, chunks that keep some of them back are claimed. With *forgo*, those that are not here
         are not waited for: if they never came, nothing that was written since could ever be read by others.
         """
-        self._fs.flush()
+        self._fs.flush(tx)
         self._forgo = forgo
         waiting: set[bytes] = set()  # content registers whose chunks are not there
         found = 0
         self._claim, self._claimed = claim, False
         for number, data in enumerate(updates, 1):
             for write in lawful(decode_signed(data)).writes:
-                self._follow(write, waiting)
+                self._follow(tx, write, waiting)
             if not waiting:
                 found = number
         if self._claimed:
             self._signals.chunks_made()
         return found
 
-    def _follow(self, write: Write, waiting: set[bytes]) -> None:
+    def _follow(self, tx: Transaction, write: Write, waiting: set[bytes]) -> None:
         key, value = write
         if key[0] == CONTENT:
-            if self._is_there(value):
+            if self._is_there(tx, value):
                 waiting.discard(key)
             else:
                 waiting.add(key)
-        elif key[0] == PLACE and waiting and self._is_removed(key[NODE], value):
+        elif key[0] == PLACE and waiting and self._is_removed(tx, key[NODE], value):
             waiting.discard(content_key(key[NODE]))
 
-    def _is_removed(self, node: bytes, value: bytes | None) -> bool:
+    def _is_removed(self, tx: Transaction, node: bytes, value: bytes | None) -> bool:
         """Whether the place was given up and nothing of the node is seen any more."""
         try:
             if value is not None and not Place.decode(value).removed:
                 return False
         except DecodeError:
             return False
-        return not self._fs.nodes.is_named(node)
+        return not tx.nodes.is_named(node)
 
-    def _is_there(self, value: bytes | None) -> bool:
+    def _is_there(self, tx: Transaction, value: bytes | None) -> bool:
         try:
             content = Content.decode(value) if value is not None else Content(0, 0, ())
         except DecodeError:
             return True  # counts as an empty file everywhere
-        return self._are_all_there(content.runs, content.depth)
+        return self._are_all_there(tx, content.runs, content.depth)
 
-    def _are_all_there(self, runs: Iterable[Run], depth: int) -> bool:
+    def _are_all_there(self, tx: Transaction, runs: Iterable[Run], depth: int) -> bool:
         """Looks at each of them, so that all that can be claimed are."""
-        return not [run for run in runs if not self._are_there(run, depth)]
+        return not [run for run in runs if not self._are_there(tx, run, depth)]
 
-    def _are_there(self, run: Run, depth: int) -> bool:
+    def _are_there(self, tx: Transaction, run: Run, depth: int) -> bool:
         """Whether a chunk is on the clouds, and with depth 1 also those that it lists."""
         if run.chunk is None:
             return True
-        ref = self._fs.chunks.find(run.chunk)
+        ref = tx.chunks.find(run.chunk)
         if ref is None:
             return self._forgo
         if self._forgo and ref.is_elsewhere and not (ref.is_here and self._claim):
             return True
-        listed = self._list(ref) if depth else ()
+        listed = self._list(tx, ref) if depth else ()
         if listed is None:
             return self._forgo and ref.number in self.unreadable
         if self._claim and ref.is_elsewhere and ref.is_here:
-            self._fs.chunks.claim(ref.number)
+            tx.chunks.claim(ref.number)
             self._claimed = True
-        return self._are_all_there(listed, 0) and ref.is_on_clouds
+        return self._are_all_there(tx, listed, 0) and ref.is_on_clouds
 
-    def _list(self, ref: ChunkRef) -> Iterable[Run] | None:
+    def _list(self, tx: Transaction, ref: ChunkRef) -> Iterable[Run] | None:
         """The runs that the chunk lists, None when they cannot be read here."""
         try:
-            data = self._fs.chunks.read_whole(ref)
+            data = tx.chunks.read_whole(ref)
         except OSError:
             return None  # damaged here, and nowhere else yet
         try:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
@@ -102,7 +103,8 @@ class Relayer:
         self._links = links
         self._unplaced = Unplaced(fs)
         self._gate = RelayGate(fs, signals)
-        self._machine = RelayMachine(updates, fs.segments, read_only=fs.read_only)
+        with fs.state.transaction() as tx:
+            self._machine = RelayMachine(updates, tx.segments, read_only=fs.read_only)
 
     @property
     def is_lacking(self) -> bool:
@@ -112,11 +114,11 @@ class Relayer:
     def due(self, now: float, time_ns: int) -> RelaySegment | None:
         """A segment that should go to the clouds now. *now* is a clock that never goes back, *time_ns* the
         time of day."""
-        with self._fs.lock:
-            unplaced = () if self._fs.read_only else self._unplaced.count().devices
+        with self._fs.state.transaction() as tx:
+            unplaced = () if self._fs.read_only else self._unplaced.count(tx).devices
             seen = replace(self._seen(), linked=self._linked() if self._signals.flushing else None)
             actions = self._machine.due(seen, unplaced, now, time_ns)
-            batch = self._carry_out(actions, now)
+            batch = self._carry_out(tx, actions, now)
             unread, self._gate.unread = self._gate.unread, {}
         for ref in unread.values():
             try:
@@ -133,18 +135,20 @@ class Relayer:
     def _linked(self) -> Collection[bytes]:
         return self._links.linked() if self._links is not None else ()
 
-    def _carry_out(self, actions: list[Action], now: float) -> tuple[Path, Point | None, list[_Row]] | None:
+    def _carry_out(
+        self, tx: Transaction, actions: list[Action], now: float
+    ) -> tuple[Path, Point | None, list[_Row]] | None:
         """What is to be sealed."""
         for action in actions:
             match action:
                 case Forget(name):
-                    self._fs.segments.forget_relayed(name)
+                    tx.segments.forget_relayed(name)
                 case Claim(authors, branches):
-                    if self._unplaced.claim(authors, branches):
+                    if self._unplaced.claim(tx, authors, branches):
                         self._signals.chunks_made()
                 case Relay(path, before, claim, forgo):
                     rows = self._after(path, before.clock if before else 0)
-                    count = self._gate.count([data for _, _, data in rows], claim=claim, forgo=forgo)
+                    count = self._gate.count(tx, [data for _, _, data in rows], claim=claim, forgo=forgo)
                     if count:
                         return path, before, rows[:count]
                     self._machine.held_back(path, now)
@@ -152,8 +156,8 @@ class Relayer:
 
     def done(self, segment: RelaySegment, placement: bytes) -> None:
         """The clouds of *placement* hold the segment."""
-        with self._fs.lock:
-            self._fs.segments.put_relayed(segment.name, segment.author, len(segment.data), placement)
+        with self._fs.state.transaction() as tx:
+            tx.segments.put_relayed(segment.name, segment.author, len(segment.data), placement)
 
     # -- called with the volume's lock held ------------------------------------------------------
 

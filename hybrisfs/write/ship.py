@@ -17,6 +17,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.signals import Signals, Wake
 from hybrisfs.state.journal_chunks import first_pending
 from hybrisfs.state.segments import OwnSegment
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
@@ -112,7 +113,9 @@ class HeadSource(Protocol):
         must not be overwritten, for it may lead to updates that this device wrote before it was restored from
         a backup (`sync.own_heads`)."""
 
-    def checkpoints(self, earlier_heads: EarlierHeads, /) -> tuple[Statement | None, CheckpointId | None]:
+    def checkpoints(
+        self, tx: Transaction, earlier_heads: EarlierHeads, /
+    ) -> tuple[Statement | None, CheckpointId | None]:
         """What it has stated, and the newest checkpoint that it knows; called with the volume's lock held."""
 
     def state(self) -> StateClaim | None:
@@ -215,7 +218,7 @@ class Shipper:
         now = self._monotonic()
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
         if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
-            with self._fs.lock:
+            with self._fs.state.transaction():
                 due = self._source.state() not in (None, self._put_state)
             self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
@@ -252,9 +255,9 @@ class Shipper:
     def _put_head(self, on_clouds: LogOnClouds | None = None, *, offline: bool = False) -> None:
         """*on_clouds*: the log on the clouds, if it is longer than the rows of this device say."""
         earlier_heads = self._source.earlier_heads()
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             head = replace(
-                self._head(on_clouds or self._fs.segments.on_clouds(), earlier_heads), offline=offline
+                self._head(tx, on_clouds or tx.segments.on_clouds(), earlier_heads), offline=offline
             )
         if head.on_clouds is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
@@ -268,14 +271,14 @@ class Shipper:
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             state = self._source.state()
         news = state not in (None, self._told_state)
         if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
         self._told_at, self._told_state = self._monotonic(), state
-        with self._fs.lock:
-            head = self._head(self._fs.segments.on_clouds(), self._source.earlier_heads())
+        with self._fs.state.transaction() as tx:
+            head = self._head(tx, tx.segments.on_clouds(), self._source.earlier_heads())
         if head.own or head.stated or head.state:
             self._committer.commit_now()
             self.told(self._sealed(head))
@@ -315,9 +318,9 @@ class Shipper:
         )
 
     def _shippable(self) -> _Batch | None:
-        with self._fs.lock:
-            published: int = self._fs.db.meta("published")
-            lowest = self._lowest_pending()
+        with self._fs.state.transaction() as tx:
+            published: int = tx.meta("published")
+            lowest = self._lowest_pending(tx)
             rows = self._updates.own_after(published, self.limits.segment_updates)
             size = last = 0
             for clock, chunk_high, length in rows:
@@ -331,19 +334,19 @@ class Shipper:
                 self._updates.go_on_through(last)
         return _Batch(rows[0][0], last, size) if last else None
 
-    def _lowest_pending(self) -> int | None:
+    def _lowest_pending(self, tx: Transaction) -> int | None:
         """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
         that only reads none does: others can have them over a link. Nor does any of a suspended device: it
         cannot sign where they are, and its plea has to reach the members that can veto."""
         if self._fs.read_only or self._updates.is_suspended():
             return None
-        return first_pending(self._fs.db, but=self._fs.chunks.lost)
+        return first_pending(tx, but=tx.chunks.lost)
 
     def _prepare(self, batch: _Batch) -> _Shipment:
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             updates = self._updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
-            before = self._fs.segments.on_clouds()
+            before = tx.segments.on_clouds()
             previous = self._followed_by(updates[0], before)
         # What the segment holds must never be taken back by a crash.
         self._committer.commit_now()
@@ -362,11 +365,11 @@ class Shipper:
         followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))
         return next((one for one in followed if one is not None), None)
 
-    def _head(self, on_clouds: LogOnClouds | None, earlier_heads: EarlierHeads) -> Head:
+    def _head(self, tx: Transaction, on_clouds: LogOnClouds | None, earlier_heads: EarlierHeads) -> Head:
         state, now_ns = self._updates.state, self._time_ns()
         self._serial = max(earlier_heads.serial + 1, self._serial + 1, now_ns)
         tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
-        stated, checkpoint = self._source.checkpoints(earlier_heads)
+        stated, checkpoint = self._source.checkpoints(tx, earlier_heads)
         return Head(
             state.volume,
             self._device.device_id,
@@ -387,8 +390,8 @@ class Shipper:
         self._put_head(shipment.on_clouds)
         self._told_at = float("-inf")  # who is linked is to know that it is there
         batch = shipment.batch
-        with self._fs.lock:
+        with self._fs.state.transaction() as tx:
             segment = OwnSegment(batch.first, batch.last, shipment.name, placement)
-            self._fs.segments.put(segment, len(shipment.segment))
-            self._fs.pending.ship(batch.last)
+            tx.segments.put(segment, len(shipment.segment))
+            tx.pending.ship(batch.last)
         log.debug("shipped updates %d to %d", batch.first, batch.last)

@@ -10,6 +10,7 @@ from hybrisfs.members.member_table import MemberTable
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.signals import Signals
 from hybrisfs.state.journal_chunks import first_pending, pending_bytes, staged_bytes
+from hybrisfs.state.state import Transaction
 from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
@@ -39,19 +40,19 @@ class Uploads:
         self._relayer = relayer
         self.unplaced = Unplaced(fs)
 
-    def pending_bytes(self) -> int:
+    def pending_bytes(self, tx: Transaction) -> int:
         """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
-        wait. The lock is held."""
-        self._fs.flush()
-        return staged_bytes(self._fs.db) + pending_bytes(self._fs.db)
+        wait."""
+        self._fs.flush(tx)
+        return staged_bytes(tx) + pending_bytes(tx)
 
     def wait_signed(self, timeout: float) -> bool:
         """Wait until all that was written before is signed; False when *timeout* seconds are over."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             target = self._fs.changes.seq
 
         def done() -> bool:
-            with self._fs.lock:
+            with self._fs.state.transaction():
                 return not self._fs.changes.unsigned_up_to(target)
 
         self._signals.begin_flush()
@@ -68,20 +69,20 @@ class Uploads:
         with the bytes done so far and the bytes there were.
         """
         deadline = None if timeout is None else self._monotonic() + timeout
-        with self._fs.lock:
-            target, newest = self._fs.changes.seq, self.unplaced.newest()
+        with self._fs.state.transaction() as tx:
+            target, newest = self._fs.changes.seq, self.unplaced.newest(tx)
             others = self._relayer.frontier()
-            total = self._lacking_bytes()
+            total = self._lacking_bytes(tx)
         look_due = self._monotonic()
 
-        def wait_for(reached: Callable[[], bool]) -> bool:
+        def wait_for(reached: Callable[[Transaction], bool]) -> bool:
             def done() -> bool:
                 nonlocal look_due
                 if self._monotonic() >= look_due:
                     self._look_for_unproven()
                     look_due = self._monotonic() + _LOOK_SECONDS
-                with self._fs.lock:
-                    left, finished = self._lacking_bytes(), reached()
+                with self._fs.state.transaction() as tx:
+                    left, finished = self._lacking_bytes(tx), reached(tx)
                 progress(max(total - left, 0), total)
                 return finished
 
@@ -91,11 +92,11 @@ class Uploads:
         try:
             # What is written over and over is done when it has been signed and shipped once.
             return (
-                wait_for(lambda: not self._fs.changes.unsigned_up_to(target))
-                and wait_for(lambda: not self.unplaced.is_left(newest))
-                and wait_for(lambda: not self._is_unpacked(newest))
+                wait_for(lambda tx: not self._fs.changes.unsigned_up_to(target))
+                and wait_for(lambda tx: not self.unplaced.is_left(tx, newest))
+                and wait_for(lambda tx: not self._is_unpacked(tx, newest))
                 # What is written here can be read by nobody who lacks what it depends on.
-                and wait_for(lambda: not self._relayer.unshipped_authors(others))
+                and wait_for(lambda tx: not self._relayer.unshipped_authors(others))
                 and wait_for(self._shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be told.
                 and wait_for(self._shipped_so_far())
@@ -104,37 +105,37 @@ class Uploads:
             self._signals.end_flush()
 
     def _look_for_unproven(self) -> None:
-        with self._fs.lock:
-            unproven = self.unplaced.unproven()
+        with self._fs.state.transaction() as tx:
+            unproven = self.unplaced.unproven(tx)
         if unproven:
             self._fetcher.settle(unproven)
 
-    def machines_only(self) -> MachinesOnly:
+    def machines_only(self, tx: Transaction) -> MachinesOnly:
         """What other devices wrote and no cloud is known to have; without such files the devices are those
-        that have yet to bring changes there. The lock is held."""
-        found, own = self.unplaced.count(), self._updates.device
+        that have yet to bring changes there."""
+        found, own = self.unplaced.count(tx), self._updates.device
         lacking = {*(found.devices or self._relayer.unshipped_authors())} - {own}
-        members = MemberTable(self._fs.db).all()  # of a removed one nothing is to be expected
+        members = MemberTable(tx).all()  # of a removed one nothing is to be expected
         names = [one.name for one in members if one.device in lacking]
         return MachinesOnly(found.files, found.size, names)
 
-    def _is_unpacked(self, newest: int) -> bool:
+    def _is_unpacked(self, tx: Transaction, newest: int) -> bool:
         """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
-        first = first_pending(self._fs.db, but=self._fs.chunks.lost)
+        first = first_pending(tx, but=tx.chunks.lost)
         return first is not None and first <= newest
 
-    def _lacking_bytes(self) -> int:
-        return self.pending_bytes() + self.unplaced.count().size
+    def _lacking_bytes(self, tx: Transaction) -> int:
+        return self.pending_bytes(tx) + self.unplaced.count(tx).size
 
-    def _shipped_so_far(self) -> Callable[[], bool]:
+    def _shipped_so_far(self) -> Callable[[Transaction], bool]:
         """Tells whether the clouds hold all that is signed now; called with the lock held."""
-        with self._fs.lock:
+        with self._fs.state.transaction():
             newest = self._updates.own_tip()
         clock = newest.clock if newest else 0
 
-        def shipped() -> bool:
+        def shipped(tx: Transaction) -> bool:
             # What is bare was shipped, or is in a checkpoint on the clouds.
-            left = self._updates.own_after(self._fs.db.meta("published"), 1)
+            left = self._updates.own_after(tx.meta("published"), 1)
             return not left or left[0][0] > clock
 
         return shipped

@@ -55,13 +55,13 @@ def snapshot_of(device: Device, snapshots: LocalSnapshots) -> StoredSnapshot:
 
 def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
     sharing, fs = device.rig.sharing, device.rig.fs
-    with fs.cutting, fs.lock:
-        Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(snapshots, stored)
-        sharing.arrivals.unveil()
+    with fs.state.cutting, fs.state.transaction() as tx:
+        Adoption(fs, device.rig.updates, sharing.registers, sharing.arrivals).run(tx, snapshots, stored)
+        sharing.arrivals.unveil(tx)
 
 
 def log_of(device: Device) -> list[tuple[object, ...]]:
-    return device.rig.db.execute(
+    return device.rig.db.rows.execute(
         "SELECT branch, clock, device, hash, vector, time FROM log ORDER BY hash"
     ).fetchall()
 
@@ -83,7 +83,7 @@ def copied(device: Device) -> Iterator[Device]:
 def compare(one: Device, other: Device) -> None:
     assert log_of(one) == log_of(other)
     assert one.registers() == other.registers()
-    assert state_hash(one.rig.db) == state_hash(other.rig.db)
+    assert state_hash(one.rig.db.rows) == state_hash(other.rig.db.rows)
     assert tree_of(one) == tree_of(other)
 
 

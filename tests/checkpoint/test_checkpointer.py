@@ -50,8 +50,8 @@ class Volume:
 
     def agreed(self, number: int) -> bytes | None:
         rig = self.fleet[number].rig
-        with rig.fs.lock:
-            found = CheckpointTable(rig.db).agreed()
+        with rig.fs.state.transaction():
+            found = CheckpointTable(rig.db.rows).agreed()
         return found.stored.snapshot if found is not None else None
 
     def names(self) -> set[str]:
@@ -90,7 +90,7 @@ def test_a_checkpoint_is_agreed_when_all_have_stated_it(volume: Volume) -> None:
 def test_one_device_brings_it_to_the_clouds_and_the_other_finds_it(volume: Volume) -> None:
     for _ in range(4):
         volume.look()
-    told = {courier.checkpointer.newest() for courier in volume.couriers}
+    told = {courier.checkpointer.newest(courier.rig.tx) for courier in volume.couriers}
     assert len(told) == 1 and None not in told
     before = volume.names()
     assert len({name for name in before if "checkpoints/" in name}) > 2
@@ -98,7 +98,7 @@ def test_one_device_brings_it_to_the_clouds_and_the_other_finds_it(volume: Volum
     volume.fleet.meet()
     for _ in range(6):
         volume.look()
-    newest = volume.couriers[0].checkpointer.newest()
+    newest = volume.couriers[0].checkpointer.newest(volume.couriers[0].rig.tx)
     assert newest is not None and newest not in told
     assert checkpoint_name(next(one for one in told if one).root) not in volume.names(), "the old root stays"
     data = volume.clouds.get_object(checkpoint_name(newest.root), 1 << 20, bytes)
@@ -268,14 +268,17 @@ def test_a_fork_that_has_come_to_light_does_not_make_what_is_here_seem_to_be_lac
         volume.look()
     volume.start_again(0)
     checkpointer = volume.couriers[0].checkpointer
-    former, newest = before[volume.fleet[1].key.device_id].checkpoint, checkpointer.newest()
+    former, newest = (
+        before[volume.fleet[1].key.device_id].checkpoint,
+        checkpointer.newest(volume.couriers[0].rig.tx),
+    )
     assert former is not None and newest is not None and newest != former
     vector = Root.decode(parts[former.root]).vector
     assert not volume.fleet[0].rig.updates.state.vector.covers(vector)
     with mock.patch.object(Fetching, "part", lambda _, name: parts[name]):
         for _ in range(6):
             volume.look(0, heads=before)
-    assert checkpointer.newest() == newest
+    assert checkpointer.newest(volume.couriers[0].rig.tx) == newest
 
 
 def agree_alone(volume: Volume) -> None:
@@ -283,8 +286,8 @@ def agree_alone(volume: Volume) -> None:
     first, second = volume.fleet.devices
     first.write("file", b"other")
     first.sign()
-    with first.rig.fs.lock:
-        first.rig.db.execute("UPDATE member SET state = 2 WHERE device = ?", (second.key.device_id,))
+    with first.rig.fs.state.transaction():
+        first.rig.db.rows.execute("UPDATE member SET state = 2 WHERE device = ?", (second.key.device_id,))
     volume.look(0)
     volume.look(0)
     assert volume.agreed(0) is not None
@@ -308,8 +311,8 @@ def test_nobody_takes_in_what_only_others_have_stated(empty: Volume) -> None:
 def test_who_was_let_in_takes_the_word_of_who_let_him_in(empty: Volume) -> None:
     test_nobody_takes_in_what_only_others_have_stated(empty)
     device = empty.fleet[1]
-    with device.rig.fs.lock:
-        device.rig.db.set_meta("inviter", empty.fleet[0].key.device_id)
+    with device.rig.fs.state.transaction():
+        device.rig.db.rows.set_meta("inviter", empty.fleet[0].key.device_id)
     empty.couriers[1].take_over(empty.couriers[0])
     assert device.bare() and device.read("file") == b"other"
 
@@ -326,7 +329,7 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
     for _ in range(4):
         volume.look()
     checkpointer = volume.couriers[0].checkpointer
-    named = checkpointer.newest()
+    named = checkpointer.newest(volume.couriers[0].rig.tx)
     assert named is not None
     volume.fleet[1].write("later", b"y")
     volume.fleet.meet()
@@ -335,11 +338,11 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
         for _ in range(4):
             volume.look()
     assert volume.agreed(0) != before
-    assert checkpointer.newest() == named and checkpointer.cloud_checkpoint.parts()
+    assert checkpointer.newest(volume.couriers[0].rig.tx) == named and checkpointer.cloud_checkpoint.parts()
     assert checkpointer.cloud_checkpoint.part(checkpointer.cloud_checkpoint.parts()[0]) is not None
     for _ in range(6):
         volume.look()
-    assert checkpointer.newest() not in (None, named)
+    assert checkpointer.newest(volume.couriers[0].rig.tx) not in (None, named)
 
 
 def test_devices_that_were_all_set_back_go_on_naming_the_checkpoint_that_their_heads_named(
@@ -354,17 +357,17 @@ def test_devices_that_were_all_set_back_go_on_naming_the_checkpoint_that_their_h
         for courier in volume.couriers:
             courier.look()
             courier.flush()
-        named = volume.couriers[0].checkpointer.newest()
+        named = volume.couriers[0].checkpointer.newest(volume.couriers[0].rig.tx)
         assert named is not None
     for courier in volume.couriers:
         courier.look()
-        assert courier.checkpointer.newest() is None
+        assert courier.checkpointer.newest(courier.rig.tx) is None
     assert {head.checkpoint for head in volume.heads().values()} == {named}
     for _ in range(8):
         volume.look()
     for device, courier in zip(volume.fleet.devices, volume.couriers, strict=True):
         assert device.read("file") == b"other"
-        assert courier.checkpointer.newest() == named
+        assert courier.checkpointer.newest(courier.rig.tx) == named
     volume.fleet[1].write("later", b"y")
     volume.fleet.meet()
     for _ in range(6):
@@ -379,8 +382,8 @@ def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
     with unreachable(volume.clouds):
         agree_alone(volume)
     first, second = volume.fleet.devices
-    with first.rig.fs.lock:
-        first.rig.db.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))
+    with first.rig.fs.state.transaction():
+        first.rig.db.rows.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))
     volume.start_again(0)
     volume.look(0)
-    assert volume.couriers[0].checkpointer.newest() is not None
+    assert volume.couriers[0].checkpointer.newest(volume.couriers[0].rig.tx) is not None

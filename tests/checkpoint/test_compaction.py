@@ -64,7 +64,7 @@ class Volume:
         return {name for name in names if device in (None, parse_segment_name(name)[0])}
 
     def recorded(self, number: int) -> set[str]:
-        return {name for (name,) in self.fleet[number].rig.db.execute("SELECT name FROM log_segment")}
+        return {name for (name,) in self.fleet[number].rig.db.rows.execute("SELECT name FROM log_segment")}
 
     def is_alike(self) -> bool:
         one, *others = self.fleet.devices
@@ -92,7 +92,7 @@ def bare(device: Device) -> int:
 
 
 def checkpoint(device: Device) -> bytes:
-    agreed = CheckpointTable(device.rig.db).agreed()
+    agreed = CheckpointTable(device.rig.db.rows).agreed()
     assert agreed is not None and agreed.deposited is not None
     return agreed.stored.snapshot
 
@@ -120,7 +120,7 @@ def test_the_newest_own_segment_stays_and_can_be_made_again(volume: Volume) -> N
     first = parse_segment_name(kept)[1].first
     rig = volume.fleet[1].rig
     query = "SELECT count(*) FROM log WHERE device = ? AND clock >= ? AND bytes IS NULL"
-    (dropped,) = rig.db.execute(query, (volume.device(1), first)).fetchone()
+    (dropped,) = rig.db.rows.execute(query, (volume.device(1), first)).fetchone()
     assert dropped == 0 and bare(volume.fleet[1])
 
 
@@ -158,7 +158,7 @@ def test_what_clouds_have_lost_of_it_is_put_there_again_before(volume: Volume) -
         volume.exchange()
         for number in (0, 1):
             volume.look(number)
-            told = volume.couriers[number].checkpointer.newest()
+            told = volume.couriers[number].checkpointer.newest(volume.couriers[number].rig.tx)
             if told is not None and volume.couriers[number].checkpointer.is_current() and not deposited:
                 deposited = True
                 assert not bare(volume.fleet[0])
@@ -179,10 +179,10 @@ def test_who_has_something_to_ship_states_nothing(volume: Volume) -> None:
     for _ in range(3):
         volume.clocks.pass_by(100.0)
         volume.look(0)
-    assert volume.couriers[0].checkpointer.statement() is None
+    assert volume.couriers[0].checkpointer.statement(volume.couriers[0].rig.tx) is None
     volume.clouds.set_moods(Mood.WELL, volume.clouds.numbers)
     volume.rest()
-    assert volume.couriers[0].checkpointer.statement() is not None
+    assert volume.couriers[0].checkpointer.statement(volume.couriers[0].rig.tx) is not None
 
 
 def test_a_cloud_that_was_away_is_cleaned_later(volume: Volume) -> None:
@@ -241,7 +241,7 @@ def _remove(volume: Volume, member: Member, *told: int) -> None:
     """These devices know that it was removed. (Without another epoch: there is nobody who hands out keys.)"""
     for number in told:
         rig = volume.fleet[number].rig
-        with rig.fs.lock:
+        with rig.fs.state.transaction():
             rig.sharing.members.admit([replace(member, removed=True)])
             rig.updates.set_members(rig.sharing.members.writers())
 
@@ -270,7 +270,7 @@ def test_what_was_relayed_is_deleted_by_its_author(volume: Volume) -> None:
     volume.step("two")
     volume.step("three")
     assert not relayed & volume.segments() or relayed & volume.recorded(0)
-    assert not relayer.rig.db.execute("SELECT name FROM relayed_segment").fetchall()
+    assert not relayer.rig.db.rows.execute("SELECT name FROM relayed_segment").fetchall()
     assert volume.is_alike()
 
 

@@ -182,7 +182,7 @@ def test_bodies_that_are_gone_and_too_many_are_not_told(
 ) -> None:
     device, snapshots, stated = gone_on
     assert seen_again(device, snapshots, stated.vector, None, most_bytes=100) is None
-    device.rig.db.execute("UPDATE log SET bytes = NULL WHERE number = 1")
+    device.rig.db.rows.execute("UPDATE log SET bytes = NULL WHERE number = 1")
     assert seen_again(device, snapshots, stated.vector, None) is None
 
 

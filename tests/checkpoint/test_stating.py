@@ -49,8 +49,8 @@ class Busy:
         """A second later: the vector that the first device states."""
         self.now += 1.0
         self.checkpointer.look({}, self.now)
-        with self.fleet[0].rig.fs.lock:
-            statement = self.checkpointer.statement()
+        with self.fleet[0].rig.fs.state.transaction() as tx:
+            statement = self.checkpointer.statement(tx)
         return None if statement is None else statement.vector.encode()
 
     def vector(self) -> bytes:
@@ -141,8 +141,8 @@ class BusyFleet:
         """The newest snapshots that the devices have agreed upon."""
         found = set()
         for device in self.fleet.devices:
-            with device.rig.fs.lock:
-                newest = CheckpointTable(device.rig.db).agreed()
+            with device.rig.fs.state.transaction():
+                newest = CheckpointTable(device.rig.db.rows).agreed()
             found.add(None if newest is None else newest.stored.snapshot)
         return found
 
@@ -157,7 +157,7 @@ def busy_fleet(request: pytest.FixtureRequest) -> Iterator[BusyFleet]:
 def test_devices_that_never_rest_do_not_state_anything_at_once(busy_fleet: BusyFleet) -> None:
     for _ in range(int(RESTLESS // 60) - 1):
         busy_fleet.step()
-    assert all(courier.checkpointer.statement() is None for courier in busy_fleet.couriers)
+    assert all(courier.checkpointer.statement(courier.rig.tx) is None for courier in busy_fleet.couriers)
 
 
 def test_devices_that_never_rest_agree_nevertheless_and_again(busy_fleet: BusyFleet) -> None:
@@ -188,7 +188,7 @@ def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet
     for _ in range(3):
         busy_fleet.step()
     assert busy_fleet.agreed() == {None}
-    assert busy_fleet.couriers[0].checkpointer.statement() is None
+    assert busy_fleet.couriers[0].checkpointer.statement(busy_fleet.couriers[0].rig.tx) is None
 
 
 def test_who_has_looked_back_states_what_has_come_since_once() -> None:
@@ -231,4 +231,4 @@ def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
     alone.ship()
     with mock.patch.object(alone.checkpointer.machine, "to_state", return_value=None):
         assert alone.look() == before
-    assert alone.checkpointer.newest() is not None
+    assert alone.checkpointer.newest(alone.fleet[0].rig.tx) is not None

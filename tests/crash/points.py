@@ -200,9 +200,9 @@ def _problems(report: FsckReport) -> list[str]:
 
 
 def _branches(volume: Volume) -> int:
-    with volume.fs.lock:
+    with volume.fs.state.transaction() as tx:
         own = volume.updates.device
-        count = volume.fs.db.execute("SELECT count(*) FROM log_branch WHERE device = ?", (own,)).fetchone()[0]
+        count = tx.execute("SELECT count(*) FROM log_branch WHERE device = ?", (own,)).fetchone()[0]
         return int(count)
 
 

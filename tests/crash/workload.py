@@ -21,6 +21,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.volume.volume import Volume
+from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device
 
 __all__ = ["Node", "Programs", "Shown", "shown_tree"]
@@ -76,7 +77,7 @@ class Programs:
         self.states.append(self._state())
         self._mark(f"step {len(self.states) - 1}")
         fs = self._device.volume.fs
-        with fs.lock:
+        with fs.state.transaction():
             return call(fs)
 
     def _durable(self) -> None:
@@ -114,7 +115,7 @@ class Programs:
             return False
         parent, name = self._spot(path)
         identity = self._add(path, Node(stat.S_IFREG))
-        made = self._step(lambda fs: fs.create(parent, name, 0o644, 1, 1, os.O_RDWR)[1])
+        made = self._step(lambda fs: fs.create(unlocked(fs), parent, name, 0o644, 1, 1, os.O_RDWR)[1])
         assert isinstance(made, int)
         self._open[made] = (identity, _inode(self._device.volume.fs, path).ino)
         return None
@@ -124,7 +125,7 @@ class Programs:
             return False
         parent, name = self._spot(path)
         self._add(path, Node(stat.S_IFDIR))
-        self._step(lambda fs: fs.make(parent, name, stat.S_IFDIR | 0o755, 1, 1))
+        self._step(lambda fs: fs.make(unlocked(fs), parent, name, stat.S_IFDIR | 0o755, 1, 1))
         return None
 
     def _symlink(self) -> bool | None:
@@ -133,7 +134,7 @@ class Programs:
         parent, name = self._spot(path)
         target = self._choose.choice(_NAMES).encode()
         self._add(path, Node(stat.S_IFLNK, target))
-        self._step(lambda fs: fs.make(parent, name, stat.S_IFLNK | 0o777, 1, 1, target=target))
+        self._step(lambda fs: fs.make(unlocked(fs), parent, name, stat.S_IFLNK | 0o777, 1, 1, target=target))
         return None
 
     def _link(self) -> bool | None:
@@ -143,7 +144,7 @@ class Programs:
         ino = _inode(self._device.volume.fs, source).ino
         parent, name = self._spot(path)
         self._ids[path] = self._ids[source]
-        self._step(lambda fs: fs.link(ino, parent, name))
+        self._step(lambda fs: fs.link(unlocked(fs), ino, parent, name))
         return None
 
     def _rename(self) -> bool | None:
@@ -160,7 +161,7 @@ class Programs:
         below = [one for one in self._ids if one == source or one.startswith(f"{source}/")]
         moved = {path + one[len(source) :]: self._ids.pop(one) for one in below}
         self._ids.update(moved)
-        self._step(lambda fs: fs.rename(parent, name, new_parent, new_name, 0))
+        self._step(lambda fs: fs.rename(unlocked(fs), parent, name, new_parent, new_name, 0))
         return None
 
     def _unlink(self) -> bool | None:
@@ -168,7 +169,7 @@ class Programs:
             return False
         parent, name = self._spot(path)
         del self._ids[path]
-        self._step(lambda fs: fs.unlink(parent, name))
+        self._step(lambda fs: fs.unlink(unlocked(fs), parent, name))
         return None
 
     def _rmdir(self) -> bool | None:
@@ -177,7 +178,7 @@ class Programs:
             return False
         parent, name = self._spot(path)
         del self._ids[path]
-        self._step(lambda fs: fs.rmdir(parent, name))
+        self._step(lambda fs: fs.rmdir(unlocked(fs), parent, name))
         return None
 
     # -- content ---------------------------------------------------------------------------------
@@ -213,14 +214,14 @@ class Programs:
         if self._open and self._choose.random() < 0.6:
             handle = self._choose.choice(list(self._open))
             del self._open[handle]
-            with fs.lock:
-                fs.release(handle)
+            with fs.state.transaction() as tx:
+                fs.release(tx, handle)
             return None
         if (path := self._some(stat.S_IFREG)) is None:
             return False
         ino = _inode(fs, path).ino
-        with fs.lock:
-            self._open[fs.open(ino, os.O_RDWR)] = (self._ids[path], ino)
+        with fs.state.transaction() as tx:
+            self._open[fs.open(tx, ino, os.O_RDWR)] = (self._ids[path], ino)
         return None
 
     def _truncate(self) -> bool | None:
@@ -231,7 +232,7 @@ class Programs:
         content = before.content[:size].ljust(size, b"\0")
         self._nodes[self._ids[path]] = replace(before, content=content)
         inode = _inode(self._device.volume.fs, path)
-        self._step(lambda fs: fs.truncate(inode, size))
+        self._step(lambda fs: fs.truncate(unlocked(fs), inode, size))
         return None
 
     def _zero(self) -> bool | None:
@@ -243,7 +244,7 @@ class Programs:
         zeroed = content[:start] + bytes(end - start) + content[end:]
         self._nodes[self._ids[path]] = replace(self._nodes[self._ids[path]], content=zeroed)
         inode = _inode(self._device.volume.fs, path)
-        self._step(lambda fs: fs.allocate(inode, 0x03, start, end - start))
+        self._step(lambda fs: fs.allocate(unlocked(fs), inode, 0x03, start, end - start))
         return None
 
     # -- attributes ------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ class Programs:
         name, value = self._choose.choice((b"user.a", b"user.b")), self._choose.randbytes(9)
         self._nodes[self._ids[path]] = replace(before, xattrs={**before.xattrs, name: value})
         inode = _inode(self._device.volume.fs, path)
-        self._step(lambda fs: fs.attributes.set_xattr(inode, name, value, 0))
+        self._step(lambda fs: fs.attributes.set_xattr(unlocked(fs), inode, name, value, 0))
         return None
 
     def _remove_xattr(self) -> bool | None:
@@ -266,7 +267,7 @@ class Programs:
         del xattrs[name]
         self._nodes[self._ids[path]] = replace(self._nodes[self._ids[path]], xattrs=xattrs)
         inode = _inode(self._device.volume.fs, path)
-        self._step(lambda fs: fs.attributes.remove_xattr(inode, name))
+        self._step(lambda fs: fs.attributes.remove_xattr(unlocked(fs), inode, name))
         return None
 
     # -- what makes it last ----------------------------------------------------------------------
@@ -305,10 +306,10 @@ class Programs:
 
 
 def _inode(fs: FileSystem, path: str) -> Inode:
-    with fs.lock:
-        inode = fs.get(ROOT_INO)
+    with fs.state.transaction() as tx:
+        inode = fs.get(tx, ROOT_INO)
         for name in path.split("/")[1:]:
-            found = fs.lookup(inode.ino, name.encode())
+            found = fs.lookup(tx, inode.ino, name.encode())
             assert found is not None, path
             inode = found
         return inode
@@ -321,11 +322,14 @@ def shown_tree(volume: Volume) -> Shown:
     fs = volume.fs
     while todo:
         path, ino = todo.pop()
-        with fs.lock:
-            inode = fs.get(ino)
-            names = {name: fs.attributes.get_xattr(inode, name) for name in fs.attributes.list_xattrs(inode)}
+        with fs.state.transaction() as tx:
+            inode = fs.get(tx, ino)
+            names = {
+                name: fs.attributes.get_xattr(tx, inode, name)
+                for name in fs.attributes.list_xattrs(tx, inode)
+            }
             if inode.is_directory:
-                entries = fs.names.list(ino, 0, 10_000)
+                entries = fs.names.list(tx, ino, 0, 10_000)
                 todo += [(f"{path}/{name.decode()}", child.ino) for _, name, child in entries]
         content = _content(volume, inode) if inode.is_file else inode.target or b""
         shown[path] = Node(stat.S_IFMT(inode.mode), content, names)
@@ -334,9 +338,9 @@ def shown_tree(volume: Volume) -> Shown:
 
 def _content(volume: Volume, inode: Inode) -> bytes:
     while True:
-        with volume.fs.lock:
+        with volume.fs.state.transaction() as tx:
             # Like the mount: the list of chunks of a long file comes first.
-            data = volume.fs.received.lacking(inode) or volume.fs.read(inode, 0, inode.size)
+            data = volume.fs.received.lacking(tx, inode) or volume.fs.read(tx, inode, 0, inode.size)
         if not isinstance(data, Missing):
             return data
         volume.fetcher.fetch(data.chunks)

@@ -121,7 +121,7 @@ class Discarding:
             if found.claimed:
                 self.rig.fetcher.settle(found.claimed)
                 found = self.find()
-            remember(self.rig.fs, found)
+            remember(self.rig.tx, self.rig.fs, found)
             done = self.rewriter.rewrite(found.sparse, 1 << 20)
         except ChunkUnavailable:
             return 0
@@ -133,8 +133,8 @@ class Discarding:
         unnamed, sightings = self.orphans.look(
             self.rig.commit, self.rig.environment.time_ns(), 0, lambda: True
         )
-        self.orphans.remember(sightings)
-        self.orphans.dispose_leftovers(unnamed.leftovers)
+        self.orphans.remember(self.rig.tx, sightings)
+        self.orphans.dispose_leftovers(self.rig.tx, unnamed.leftovers)
         return self.participant.propose((), *self.orphans.proven(unnamed, MAX_PACKS))
 
     def bring_lacking(self, now: float = 0.0) -> None:
@@ -159,7 +159,7 @@ class Discarding:
         rig.commit()
         tip = rig.updates.own_tip()
         if tip is not None:
-            rig.db.set_meta("published", tip.clock)
+            rig.db.rows.set_meta("published", tip.clock)
         return self.disposer.run(lambda: True)
 
 
@@ -177,15 +177,15 @@ def cut_short(device: Device) -> None:
 
 def check_shown(device: Device) -> None:
     """The bytes of all that is shown are on the clouds, or here and on their way."""
-    device.rig.fs.flush()
-    check_placed(device, (identity for (identity,) in device.rig.db.execute(_SHOWN).fetchall()))
+    device.rig.fs.flush(device.rig.tx)
+    check_placed(device, (identity for (identity,) in device.rig.db.rows.execute(_SHOWN).fetchall()))
 
 
 def check_placed(device: Device, chunks: Iterable[bytes]) -> None:
     """The bytes of these chunks are on the clouds, or here and on their way."""
     rig = device.rig
     for wanted in chunks:
-        row = rig.db.execute(_PLACED, (wanted,)).fetchone()
+        row = rig.db.rows.execute(_PLACED, (wanted,)).fetchone()
         assert row is not None, f"nobody knows of chunk {wanted.hex()}"
         number, identity, length, segment, pack, offset, sealed, *place = row
         if pack is None:

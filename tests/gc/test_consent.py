@@ -45,7 +45,7 @@ def advance(device: Device) -> bool:
 def pack_of(device: Device, content: bytes) -> bytes:
     """The pack of the chunk with this content, by its id."""
     identity = next(one for one, data in device.rig.plaintexts.items() if data == content)
-    row = device.rig.db.execute(
+    row = device.rig.db.rows.execute(
         "SELECT p.id FROM chunk c JOIN pack p ON p.number = c.pack WHERE c.id = ?", (identity,)
     ).fetchone()
     assert row is not None
@@ -81,8 +81,8 @@ def test_all_must_agree(fleet: Fleet) -> None:
         assert device.names() == ["kept", "old"]
         device.rig.room.drop_all()
         assert device.read("old") == OLD
-        assert device.rig.db.execute("SELECT n FROM pack WHERE id = ?", (pack,)).fetchone() == (0,)
-        assert device.rig.db.execute("SELECT count(*) FROM condemned").fetchone() == (0,)
+        assert device.rig.db.rows.execute("SELECT n FROM pack WHERE id = ?", (pack,)).fetchone() == (0,)
+        assert device.rig.db.rows.execute("SELECT count(*) FROM condemned").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("step", ["propose", "promise", "agree", "end"])
@@ -133,7 +133,7 @@ def test_a_device_that_has_named_the_content_meanwhile_refuses(fleet: Fleet) -> 
     for device in fleet.devices:
         assert device.read("mine") == b"in another pack"
         advance(device)
-        assert not device.rig.db.execute("SELECT count(*) FROM condemned").fetchone()[0]
+        assert not device.rig.db.rows.execute("SELECT count(*) FROM condemned").fetchone()[0]
 
 
 def test_what_was_needed_for_a_moment_between_promise_and_agreement_is_refused(fleet: Fleet) -> None:
@@ -186,7 +186,7 @@ def test_the_list_of_a_long_file_names_chunks_too(fleet: Fleet) -> None:
         fleet.meet()
         fleet[0].rig.room.drop_all()
         pack = pack_of(fleet[0], LONG[:4096])
-        assert fleet[1].rig.db.execute("SELECT count(*) FROM unlisted").fetchone() == (1,)
+        assert fleet[1].rig.db.rows.execute("SELECT count(*) FROM unlisted").fetchone() == (1,)
         fleet[0].remove("part")
         fleet[0].remove("long")
         fleet[0].sign()
@@ -213,7 +213,7 @@ def test_a_new_device_counts(fleet: Fleet) -> None:
     advance(fleet[0])
     fleet.send(0, 1)
     newcomer = Fleet(3)[2]
-    with fleet[1].rig.fs.lock:
+    with fleet[1].rig.fs.state.transaction():
         fleet[1].rig.sharing.membership.admit(newcomer.member)
     while advance(fleet[1]):
         pass

@@ -39,8 +39,8 @@ def fleet() -> Iterator[Fleet]:
 
 
 def hear(device: Device, *placements: Placement) -> None:
-    with device.rig.fs.lock:
-        device.rig.sharing.arrivals.place(placements)
+    with device.rig.fs.state.transaction() as tx:
+        device.rig.sharing.arrivals.place(tx, placements)
 
 
 def claim(device: Device, content: bytes) -> PackRecord:
@@ -51,7 +51,7 @@ def claim(device: Device, content: bytes) -> PackRecord:
 
 def row(device: Device, content: bytes) -> tuple[object, ...]:
     identity = next(one for one, data in device.rig.plaintexts.items() if data == content)
-    found: tuple[object, ...] = device.rig.db.execute(
+    found: tuple[object, ...] = device.rig.db.rows.execute(
         "SELECT p.id, c.length, c.segment IS NULL, c.proven FROM chunk c "
         "LEFT JOIN pack p ON p.number = c.pack WHERE c.id = ?",
         (identity,),
@@ -93,7 +93,10 @@ def test_a_pack_that_is_said_to_be_gone_may_go_when_all_agree(fleet: Fleet) -> N
     assert Discarding(victim).look() == 1
     settled(fleet)
     assert pack not in victim.rig.clouds.packs
-    assert victim.rig.db.execute("SELECT n, doubted FROM pack WHERE id = ?", (pack,)).fetchone() == (0, 0)
+    assert victim.rig.db.rows.execute("SELECT n, doubted FROM pack WHERE id = ?", (pack,)).fetchone() == (
+        0,
+        0,
+    )
 
 
 def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) -> None:
@@ -101,7 +104,7 @@ def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) ->
     victim = fleet[1]
     hear(victim, Placement(NOWHERE, None, EARLY, hearsay=True))
     assert is_ending(victim.rig.fs, NOWHERE)
-    assert not victim.rig.fs.packs.is_discarded(NOWHERE)
+    assert not victim.rig.tx.packs.is_discarded(NOWHERE)
     victim.rig.clouds.packs[NOWHERE] = next(iter(victim.rig.clouds.packs.values()))
     unnamed, _ = Discarding(victim).orphans.look(victim.rig.commit, 1, 0, lambda: True)
     assert NOWHERE in unnamed.orphans
@@ -114,7 +117,7 @@ def test_somebody_who_has_signed_where_it_is_knows_better(fleet: Fleet) -> None:
     record = PackRecord(1, 2, b"\0\1", claim(victim, CONTENT).chunks)
     hear(victim, Placement(NOWHERE, None, Stamp(9, b"L" * 16), hearsay=True))
     hear(victim, Placement(NOWHERE, record.encode(), Stamp(2, b"L" * 16)))
-    assert victim.rig.fs.packs.number_of(NOWHERE) is not None
+    assert victim.rig.tx.packs.number_of(NOWHERE) is not None
     victim.rig.room.drop_all()
     assert victim.read("file") == CONTENT
 
@@ -168,10 +171,10 @@ def test_of_two_places_the_true_one_is_found(fleet: Fleet) -> None:
 
 def test_a_chunk_whose_pack_is_lost_stays_here_whoever_claims_it(fleet: Fleet) -> None:
     victim = fleet[0]
-    with victim.rig.fs.lock:
-        (number,) = victim.rig.db.execute("SELECT number FROM pack").fetchone()
-        (chunk,) = victim.rig.db.execute("SELECT number FROM chunk WHERE pack = ?", (number,)).fetchone()
-        victim.rig.fs.chunks.set_aside(number)
+    with victim.rig.fs.state.transaction() as tx:
+        (number,) = victim.rig.db.rows.execute("SELECT number FROM pack").fetchone()
+        (chunk,) = victim.rig.db.rows.execute("SELECT number FROM chunk WHERE pack = ?", (number,)).fetchone()
+        tx.chunks.set_aside(number)
     hear(victim, Placement(NOWHERE, claim(victim, CONTENT).encode(), EARLY))
     assert row(victim, CONTENT)[0] is None
     victim.rig.room.drop_all()
@@ -193,17 +196,19 @@ def test_what_was_written_and_removed_is_still_known_to_be_where_another_has_put
     first.remove("same")
     while first.rig.publish(everything=True):
         pass
-    with first.rig.fs.cutting, first.rig.fs.lock:
-        first.rig.fs.chunks.drop_unwanted()
+    with first.rig.fs.state.cutting, first.rig.fs.state.transaction() as tx:
+        tx.chunks.drop_unwanted()
     first.receive(second.log())
     assert first.read("same too") == b"equal content"
 
 
 def _record(device: Device, pack: bytes) -> tuple[int, int, bytes, list[PackedChunk]]:
-    number, k, n, placement = device.rig.db.execute(
+    number, k, n, placement = device.rig.db.rows.execute(
         "SELECT number, k, n, placement FROM pack WHERE id = ?", (pack,)
     ).fetchone()
-    rows = device.rig.db.execute("SELECT id, offset, sealed, length FROM chunk WHERE pack = ?", (number,))
+    rows = device.rig.db.rows.execute(
+        "SELECT id, offset, sealed, length FROM chunk WHERE pack = ?", (number,)
+    )
     return k, n, placement, [PackedChunk(*one) for one in rows]
 
 
@@ -215,9 +220,9 @@ def test_hints_unpin_nothing_and_end_nothing(fleet: Fleet) -> None:
     first.write("new", b"new content")
     assert first.rig.publish(everything=True)
     second.receive(first.log())
-    with second.rig.fs.lock:  # it came over a link
-        chunks = second.rig.fs.chunks
-        (number,) = second.rig.db.execute("SELECT number FROM chunk WHERE pack = 0").fetchone()
+    with second.rig.fs.state.transaction() as tx:  # it came over a link
+        chunks = tx.chunks
+        (number,) = second.rig.db.rows.execute("SELECT number FROM chunk WHERE pack = 0").fetchone()
         chunks.keep(number, b"new content")
     hear(second, Placement(NOWHERE, claim(second, b"new content").encode(), EARLY, hearsay=True))
     assert row(second, b"new content")[0] is None
@@ -225,7 +230,7 @@ def test_hints_unpin_nothing_and_end_nothing(fleet: Fleet) -> None:
     assert second.read("new") == b"new content"
     pack = pack_of(second, CONTENT)
     hear(second, Placement(pack, None, Stamp(99, b"L" * 16), hearsay=True))
-    assert second.rig.fs.packs.number_of(pack) is not None
+    assert second.rig.tx.packs.number_of(pack) is not None
     assert second.read("file") == CONTENT
     first.rig.pack()
     fleet.meet()
@@ -241,11 +246,11 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
     victim, pack = fleet[1], pack_of(fleet[0], CONTENT)
     record = claim(victim, CONTENT)
     hear(victim, Placement(NOWHERE, record.encode(), EARLY))
-    with victim.rig.fs.lock:
-        (former,) = victim.rig.db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
-        (new,) = victim.rig.db.execute("SELECT number FROM pack WHERE id = ?", (NOWHERE,)).fetchone()
+    with victim.rig.fs.state.transaction() as tx:
+        (former,) = victim.rig.db.rows.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
+        (new,) = victim.rig.db.rows.execute("SELECT number FROM pack WHERE id = ?", (NOWHERE,)).fetchone()
         chunk = record.chunks[0]
-        victim.rig.fs.chunks.repacked(chunk.id, former, new, chunk.offset, chunk.sealed, proven=False)
+        tx.chunks.repacked(chunk.id, former, new, chunk.offset, chunk.sealed, proven=False)
     first = Discarding(fleet[0])
     assert first.participant.propose([_number(fleet[0], pack)]) == 1
     while advance(fleet[0]):
@@ -264,7 +269,7 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
 
 
 def _number(device: Device, pack: bytes) -> int:
-    (number,) = device.rig.db.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
+    (number,) = device.rig.db.rows.execute("SELECT number FROM pack WHERE id = ?", (pack,)).fetchone()
     return int(number)
 
 
@@ -291,12 +296,12 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         fleet.send(sender, receiver)
     newcomer = Device(5, fleet.clouds, fleet[0].rig.plaintexts)
     try:
-        with newcomer.rig.fs.lock:
+        with newcomer.rig.fs.state.transaction():
             newcomer.rig.sharing.members.admit([one.member for one in (*fleet.devices, newcomer)])
             newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
         snapshots = LocalSnapshots(tmp_path, SEALER)
         adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
-        packs = newcomer.rig.fs.packs
+        packs = newcomer.rig.tx.packs
         assert is_ending(newcomer.rig.fs, ended)
         assert not packs.is_discarded(ended)
         assert packs.number_of(pack) is not None

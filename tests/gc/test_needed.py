@@ -58,7 +58,7 @@ def test_whoever_agrees_to_the_end_of_an_orphan_has_looked_in_it_first(fleet: Fl
     orphans = set(fleet.clouds.packs)
     assert Discarding(fleet[0]).look_for_orphans() > 0
     confer(fleet)
-    named = {pack for (pack,) in fleet[1].rig.db.execute("SELECT id FROM pack WHERE n > 0")}
+    named = {pack for (pack,) in fleet[1].rig.db.rows.execute("SELECT id FROM pack WHERE n > 0")}
     assert not orphans <= set(fleet.clouds.packs), "the orphans are gone"
     assert named <= set(fleet.clouds.packs)
     check_there(fleet)

@@ -39,7 +39,7 @@ def fleet() -> Iterator[Fleet]:
 
 def orphan(fleet: Fleet) -> bytes:
     """The pack that no register names."""
-    named = {one for (one,) in fleet[0].rig.db.execute("SELECT id FROM pack")}
+    named = {one for (one,) in fleet[0].rig.db.rows.execute("SELECT id FROM pack")}
     (pack,) = set(fleet.clouds.packs) - named
     return pack
 
@@ -84,7 +84,7 @@ def test_who_packs_the_same_meanwhile_makes_another_pack(fleet: Fleet) -> None:
     assert Discarding(fleet[1]).look_for_orphans() == 1
     fleet[0].receive(fleet[1].log())
     fleet[0].sign()  # it has not answered yet, but it knows
-    assert not fleet[0].rig.db.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
+    assert not fleet[0].rig.db.rows.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
     confer(fleet)
     assert pack not in fleet.clouds.packs
 
@@ -93,7 +93,7 @@ def test_who_has_put_it_on_record_before_it_knew_refuses(fleet: Fleet) -> None:
     pack = orphan(fleet)
     assert Discarding(fleet[1]).look_for_orphans() == 1
     fleet[0].sign()
-    assert fleet[0].rig.db.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
+    assert fleet[0].rig.db.rows.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
     fleet[0].receive(fleet[1].log())
     assert advance(fleet[0])
     assert refused(fleet[0]) == {0}
@@ -110,7 +110,7 @@ def test_an_upload_that_is_under_way_is_not_recorded_once_the_proposal_is_known(
     rig = fleet[0].rig
     fleet[0].receive(fleet[1].log())
     placed = [(encoded, bytes(range(encoded.n)))]
-    assert not record_packs(rig.fs, rig.sharing.signer, placed, lambda number, chunks: None)
+    assert not record_packs(rig.fs, rig.sharing.signer, placed, lambda tx, number, chunks: None)
     confer(fleet)
     assert pack not in fleet.clouds.packs
 
@@ -136,7 +136,7 @@ def test_young_ones_are_left_alone(fleet: Fleet) -> None:
         unnamed, sightings = discarding.orphans.look(fleet[1].rig.commit, now, 2 * hour, lambda: True)
         assert (pack in unnamed.orphans) is due
         assert unnamed.young == (0 if due else fleet.clouds.packs[pack].n)
-        discarding.orphans.remember(sightings)
+        discarding.orphans.remember(fleet[1].rig.tx, sightings)
 
 
 def test_a_cloud_that_makes_up_names_gains_nothing(fleet: Fleet) -> None:
@@ -193,7 +193,7 @@ class Strays:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.clouds = Clouds()
-        row = fleet[0].rig.db.execute("SELECT id, placement FROM pack WHERE n > 0").fetchone()
+        row = fleet[0].rig.db.rows.execute("SELECT id, placement FROM pack WHERE n > 0").fetchone()
         self.pack, self.placement = row
         assert self.placement == b"\0\1"
         self.clouds.objects = {(i, share_name(self.pack, i)) for i in range(2)}
@@ -217,7 +217,9 @@ class Strays:
         """A device says that the shares are at these clouds."""
         rig = self.fleet[number].rig
         encoded = self.fleet.clouds.packs[self.pack]
-        return record_packs(rig.fs, rig.sharing.signer, [(encoded, placement)], lambda number, chunks: None)
+        return record_packs(
+            rig.fs, rig.sharing.signer, [(encoded, placement)], lambda tx, number, chunks: None
+        )
 
 
 @pytest.fixture
@@ -238,7 +240,7 @@ def test_a_share_that_a_cloud_got_in_vain_is_deleted_when_all_agree(strays: Stra
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
     assert strays.clouds.objects == {(i, share_name(strays.pack, i)) for i in range(2)}
-    assert strays.fleet[0].rig.db.execute("SELECT n FROM pack").fetchall() == [(2,)]
+    assert strays.fleet[0].rig.db.rows.execute("SELECT n FROM pack").fetchall() == [(2,)]
 
 
 def test_a_share_that_somebody_has_placed_there_is_kept(strays: Strays) -> None:
@@ -300,7 +302,7 @@ def test_a_cloud_that_is_away_holds_up_its_own_shares_only(strays: Strays) -> No
     assert strays.discarding(0).look_for_orphans() == 0  # it stands already
     strays.confer(8)
     ended = "SELECT count(*) FROM pack WHERE n = 0"
-    assert [strays.fleet[one].rig.db.execute(ended).fetchone() for one in range(2)] == [(1,), (1,)]
+    assert [strays.fleet[one].rig.db.rows.execute(ended).fetchone() for one in range(2)] == [(1,), (1,)]
     assert not strays.record(0, b"\0\2")
     assert not strays.record(1, b"\0\2")
     assert not strays.step(0)  # nothing is signed again and again while it is away

@@ -46,7 +46,7 @@ def test_a_list_that_cannot_be_read_stops_it(fleet: Fleet) -> None:
     honest = fleet[0]
     failure = OSError(errno.EIO, "the disk is broken")
     with (
-        mock.patch.object(honest.rig.fs.chunks, "read_whole", side_effect=failure),
+        mock.patch.object(honest.rig.tx.chunks, "read_whole", side_effect=failure),
         pytest.raises(OSError, match="the disk is broken"),
     ):
         Discarding(honest).find()

@@ -43,11 +43,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 def table(database: Database, written: list[tuple[Write, int]]) -> MemberTable:
     """What the registers make of four members, each heard of from the founder."""
-    database.execute("DELETE FROM register")
-    database.execute("DELETE FROM member")
+    database.rows.execute("DELETE FROM register")
+    database.rows.execute("DELETE FROM member")
     for (key, value), clock in written:
-        database.execute("INSERT INTO register VALUES (?, ?, 1, ?)", (key, clock, value))
-    members = MemberTable(database)
+        database.rows.execute("INSERT INTO register VALUES (?, ?, 1, ?)", (key, clock, value))
+    members = MemberTable(database.rows)
     members.introduce([FOUNDER, LAPTOP, THIEF, PUPPET])
     return members
 
@@ -82,7 +82,7 @@ def test_news_count_once_they_are_told_of(database: Database) -> None:
     members = table(database, [])
     assert members.inviter_of(B) is None
     for key, value in (let_in(B, A), came_by(B, A)):
-        database.execute("INSERT INTO register VALUES (?, 5, 1, ?)", (key, value))
+        database.rows.execute("INSERT INTO register VALUES (?, 5, 1, ?)", (key, value))
     members.words_changed()
     assert members.inviter_of(B) == A
 

@@ -241,7 +241,7 @@ def test_what_a_thief_and_its_puppets_say_takes_time_like_its_bytes(fleet: Fleet
         for data in cyd.log():
             liar.receive(decode_signed(data))
         log += [liar.write(*((new_role_key(one), READER) for one in IDS[:2])).data for _ in range(MOST_WORDS)]
-    with Watchdog(lambda: [bob.rig.db._connection], 100_000, 0).watch("what they say"):
+    with Watchdog(lambda: [bob.rig.db.rows._connection], 100_000, 0).watch("what they say"):
         bob.receive(log)
     assert roles(bob, 2) == [Role.FULL] * 2 and len(proposed(bob, ADA)) == len(puppets)
 
@@ -295,7 +295,7 @@ def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], ra
                 fleet[at].receive(shuffled(random, fleet[of].log()))
             elif at != of:
                 record = READER if what == "reader" else FULL
-                with suppress(HybrisError), fleet[at].rig.fs.lock:  # it only reads by now
+                with suppress(HybrisError), fleet[at].rig.fs.state.transaction():  # it only reads by now
                     fleet[at].rig.sharing.signer.sign([(new_role_key(IDS[of]), record)], 0)
         for turn in range(8):
             logs = [device.log() for device in fleet.devices]
@@ -304,14 +304,14 @@ def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], ra
                 device.rig.sharing.membership.heed_removals()
                 if turn == AMID:  # what they sign later vouches for what they had heard
                     name = Member(member_of(number).public, NAMES[number]).encode()
-                    with suppress(HybrisError), device.rig.fs.lock:
+                    with suppress(HybrisError), device.rig.fs.state.transaction():
                         device.rig.sharing.signer.sign([(member_key(IDS[number]), name)], 0)
         first, *others = fleet.devices
         for other in others:
             assert other.knows() == first.knows()
             assert other.registers() == first.registers()
             assert roles(other, 5) == roles(first, 5)
-        assert Roles(first.rig.db).readers() == {
+        assert Roles(first.rig.db.rows).readers() == {
             one for one, role in zip(IDS, roles(first, 5), strict=False) if role is Role.READER
         }
     finally:

@@ -30,7 +30,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def table(database: Database) -> MemberTable:
-    return MemberTable(database)
+    return MemberTable(database.rows)
 
 
 def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(
@@ -38,7 +38,7 @@ def test_one_in_reserve_has_keys_and_may_write_but_is_no_device(
 ) -> None:
     table.admit([RESERVE])
     assert not table.writers() and not table.keys(), "it has no kit"
-    database.execute("INSERT INTO register VALUES (?, 1, 1, x'00')", (kit_key(KEY.device_id),))
+    database.rows.execute("INSERT INTO register VALUES (?, 1, 1, x'00')", (kit_key(KEY.device_id),))
     assert table.all() == [] and table.reserves() == [RESERVE] and table.removed() == []
     assert list(table.keys()) == list(table.writers()) == [KEY.device_id]
     assert KEY.device_id not in table.devices()
@@ -52,7 +52,7 @@ def test_members_are_read_again_only_when_something_has_changed(
     table.admit(many)
     assert len(table.devices()) == len(many)
     statements: list[str] = []
-    database._connection.set_trace_callback(statements.append)
+    database.rows._connection.set_trace_callback(statements.append)
     for _ in range(3):
         assert len(table.writers()) == len(many) and table.all() and not table.removed()
     assert statements == []

@@ -248,17 +248,17 @@ def heard(told: Iterable[tuple[Stamp, bytes, bytes]]) -> Verdict:
     """What follows when updates arrive so."""
     rig = Rig()
     try:
-        rig.db.executemany(
+        rig.db.rows.executemany(
             "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, NULL, 0)",
             [(one, one) for one in IDS],
         )
-        rig.db.execute("DELETE FROM member")  # of the rig's own device, which is none of these
-        minutes = Minutes(rig.db)
+        rig.db.rows.execute("DELETE FROM member")  # of the rig's own device, which is none of these
+        minutes = Minutes(rig.db.rows)
         for clock, member in enumerate(NAMES):
             minutes.note(Stamp(clock + 1, IDS[0]), member_key(member.device), member.encode())
         for stamp, key, value in told:
             minutes.note(stamp, key, value)
-        return Hearing(rig.db).outcome.verdict
+        return Hearing(rig.db.rows).outcome.verdict
     finally:
         rig.abandon()
 

@@ -217,7 +217,7 @@ def test_what_was_said_of_a_device_is_never_written_anew(fleet: Fleet) -> None:
 def test_the_key_of_a_recovery_kit_is_always_full(fleet: Fleet) -> None:
     ada = fleet[ADA]
     reserve = Member(member_of(6).public, "recovery kit", reserve=True)
-    with ada.rig.fs.lock:
+    with ada.rig.fs.state.transaction():
         ada.rig.sharing.members.admit([reserve])
         key = new_role_key(reserve.device)
         ada.rig.sharing.signer.sign([(key, RoleRecord(Role.READER).encode())], 0)

@@ -21,6 +21,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from sync import DeviceKey, Write
 from tests.tree.rig import OWNER, VOLUME, FakeClouds, Rig
+from tests.tree.unlocked import unlocked
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
 
@@ -84,7 +85,7 @@ class Device:
 
     def at(self, path: str) -> Inode:
         """The node at a path; "" is the root."""
-        inode = self.rig.fs.get(ROOT_INO)
+        inode = self.rig.fs.get(self.rig.tx, ROOT_INO)
         for name in os.fsencode(path).split(b"/") if path else ():
             inode = self.rig.find(name, inode.ino)
         return inode
@@ -98,31 +99,31 @@ class Device:
         """Replace the content of a file, made when there is none."""
         fs = self.rig.fs
         parent, name = self.where(path)
-        inode = fs.lookup(parent, name)
+        inode = fs.lookup(unlocked(fs), parent, name)
         if inode is None:
             self.rig.make(name, content, parent)
             return
         self.content(inode)
-        handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
-        fs.write(inode, 0, content)
-        fs.release(handle)
+        handle = fs.open(unlocked(fs), inode.ino, os.O_WRONLY | os.O_TRUNC)
+        fs.write(unlocked(fs), inode, 0, content)
+        fs.release(unlocked(fs), handle)
 
     def mkdir(self, path: str) -> None:
         parent, name = self.where(path)
-        self.rig.fs.make(parent, name, stat.S_IFDIR | 0o755, *OWNER)
+        self.rig.fs.make(self.rig.tx, parent, name, stat.S_IFDIR | 0o755, *OWNER)
 
     def move(self, path: str, to: str) -> None:
-        self.rig.fs.rename(*self.where(path), *self.where(to), 0)
+        self.rig.fs.rename(self.rig.tx, *self.where(path), *self.where(to), 0)
 
     def remove(self, path: str) -> None:
         parent, name = self.where(path)
         if self.at(path).is_directory:
-            self.rig.fs.rmdir(parent, name)
+            self.rig.fs.rmdir(self.rig.tx, parent, name)
         else:
-            self.rig.fs.unlink(parent, name)
+            self.rig.fs.unlink(self.rig.tx, parent, name)
 
     def link(self, path: str, to: str) -> None:
-        self.rig.fs.link(self.at(path).ino, *self.where(to))
+        self.rig.fs.link(self.rig.tx, self.at(path).ino, *self.where(to))
 
     def read(self, path: str) -> bytes:
         return self.content(self.at(path))
@@ -135,9 +136,9 @@ class Device:
             return inode.target or b""
         if inode.size > LARGEST:
             raise NotHereError
-        while (lacking := fs.received.lacking(inode)) is not None:
+        while (lacking := fs.received.lacking(unlocked(fs), inode)) is not None:
             self._bring(lacking)
-        while isinstance(found := fs.read(inode, 0, inode.size), Missing):
+        while isinstance(found := fs.read(unlocked(fs), inode, 0, inode.size), Missing):
             self._bring(found)
         return found
 
@@ -152,7 +153,7 @@ class Device:
         waiting = [("", ROOT_INO)]
         while waiting:
             path, ino = waiting.pop()
-            for _, name, inode in self.rig.fs.names.list(ino, 0, 10_000):
+            for _, name, inode in self.rig.fs.names.list(self.rig.tx, ino, 0, 10_000):
                 where = f"{path}/{os.fsdecode(name)}".lstrip("/")
                 assert where not in found
                 found[where] = inode
@@ -182,17 +183,17 @@ class Device:
 
     def log(self) -> list[bytes]:
         """All accepted updates but for bare ones, causes first."""
-        rows = self.rig.db.execute("SELECT bytes FROM log WHERE bytes IS NOT NULL ORDER BY number")
+        rows = self.rig.db.rows.execute("SELECT bytes FROM log WHERE bytes IS NOT NULL ORDER BY number")
         return [row[0] for row in rows]
 
     def bare(self) -> set[bytes]:
         """The hashes of updates that this device knows through a checkpoint only."""
-        rows = self.rig.db.execute("SELECT hash FROM log WHERE bytes IS NULL")
+        rows = self.rig.db.rows.execute("SELECT hash FROM log WHERE bytes IS NULL")
         return {row[0] for row in rows}
 
     def knows(self) -> set[bytes]:
         """The hashes of all accepted updates."""
-        return {row[0] for row in self.rig.db.execute("SELECT hash FROM log")}
+        return {row[0] for row in self.rig.db.rows.execute("SELECT hash FROM log")}
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         return self.rig.sharing.receiver.receive(updates)
@@ -239,7 +240,7 @@ class Fleet:
             Device(number, self.clouds, plaintexts, environment(number), volume) for number in range(count)
         ]
         for device in self.devices:
-            with device.rig.fs.lock:
+            with device.rig.fs.state.transaction():
                 device.rig.sharing.members.admit([*(one.member for one in self.devices), *guests])
                 device.rig.updates.set_members(device.rig.sharing.members.keys())
             device.rig.commit()
@@ -256,7 +257,7 @@ class Fleet:
 
         def sign(number: int, write: Write) -> None:
             device = self[number]
-            with device.rig.fs.lock:
+            with device.rig.fs.state.transaction():
                 device.rig.sharing.signer.sign([write], 0)
                 device.rig.sharing.members.words_changed()
             for other in named:

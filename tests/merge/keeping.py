@@ -60,7 +60,7 @@ def _shown(device: Device) -> Iterator[bytes]:
 
 def _kept(device: Device, devices: Sequence[Device], tokens: Collection[bytes]) -> Iterator[bytes]:
     """Contents with some of *tokens* that stand in registers or did so once, as far as they can be read."""
-    for (value,) in device.rig.db.execute(_CONTENTS).fetchall():
+    for (value,) in device.rig.db.rows.execute(_CONTENTS).fetchall():
         content = content_of(device, value or b"")
         if content is None or not any(token in content for token in tokens):
             continue
@@ -86,9 +86,9 @@ def _chunks(device: Device, value: bytes) -> Iterator[bytes]:
 def _has(device: Device, chunk: bytes) -> bool:
     """Whether the device has the bytes of a chunk, or knows where on the clouds they are."""
     query = "SELECT 1 FROM chunk WHERE id = ? AND segment IS NOT NULL"
-    if device.rig.db.execute(query, (chunk,)).fetchone():
+    if device.rig.db.rows.execute(query, (chunk,)).fetchone():
         return True
-    for length, offset, sealed, pack, k, n in device.rig.db.execute(_PLACES, (chunk,)).fetchall():
+    for length, offset, sealed, pack, k, n in device.rig.db.rows.execute(_PLACES, (chunk,)).fetchall():
         clouds = device.rig.clouds
         try:
             clouds.open(ChunkLocation(pack, k, n, clouds.find_shares(pack, n), chunk, length, offset, sealed))

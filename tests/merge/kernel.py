@@ -9,6 +9,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
 from tests.merge.fleet import Device
+from tests.tree.unlocked import unlocked
 
 __all__ = ["Kernel"]
 
@@ -37,9 +38,9 @@ class Kernel:
         folders = [ROOT_INO]
         while folders:
             folder = folders.pop()
-            self._attrs[folder] = _attr(self._device.rig.fs.get(folder))
+            self._attrs[folder] = _attr(self._device.rig.fs.get(self._device.rig.tx, folder))
             self._names.update({(folder, name): None for name in absent})
-            for _, name, inode in self._device.rig.fs.names.list(folder, 0, 10_000):
+            for _, name, inode in self._device.rig.fs.names.list(self._device.rig.tx, folder, 0, 10_000):
                 self._names[folder, name] = inode.ino
                 self._attrs[inode.ino] = _attr(inode)
                 if inode.is_directory:
@@ -67,11 +68,11 @@ class Kernel:
         reachable = {ROOT_INO, *(inode.ino for inode in self._device.walk().values())}
         for (folder, name), ino in self._names.items():
             if folder in reachable:
-                found = fs.names.find(folder, name)
+                found = fs.names.find(unlocked(fs), folder, name)
                 assert (found.ino if found else None) == ino, f"the kernel is wrong about {name!r}"
         for ino, attr in self._attrs.items():
             if ino in reachable:
-                assert _attr(fs.get(ino)) == attr, f"the kernel is wrong about inode {ino}"
+                assert _attr(fs.get(unlocked(fs), ino)) == attr, f"the kernel is wrong about inode {ino}"
 
 
 def _attr(inode: Inode) -> _Attr:

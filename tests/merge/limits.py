@@ -45,13 +45,13 @@ def limit(device: Device, of: int, *folders: str, assigned: Sequence[str] | None
     """Have a device say that another one is limited to folders, and assign what is in them, or only the files
     *assigned*."""
     sharing = device.rig.sharing
-    with device.rig.fs.lock:
-        areas = sharing.shared_folders.choose(folders)
+    with device.rig.fs.state.transaction() as tx:
+        areas = sharing.shared_folders.choose(tx, folders)
     sharing.membership.set_role(NAMES[of], Role.CONTRIBUTOR, areas)
     if assigned is None:
         sharing.shared_folders.assign(areas)
     for path in assigned or ():
-        with device.rig.fs.lock:
+        with device.rig.fs.state.transaction():
             sharing.signer.sign([new_assignment(device.at(path).id, areas[0].id)], 0)
     return areas
 

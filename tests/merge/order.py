@@ -41,12 +41,12 @@ class Order:
 
     def _newest(self) -> int:
         query = "SELECT ifnull(max(clock), 0) FROM log WHERE chunk_high IS NOT NULL"
-        clock: int = self.rig.db.execute(query).fetchone()[0]
+        clock: int = self.rig.db.rows.execute(query).fetchone()[0]
         return clock
 
     def check(self) -> None:
         """Call after each round of the publisher, before a program does anything more."""
-        rows = self.rig.db.execute(
+        rows = self.rig.db.rows.execute(
             "SELECT bytes FROM log WHERE chunk_high IS NOT NULL AND clock > ? AND bytes IS NOT NULL "
             "ORDER BY clock",
             (self._clock,),

@@ -24,7 +24,7 @@ def stranger(source: Device) -> Device:
     """A device that is about to hear of everything, and will write nothing."""
     other = copy(source)
     other.rig = Rig(clouds=source.rig.clouds, plaintexts=source.rig.plaintexts, device=_STRANGER)
-    with other.rig.fs.lock:
+    with other.rig.fs.state.transaction():
         other.rig.sharing.members.admit(source.rig.sharing.members.all())
         other.rig.updates.set_members(other.rig.sharing.members.keys())
     return other

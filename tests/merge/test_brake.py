@@ -148,12 +148,12 @@ def test_the_rest_of_what_the_device_does_is_shown(fleet: Fleet) -> None:
 def test_nothing_of_it_is_signed_meanwhile(fleet: Fleet) -> None:
     delete(fleet, 0, 150)
     rig = fleet[VICTIM].rig
-    pending = rig.fs.changes.pending_nodes()
-    rig.fs.pending.ship(1 << 32)
+    pending = rig.fs.changes.pending_nodes(rig.tx)
+    rig.tx.pending.ship(1 << 32)
     fleet.send(MALLORY, VICTIM)
     assert not rig.publish(everything=True)
     assert pending
-    assert rig.fs.changes.pending_nodes() == 0
+    assert rig.fs.changes.pending_nodes(rig.tx) == 0
     assert not rig.fs.changes.unsigned_up_to(rig.fs.changes.seq)
     fleet[VICTIM].write("other", b"goes on")
     fleet.send(VICTIM, MALLORY)

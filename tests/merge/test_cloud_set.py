@@ -36,7 +36,7 @@ SOME = CloudRecord("nas", "webdavs://me@nas.example/folder")
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.db, rig.fs.chunks.condemned, rig.sharing.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
     rig.discard()
 
 

@@ -41,6 +41,7 @@ from tests.merge.limits import (
     shared,
     signed,
 )
+from tests.tree.unlocked import unlocked
 
 __all__ = ["fleet"]
 
@@ -174,10 +175,10 @@ def test_a_contributor_changes_nothing_elsewhere(fleet: Fleet) -> None:
         lambda: cyd.remove("in"),
         lambda: cyd.link("in/file", "out/link"),
         lambda: cyd.link("out/file", "in/link"),
-        lambda: fs.attributes.change(cyd.at("out"), mode=0o700),
-        lambda: fs.attributes.change(cyd.at("in"), mode=0o700),
-        lambda: fs.set_xattr(cyd.at("out/file"), b"user.x", b"y", 0),
-        lambda: fs.truncate(cyd.at("out/file"), 0),
+        lambda: fs.attributes.change(unlocked(fs), cyd.at("out"), mode=0o700),
+        lambda: fs.attributes.change(unlocked(fs), cyd.at("in"), mode=0o700),
+        lambda: fs.set_xattr(unlocked(fs), cyd.at("out/file"), b"user.x", b"y", 0),
+        lambda: fs.truncate(unlocked(fs), cyd.at("out/file"), 0),
     ]
     for change in changes:
         with pytest.raises(

@@ -139,7 +139,7 @@ def test_of_several_that_limit_a_device_at_once_what_all_allow_counts() -> None:
     fleet.meet()
     for device, areas in ((ada, (one,)), (bob, (one, two)), (dan, (one, two))):
         record = RoleRecord(Role.CONTRIBUTOR, areas=areas)
-        with device.rig.fs.lock:
+        with device.rig.fs.state.transaction():
             device.rig.sharing.signer.sign([(new_role_key(CYD_ID), record.encode())], 0)
     exchange(Random(1), fleet.devices)
     agree(*fleet.devices)
@@ -221,8 +221,8 @@ def test_who_was_never_a_full_member_has_not_one_more_go_when_its_limits_change(
     ada.write("file", b"content")
     fleet.send(ADA, BOB)
     beginning = cyd.saved()
-    with ada.rig.fs.lock:
-        areas = ada.rig.sharing.shared_folders.choose(["in"]) if first is Role.CONTRIBUTOR else ()
+    with ada.rig.fs.state.transaction() as tx:
+        areas = ada.rig.sharing.shared_folders.choose(tx, ["in"]) if first is Role.CONTRIBUTOR else ()
         record = RoleRecord(first, from_first=True, areas=areas)
         ada.rig.sharing.signer.sign([(new_role_key(CYD_ID), record.encode())], 0)
     fleet.send(ADA, BOB)
@@ -256,10 +256,10 @@ def test_what_a_contributor_says_of_the_packs_of_others_is_passed_over(fleet: Fl
     assert member_free
     for log in (theirs, ours) if first else (ours, theirs):
         bob.receive(log)
-    placement = bob.rig.db.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
+    placement = bob.rig.db.rows.execute("SELECT placement FROM pack WHERE id = ?", (pack,)).fetchone()
     assert placement == (b"\1",)
     bob.receive(signed(cyd, (key, None)))
-    assert bob.rig.db.execute("SELECT n FROM pack WHERE id = ?", (pack,)).fetchone() == (1,)
+    assert bob.rig.db.rows.execute("SELECT n FROM pack WHERE id = ?", (pack,)).fetchone() == (1,)
 
 
 # -- any order -----------------------------------------------------------------------------------------

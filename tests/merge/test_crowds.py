@@ -222,7 +222,7 @@ def test_the_past_shows_a_crowd_as_the_present_did() -> None:
             signer.write(*named(number, b"x"))
         for update in signer.order:
             fleet[0].receive([update.data])
-        (moment,) = fleet[0].rig.db.execute("SELECT max(moment) FROM log").fetchone()
+        (moment,) = fleet[0].rig.db.rows.execute("SELECT max(moment) FROM log").fetchone()
         assert set(past_tree(fleet[0], moment)) == set(fleet[0].names())
         fleet.discard()
 
@@ -259,10 +259,10 @@ def test_what_a_program_spares_stays_one_of_the_crowd() -> None:
         device.receive([update.data for update in signer.order])
     rig = fleet[0].rig
     rig.fs.unseen.watch(lambda _: True)
-    rig.fs.unseen.names_changed([NameChange(ROOT_INO, b"thesis", True)])
+    rig.fs.unseen.names_changed(rig.tx, [NameChange(ROOT_INO, b"thesis", True)])
     rig.make(b"draft", b"years of work")
-    rig.sharing.sparing.before_rename(ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
-    rig.fs.rename(ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
+    rig.sharing.sparing.before_rename(rig.tx, ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"draft", ROOT_INO, b"thesis", 0)
     fleet.meet()
     all_alike(fleet.devices)
     assert any(fleet[1].read(name) == b"years of work" for name in fleet[1].names())

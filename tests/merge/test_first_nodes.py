@@ -26,6 +26,7 @@ from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
+from tests.tree.unlocked import unlocked
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "10"))
 
@@ -94,11 +95,11 @@ def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
         for key, value, stamp in written:
             rig.sharing.registers.write_own(stamp, [])
             number = rig.sharing.registers.number_of(stamp) & 0xFFFF
-            rig.db.execute(
+            rig.db.rows.execute(
                 "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
                 (key, stamp.clock, number, value),
             )
-        yield rig, Registers(rig.db, rig.fs.chunks.condemned, rig.sharing.versions)
+        yield rig, Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
     finally:
         rig.abandon()
 
@@ -130,10 +131,10 @@ def test_at_once_is_like_the_general_path(
     rows = [(key, value, stamp) for (key, stamp), value in written.items()]
     origins = _Origins(knows)
     with filled(rows) as (fast, its), filled(rows) as (slow, others):
-        changes = build_view(fast.fs, its, origins)
-        assert not fast.fs.names.list(ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
+        changes = build_view(unlocked(fast.fs), fast.fs, its, origins)
+        assert not fast.fs.names.list(unlocked(fast.fs), ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
         every = {key[1:17] for key, _, _ in rows}
-        Refresh(slow.fs, others, origins).run({*every, ROOT_ID})
+        Refresh(unlocked(slow.fs), slow.fs, others, origins).run(unlocked(slow.fs), {*every, ROOT_ID})
         assert shown(fast) == shown(slow)
 
 
@@ -147,7 +148,7 @@ class Beginners(TreeOfMany):
         source = self.world.fleet[0]
         rig = filled_like(source)
         try:
-            build_view(rig.fs, rig.sharing.registers, rig.sharing.arrivals.origins)
+            build_view(rig.tx, rig.fs, rig.sharing.registers, rig.sharing.arrivals.origins)
             check_accounts(rig, [])
             mine, other = shown(source.rig), shown(rig)
             for part in ("joined", "copies", "moved"):  # the rest tells of open files, too

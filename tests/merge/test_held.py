@@ -53,8 +53,10 @@ class Holding(World):
     def _count_replaced(self, number: int) -> None:
         """Who has the former content of a file back lets go of what came in its place."""
         rig = self.fleet[number].rig
-        rig.fs.flush()
-        for (key,) in rig.db.execute("SELECT key FROM held WHERE key >= x'63' AND key < x'64'").fetchall():
+        rig.fs.flush(rig.tx)
+        for (key,) in rig.db.rows.execute(
+            "SELECT key FROM held WHERE key >= x'63' AND key < x'64'"
+        ).fetchall():
             for one in rig.sharing.registers.values(key):
                 content = Content.decode(one.value or b"")
                 self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
@@ -73,7 +75,7 @@ class Holding(World):
             while self.decide(number, undo=False):
                 signed = True
             assert not device.rig.fs.changes.held
-            assert device.rig.db.execute("SELECT count(*) FROM held").fetchone() == (0,)
+            assert device.rig.db.rows.execute("SELECT count(*) FROM held").fetchone() == (0,)
         return signed
 
 

@@ -16,6 +16,7 @@ from hybrisfs.tree.labels import LABELS_XATTR
 from hybrisfs.tree.residency import Residency, State
 from tests.merge.fleet import NAMES, Device, Fleet
 from tests.merge.view import check_view
+from tests.tree.unlocked import unlocked
 
 
 @pytest.fixture
@@ -29,15 +30,15 @@ def fleet() -> Iterator[Fleet]:
 
 
 def add(device: Device, path: str, *words: str) -> None:
-    device.rig.fs.labels.add(device.at(path), words)
+    device.rig.fs.labels.add(device.rig.tx, device.at(path), words)
 
 
 def remove(device: Device, path: str, *words: str) -> None:
-    device.rig.fs.labels.remove(device.at(path), words)
+    device.rig.fs.labels.remove(device.rig.tx, device.at(path), words)
 
 
 def of(device: Device, path: str) -> list[str]:
-    return device.rig.fs.labels.of(device.at(path))
+    return device.rig.fs.labels.of(device.rig.tx, device.at(path))
 
 
 def met(fleet: Fleet, path: str) -> list[str]:
@@ -46,7 +47,7 @@ def met(fleet: Fleet, path: str) -> list[str]:
     fleet.meet()
     for device in fleet.devices:
         check_view(device)
-        assert device.rig.db.execute("SELECT count(*) FROM unsigned").fetchone() == (0,)
+        assert device.rig.db.rows.execute("SELECT count(*) FROM unsigned").fetchone() == (0,)
         assert of(device, path) == of(fleet[0], path)
     return of(fleet[0], path)
 
@@ -116,11 +117,11 @@ def test_what_is_not_signed_survives(fleet: Fleet, end: str) -> None:
 
 def test_it_is_on_its_way_to_the_clouds(fleet: Fleet) -> None:
     device = fleet[0]
-    device.rig.fs.pending.ship(1 << 40)
+    device.rig.tx.pending.ship(1 << 40)
     residency = Residency(device.rig.fs, lambda: True)
-    assert residency.state(device.at("file")) is State.DURABLE
+    assert residency.state(device.rig.tx, device.at("file")) is State.DURABLE
     add(device, "file", "a")
-    assert residency.state(device.at("file")) is State.UPLOADING
+    assert residency.state(device.rig.tx, device.at("file")) is State.UPLOADING
 
 
 def test_labels_go_with_a_file_that_is_gone_before_it_is_signed(fleet: Fleet) -> None:
@@ -130,7 +131,7 @@ def test_labels_go_with_a_file_that_is_gone_before_it_is_signed(fleet: Fleet) ->
     device.remove("new")
     device.sign()
     assert not [key for key in device.registers() if key[0] == LABEL]
-    assert device.rig.db.execute("SELECT count(*) FROM unsigned").fetchone() == (0,)
+    assert device.rig.db.rows.execute("SELECT count(*) FROM unsigned").fetchone() == (0,)
 
 
 def test_a_change_while_the_last_one_is_signed(fleet: Fleet) -> None:
@@ -140,7 +141,7 @@ def test_a_change_while_the_last_one_is_signed(fleet: Fleet) -> None:
     cut = rig.publisher._take_cut()
     assert cut is not None and cut.writes == {key: ADDED}
     remove(fleet[0], "file", "a")
-    rig.publisher._sign(cut)
+    rig.publisher._sign(rig.tx, cut)
     assert of(fleet[0], "file") == []
     fleet[0].sign()
     assert [one.value for one in rig.sharing.registers.values(key)] == [TAKEN_AWAY]
@@ -160,7 +161,7 @@ def test_equal_files_that_become_one_have_the_labels_of_both(fleet: Fleet) -> No
         device.write("same", b"equal")
         add(device, "same", f"of {number}")
     assert met(fleet, "same") == ["of 0", "of 1"]
-    fleet[0].rig.fs.attributes.change(fleet[0].at("same"), mode=0o600)
+    fleet[0].rig.fs.attributes.change(fleet[0].rig.tx, fleet[0].at("same"), mode=0o600)
     assert met(fleet, "same") == ["of 0", "of 1"]
 
 
@@ -197,29 +198,29 @@ def test_what_is_refused(fleet: Fleet) -> None:
     fs, inode = device.rig.fs, device.at("file")
     for value in (b"a\nb", b"\xff", b"x" * 65):
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-            fs.set_xattr(inode, LABELS_XATTR, value, 0)
-    nameless, handle = fs.create_nameless(1, 0o600, 1, 1, os.O_RDWR)
+            fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, value, 0)
+    nameless, handle = fs.create_nameless(unlocked(fs), 1, 0o600, 1, 1, os.O_RDWR)
     with pytest.raises(OSError, match=os.strerror(errno.EOPNOTSUPP)):
-        fs.labels.add(nameless, ["a"])
-    fs.release(handle)
+        fs.labels.add(unlocked(fs), nameless, ["a"])
+    fs.release(unlocked(fs), handle)
 
 
 def test_as_an_extended_attribute(fleet: Fleet) -> None:
     fs, inode = fleet[0].rig.fs, fleet[0].at("file")
-    fs.set_xattr(inode, b"user.other", b"x", 0)
+    fs.set_xattr(unlocked(fs), inode, b"user.other", b"x", 0)
     with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
-        fs.set_xattr(inode, LABELS_XATTR, b"a", XATTR_REPLACE)
-    fs.set_xattr(inode, LABELS_XATTR, b"b,a", XATTR_CREATE)
+        fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, b"a", XATTR_REPLACE)
+    fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, b"b,a", XATTR_CREATE)
     with pytest.raises(OSError, match=os.strerror(errno.EEXIST)):
-        fs.set_xattr(inode, LABELS_XATTR, b"a", XATTR_CREATE)
-    assert fs.attributes.get_xattr(inode, LABELS_XATTR) == b"a,b"
-    assert fs.attributes.list_xattrs(inode) == [b"user.other", LABELS_XATTR]
-    fs.set_xattr(inode, LABELS_XATTR, b"c,b", 0)
+        fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, b"a", XATTR_CREATE)
+    assert fs.attributes.get_xattr(unlocked(fs), inode, LABELS_XATTR) == b"a,b"
+    assert fs.attributes.list_xattrs(unlocked(fs), inode) == [b"user.other", LABELS_XATTR]
+    fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, b"c,b", 0)
     assert met(fleet, "file") == ["b", "c"]
-    fs.attributes.remove_xattr(inode, LABELS_XATTR)
-    assert fs.attributes.list_xattrs(inode) == [b"user.other"]
+    fs.attributes.remove_xattr(unlocked(fs), inode, LABELS_XATTR)
+    assert fs.attributes.list_xattrs(unlocked(fs), inode) == [b"user.other"]
     with pytest.raises(OSError, match=os.strerror(errno.ENODATA)):
-        fs.attributes.remove_xattr(inode, LABELS_XATTR)
+        fs.attributes.remove_xattr(unlocked(fs), inode, LABELS_XATTR)
     assert met(fleet, "file") == []
 
 
@@ -229,7 +230,7 @@ def test_what_a_member_signs_beyond_its_rights_counts_for_nothing(fleet: Fleet) 
     fleet[0].rig.sharing.membership.set_role(NAMES[1], Role.READER)
     fleet.meet()
     rig, node = fleet[1].rig, fleet[1].at("file").id
-    with rig.fs.lock:
+    with rig.fs.state.transaction():
         rig.updates.sign([(label_key(node, "a"), ADDED)], 1, 0)
     fleet[0].receive(fleet[1].log())
     assert of(fleet[0], "file") == []
@@ -238,15 +239,15 @@ def test_what_a_member_signs_beyond_its_rights_counts_for_nothing(fleet: Fleet) 
 def test_a_member_that_gives_thousands_keeps_no_program_from_copying_the_file(fleet: Fleet) -> None:
     words = [f"{number:04} {'x' * 50}" for number in range(2000)]
     node = fleet[1].at("file").id
-    with fleet[1].rig.fs.lock:
+    with fleet[1].rig.fs.state.transaction():
         fleet[1].rig.updates.sign([(label_key(node, word), ADDED) for word in words], 1, 0)
     assert fleet[0].receive(fleet[1].log())
     fs, inode = fleet[0].rig.fs, fleet[0].at("file")
-    shown = fs.attributes.get_xattr(inode, LABELS_XATTR)
+    shown = fs.attributes.get_xattr(unlocked(fs), inode, LABELS_XATTR)
     assert shown == ",".join(words[:MOST_LABELS]).encode()
-    fs.set_xattr(inode, LABELS_XATTR, shown, 0)
+    fs.set_xattr(unlocked(fs), inode, LABELS_XATTR, shown, 0)
     assert of(fleet[0], "file") == words
-    fs.attributes.remove_xattr(inode, LABELS_XATTR)
+    fs.attributes.remove_xattr(unlocked(fs), inode, LABELS_XATTR)
     assert of(fleet[0], "file") == words[MOST_LABELS:]
 
 
@@ -259,6 +260,8 @@ def test_all_that_are_shown(fleet: Fleet) -> None:
     fleet[1].remove("gone")
     remove(fleet[1], "file", "b")
     labels = fleet[1].rig.fs.labels
-    assert labels.counts() == {"a": 2}
-    assert labels.labelled("a") == sorted(fleet[1].at(path).ino for path in ("file", "folder"))
-    assert labels.labelled("b") == []
+    assert labels.counts(fleet[1].rig.tx) == {"a": 2}
+    assert labels.labelled(fleet[1].rig.tx, "a") == sorted(
+        fleet[1].at(path).ino for path in ("file", "folder")
+    )
+    assert labels.labelled(fleet[1].rig.tx, "b") == []

@@ -49,7 +49,7 @@ def steps(database: Database, work: Callable[[], object]) -> int:
         count += 1
         return 0
 
-    connection = database._connection
+    connection = database.rows._connection
     connection.set_progress_handler(note, 1)
     try:
         work()
@@ -66,11 +66,11 @@ def cost_of_names(cost: Callable[[Rig, Callable[[], object]], int], count: int) 
 
     def link() -> None:
         for number in range(count):
-            rig.fs.link(inode.ino, ROOT_INO, b"%d" % number)
+            rig.fs.link(rig.tx, inode.ino, ROOT_INO, b"%d" % number)
 
     def unlink() -> None:
         for number in range(count):
-            rig.fs.unlink(ROOT_INO, b"%d" % number)
+            rig.fs.unlink(rig.tx, ROOT_INO, b"%d" % number)
 
     costs = [cost(rig, work) // count for work in (link, rig.publish, unlink, rig.publish)]
     rig.close()
@@ -83,9 +83,9 @@ def cost_of_one_more(count: int) -> int:
     rig = Rig()
     inode = rig.make(b"f", b"x")
     for number in range(count):
-        rig.fs.link(inode.ino, ROOT_INO, b"%d" % number)
+        rig.fs.link(rig.tx, inode.ino, ROOT_INO, b"%d" % number)
     rig.publish()
-    rig.fs.link(inode.ino, ROOT_INO, b"one more")
+    rig.fs.link(rig.tx, inode.ino, ROOT_INO, b"one more")
     cost = steps(rig.db, rig.publish)
     rig.close()
     rig.discard()
@@ -201,4 +201,6 @@ def _change(device: Device, random: Random) -> None:
         case 8:
             device.write(to, b"other")
         case _:
-            device.rig.fs.attributes.change(device.at(path), mode=random.choice([0o600, 0o644]))
+            device.rig.fs.attributes.change(
+                device.rig.tx, device.at(path), mode=random.choice([0o600, 0o644])
+            )

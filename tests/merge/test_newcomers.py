@@ -10,6 +10,7 @@ import pytest
 from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Fleet
 from tests.tree.rig import small_chunks
+from tests.tree.unlocked import unlocked
 
 FOLDERS = 6
 FILES = 110  # in each folder: more than one query asks about
@@ -30,8 +31,8 @@ def fleet() -> Iterator[Fleet]:
         ada.write("empty", b"")
         ada.link("long", "deep 0/linked")
         fs = ada.rig.fs
-        fs.attributes.set_xattr(ada.at("empty"), b"user.colour", b"blue", 0)
-        fs.make(ROOT_INO, b"symlink", stat.S_IFLNK | 0o777, 1, 1, target=b"deep 0")
+        fs.attributes.set_xattr(unlocked(fs), ada.at("empty"), b"user.colour", b"blue", 0)
+        fs.make(unlocked(fs), ROOT_INO, b"symlink", stat.S_IFLNK | 0o777, 1, 1, target=b"deep 0")
         ada.sign()
         for name in ("deep 0/3", "deep 0/4"):
             ada.remove(name)
@@ -69,7 +70,7 @@ def test_what_arrives_is_what_was_made(fleet: Fleet) -> None:
     eve.receive(ada.log())
     assert eve.tree() == ada.tree()
     fs = eve.rig.fs
-    assert fs.attributes.get_xattr(eve.at("empty"), b"user.colour") == b"blue"
+    assert fs.attributes.get_xattr(unlocked(fs), eve.at("empty"), b"user.colour") == b"blue"
     assert (fs.total_files, fs.content.total_bytes) == (
         ada.rig.fs.total_files,
         ada.rig.fs.content.total_bytes,

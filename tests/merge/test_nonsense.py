@@ -74,7 +74,7 @@ def test_attributes_that_win_later_are_shown_whole(fleet: Fleet) -> None:
     fleet[0].sign()
     odd = Attr(stat.S_IFREG | 0o600, 3, 4, 5, 6)
     for device in both_ways(fleet, lie((attr_key(fleet[0].at("file").id), odd.encode()))):
-        assert device.rig.fs.attributes.record(device.at("file")) == odd
+        assert device.rig.fs.attributes.record(device.rig.tx, device.at("file")) == odd
 
 
 @pytest.mark.parametrize(

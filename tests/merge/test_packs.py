@@ -45,17 +45,18 @@ def test_at_once_is_like_one_by_one(told: list[Placement], named: set[bytes], co
     rigs = [Rig(), Rig()]
     try:
         for rig in rigs:
-            rig.fs.chunks.known(dict.fromkeys(sorted(named), 7))
+            rig.tx.chunks.known(dict.fromkeys(sorted(named), 7))
         at_once, single = (Packs(rig.fs, rig.sharing.arrivals.origins) for rig in rigs)
         for one in told[:1] if condemned else ():
             for rig, packs in zip(rigs, (at_once, single), strict=True):
-                packs.take([one])
-                rig.fs.chunks.condemned.add(
-                    number for (number,) in rig.db.execute("SELECT number FROM pack WHERE n > 0").fetchall()
+                packs.take(rig.tx, [one])
+                rig.tx.chunks.condemned.add(
+                    number
+                    for (number,) in rig.db.rows.execute("SELECT number FROM pack WHERE n > 0").fetchall()
                 )
-        at_once.take(told)
+        at_once.take(rigs[0].tx, told)
         for one in told:
-            single.take([one])
+            single.take(rigs[1].tx, [one])
         assert stored(rigs[0]) == stored(rigs[1])
     finally:
         for rig in rigs:

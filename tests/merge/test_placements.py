@@ -31,7 +31,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def placements(device: Device) -> dict[bytes, bytes]:
-    return dict(device.rig.db.execute("SELECT id, placement FROM pack").fetchall())
+    return dict(device.rig.db.rows.execute("SELECT id, placement FROM pack").fetchall())
 
 
 def move(device: Device, fleet: Fleet, down: Sequence[int]) -> list[Repair]:

@@ -20,7 +20,7 @@ LOW, MIDDLE, HIGH = bytes(16), b"m" * 16, b"\xff" * 16
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.db, rig.fs.chunks.condemned, rig.sharing.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
     rig.discard()
 
 

@@ -19,7 +19,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def _order(device: Device) -> list[tuple[int, bytes]]:
-    return [(number, name) for number, name, _ in device.rig.fs.names.list(ROOT_INO, 0, 1000)]
+    return [(number, name) for number, name, _ in device.rig.fs.names.list(device.rig.tx, ROOT_INO, 0, 1000)]
 
 
 def test_a_name_keeps_its_number_when_another_device_gives_it_to_another_file(fleet: Fleet) -> None:
@@ -32,7 +32,7 @@ def test_a_name_keeps_its_number_when_another_device_gives_it_to_another_file(fl
     fleet.meet()
     assert fleet[1].read("first") == b"saved"
     assert _order(fleet[1]) == before
-    fleet[0].rig.fs.rename(ROOT_INO, b"first", ROOT_INO, b"last", RENAME_EXCHANGE)
+    fleet[0].rig.fs.rename(fleet[0].rig.tx, ROOT_INO, b"first", ROOT_INO, b"last", RENAME_EXCHANGE)
     fleet.meet()
     assert fleet[1].read("last") == b"saved"
     assert _order(fleet[1]) == before

@@ -39,16 +39,16 @@ class _Editor:
     def __init__(self, device: Device) -> None:
         self._device = device
         device.read("file")
-        self._handle = device.rig.fs.open(device.at("file").ino, os.O_RDWR)
+        self._handle = device.rig.fs.open(device.rig.tx, device.at("file").ino, os.O_RDWR)
         self._todo: list[Callable[[Inode], object]] = [
-            lambda inode: device.rig.fs.truncate(inode, 0),
-            lambda inode: device.rig.fs.write(inode, 0, _EDIT),
-            lambda inode: device.rig.fs.release(self._handle),
+            lambda inode: device.rig.fs.truncate(device.rig.tx, inode, 0),
+            lambda inode: device.rig.fs.write(device.rig.tx, inode, 0, _EDIT),
+            lambda inode: device.rig.fs.release(device.rig.tx, self._handle),
         ]
 
     def step(self) -> None:
         fs = self._device.rig.fs
-        with fs.lock:
+        with fs.state.transaction():
             self._todo.pop(0)(fs.handle(self._handle))
 
 

@@ -14,6 +14,7 @@ from hybrisfs.tree.residency import Residency, State
 from hybrisfs.volume.conflicts import Conflicts
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
+from tests.tree.unlocked import unlocked
 from tests.versions.support import past_tree
 
 
@@ -127,28 +128,28 @@ def test_the_same_edit_is_no_conflict(begun: Fleet) -> None:
 
 def test_programs_go_on_writing_to_what_they_have_open(begun: Fleet) -> None:
     fs = begun[1].rig.fs
-    handle = fs.open(begun[1].at("file.txt").ino, os.O_RDWR)
-    fs.write(fs.handle(handle), 5, b", bob's")
+    handle = fs.open(unlocked(fs), begun[1].at("file.txt").ino, os.O_RDWR)
+    fs.write(unlocked(fs), fs.handle(handle), 5, b", bob's")
     begun[0].write("file.txt", b"ada's")
     begun.send(0, 1)
     [copy] = conflicts(begun[1])
-    fs.write(fs.handle(handle), 12, b" too")
+    fs.write(unlocked(fs), fs.handle(handle), 12, b" too")
     assert begun[1].at(copy) is fs.handle(handle)
     assert met(begun) == {"file.txt": b"ada's", copy: b"first, bob's too"}
-    fs.write(fs.handle(handle), 16, b", and more")
-    fs.release(handle)
+    fs.write(unlocked(fs), fs.handle(handle), 16, b", and more")
+    fs.release(unlocked(fs), handle)
     assert met(begun) == {"file.txt": b"ada's", copy: b"first, bob's too, and more"}
 
 
 def test_what_is_written_to_an_open_file_that_another_has_changed_is_in_conflict(begun: Fleet) -> None:
     fs = begun[1].rig.fs
-    handle = fs.open(begun[1].at("file.txt").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), begun[1].at("file.txt").ino, os.O_RDWR)
     begun[0].write("file.txt", b"ada's")
     begun.send(0, 1)
     assert conflicts(begun[1]) == {}
-    fs.write(fs.handle(handle), 5, b", bob's")
+    fs.write(unlocked(fs), fs.handle(handle), 5, b", bob's")
     [copy] = conflicts(begun[1])
-    fs.release(handle)
+    fs.release(unlocked(fs), handle)
     assert met(begun) == {"file.txt": b"ada's", copy: b"first, bob's"}
     assert conflicts(begun[0]) == {copy: "file.txt"}
 
@@ -210,13 +211,13 @@ def test_what_programs_ask_for_says_that_it_is_in_conflict(begun: Fleet) -> None
     copy = split(begun, "ada's", "bob's")
     met(begun)
     for device in begun.devices:
-        assert Residency(device.rig.fs, lambda: True).state(device.at(copy)) is State.CONFLICT
+        assert Residency(device.rig.fs, lambda: True).state(device.rig.tx, device.at(copy)) is State.CONFLICT
 
 
 def test_the_past_shows_it_as_the_present_did(begun: Fleet) -> None:
     copy = split(begun, "ada's", "bob's")
     met(begun)
-    (moment,) = begun[1].rig.db.execute("SELECT max(moment) FROM log").fetchone()
+    (moment,) = begun[1].rig.db.rows.execute("SELECT max(moment) FROM log").fetchone()
     begun[0].remove(copy)
     begun[0].remove("file.txt")
     met(begun)

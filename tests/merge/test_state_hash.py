@@ -19,7 +19,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def hashes(fleet: Fleet) -> list[bytes]:
-    return [state_hash(device.rig.db) for device in fleet.devices]
+    return [state_hash(device.rig.db.rows) for device in fleet.devices]
 
 
 def test_it_is_equal_at_equal_vectors_and_changes_with_every_change(fleet: Fleet) -> None:
@@ -29,7 +29,7 @@ def test_it_is_equal_at_equal_vectors_and_changes_with_every_change(fleet: Fleet
         lambda device: device.mkdir("folder"),
         lambda device: device.move("file", "folder/file"),
         lambda device: device.write("folder/file", b"two"),
-        lambda device: device.rig.fs.attributes.change(device.at("folder/file"), mode=0o600),
+        lambda device: device.rig.fs.attributes.change(device.rig.tx, device.at("folder/file"), mode=0o600),
         lambda device: device.remove("folder/file"),
     )
     for at, step in enumerate(steps):
@@ -62,12 +62,12 @@ def test_what_was_removed_before_others_came_is_known_to_all_alike() -> None:
         alone.remove(path)
     alone.sign()
     for device in (alone, other):
-        with device.rig.fs.lock:
+        with device.rig.fs.state.transaction():
             device.rig.sharing.members.admit([alone.member, other.member])
             device.rig.updates.set_members(device.rig.sharing.members.keys())
     other.receive(alone.log())
     assert other.registers() == alone.registers()
     own_root = other.rig.fs.changes.unsigned
-    assert own_root and state_hash(other.rig.db) == state_hash(alone.rig.db)
+    assert own_root and state_hash(other.rig.db.rows) == state_hash(alone.rig.db.rows)
     for one in (alone.rig, other.rig, rig):
         one.abandon()

@@ -244,7 +244,7 @@ def work_of(database: Database, work: Callable[[], object]) -> tuple[int, int]:
         hundreds += 1
         return 0
 
-    connection = database._connection
+    connection = database.rows._connection
     connection.set_progress_handler(note, 100)
     try:
         return calls(work), hundreds

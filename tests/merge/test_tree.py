@@ -11,6 +11,7 @@ import pytest
 from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Fleet
 from tests.tree.rig import small_chunks
+from tests.tree.unlocked import unlocked
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_equal_files_that_become_one_keep_what_another_device_overwrites(fleet: 
     inode = cyd.at("file")
     cyd.rig.fs.unseen.watch(lambda _: True)
     cyd.rig.fs.unseen.content_changed(inode.ino)
-    cyd.rig.sharing.sparing.before_overwrite(inode, 0)
+    cyd.rig.sharing.sparing.before_overwrite(cyd.rig.tx, inode, 0)
     cyd.rig.fs.unseen.watch(None)
     cyd.sign()
     fleet.send(2, 1)
@@ -106,7 +107,7 @@ def test_equal_files_that_become_one_keep_what_another_device_overwrites(fleet: 
     if change == "move":
         fleet[1].move("file", "moved")
     else:
-        bob.attributes.change(fleet[1].at("file"), mode=0o600)
+        bob.attributes.change(fleet[1].rig.tx, fleet[1].at("file"), mode=0o600)
     fleet[1].sign()
     cyd.write("file", b"overwritten")
     fleet.meet()
@@ -117,7 +118,7 @@ def test_equal_symbolic_links_become_one_on_all_devices(fleet: Fleet) -> None:
     """They have no content, and no device signs any for them."""
     for device in fleet.devices[:2]:
         fs = device.rig.fs
-        fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
+        fs.make(unlocked(fs), ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
     fleet.meet()
     fleet[0].move("link", "moved")
     fleet.meet()
@@ -150,17 +151,19 @@ def test_a_folder_that_parts_from_another_has_the_attributes_of_its_own(fleet: F
         cyd.sign()
     cyd.mkdir("folder")
     cyd.sign()
-    ada.rig.fs.attributes.change(ada.at("folder"), mode=0o700)
+    ada.rig.fs.attributes.change(ada.rig.tx, ada.at("folder"), mode=0o700)
     fleet.send(2, 0)
     cyd.move("folder", "elsewhere")
     cyd.sign()
-    bob.rig.fs.attributes.set_xattr(bob.at("folder"), b"user.x", b"bob's", 0)
+    bob.rig.fs.attributes.set_xattr(bob.rig.tx, bob.at("folder"), b"user.x", b"bob's", 0)
     bob.sign()
     fleet.send(1, 0)
     fleet.send(2, 0)
     fleet.meet()
     check_same(fleet)
-    records = [device.rig.fs.attributes.record(device.at("folder")) for device in fleet.devices]
+    records = [
+        device.rig.fs.attributes.record(device.rig.tx, device.at("folder")) for device in fleet.devices
+    ]
     assert records[0] == records[1] == records[2]
 
 
@@ -262,12 +265,12 @@ def test_what_is_written_to_an_open_file_after_another_changed_it_becomes_a_copy
     fleet[0].write("file", b"first")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("file").ino, os.O_RDWR)
     fleet[1].write("file", b"changed elsewhere")
     fleet.meet()
     assert fleet[0].content(fs.handle(handle)) == b"first"
-    fs.write(fs.handle(handle), 5, b" and more")
-    fs.release(handle)
+    fs.write(unlocked(fs), fs.handle(handle), 5, b" and more")
+    fs.release(unlocked(fs), handle)
     fleet.meet()
     assert sorted(check_same(fleet).values()) == [b"changed elsewhere", b"first and more"]
 
@@ -277,15 +280,15 @@ def test_what_is_written_to_an_open_file_after_another_deleted_it_is_kept(fleet:
     fleet[0].write("folder/file", b"first")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("folder/file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("folder/file").ino, os.O_RDWR)
     fleet[1].remove("folder/file")
     fleet[1].remove("folder")
     fleet.meet()
     assert check_same(fleet) == {}
-    fs.write(fs.handle(handle), 0, b"again")
+    fs.write(unlocked(fs), fs.handle(handle), 0, b"again")
     fleet.meet()
     assert check_same(fleet) == {"folder": b"", "folder/file": b"again"}
-    fs.release(handle)
+    fs.release(unlocked(fs), handle)
 
 
 @pytest.mark.parametrize("heard", [False, True])
@@ -297,18 +300,18 @@ def test_an_open_file_stays_in_the_folders_that_another_removed(fleet: Fleet, he
     fleet[0].write("a/b/other", b"closed")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("a/b/c/file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("a/b/c/file").ino, os.O_RDWR)
     for path in ("a/b/c/file", "a/b/c", "a/b/other", "a/b"):
         fleet[1].remove(path)
     fleet[1].sign()
     if heard:
         fleet[0].receive(fleet[1].log())
         assert fleet[0].names() == ["a"]
-    fs.write(fs.handle(handle), 0, b"again")
+    fs.write(unlocked(fs), fs.handle(handle), 0, b"again")
     if not heard:
         fleet[0].receive(fleet[1].log())
     assert fleet[0].names() == ["a", "a/b", "a/b/c", "a/b/c/file"]
-    fs.release(handle)
+    fs.release(unlocked(fs), handle)
     fleet.meet()
     assert check_same(fleet) == {"a": b"", "a/b": b"", "a/b/c": b"", "a/b/c/file": b"again"}
 
@@ -319,15 +322,15 @@ def test_folders_that_live_again_for_an_open_file_are_one_with_those_in_their_pl
     fleet[0].write("a/b/file", b"first")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("a/b/file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("a/b/file").ino, os.O_RDWR)
     for path in ("a/b/file", "a/b"):
         fleet[1].remove(path)
     fleet[1].move("a", "elsewhere")
     fleet[1].mkdir("elsewhere/b")
     fleet[1].write("elsewhere/b/file", b"another")
     fleet.meet()
-    fs.write(fs.handle(handle), 0, b"again")
-    fs.release(handle)
+    fs.write(unlocked(fs), fs.handle(handle), 0, b"again")
+    fs.release(unlocked(fs), handle)
     fleet.meet()
     tree = check_same(fleet)
     [copy] = tree.keys() - {"elsewhere", "elsewhere/b", "elsewhere/b/file"}
@@ -345,31 +348,31 @@ def test_folders_that_live_again_until_a_file_is_signed_elsewhere_are_gone_then(
     fleet[0].write("a/b/file", b"first")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("a/b/file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("a/b/file").ino, os.O_RDWR)
     for path in ("a/b/file", "a/b", "a"):
         fleet[1].remove(path)
     fleet[1].mkdir("a")
     fleet[1].mkdir("a/b")
     fleet.meet()
-    fs.write(fs.handle(handle), 0, b"again")
-    fs.release(handle)
+    fs.write(unlocked(fs), fs.handle(handle), 0, b"again")
+    fs.release(unlocked(fs), handle)
     nameless = "SELECT id FROM node WHERE ino <> ? AND ino NOT IN (SELECT ino FROM place)"
-    assert not fleet[0].rig.db.execute(nameless, (ROOT_INO,)).fetchall()
+    assert not fleet[0].rig.db.rows.execute(nameless, (ROOT_INO,)).fetchall()
     if again:
         fleet[0].rig = fleet[0].rig.reopen()
     fleet.meet()
     assert check_same(fleet) == {"a": b"", "a/b": b"", "a/b/file": b"again"}
     for device in fleet.devices:
-        assert not device.rig.db.execute("SELECT id FROM joined").fetchall()
+        assert not device.rig.db.rows.execute("SELECT id FROM joined").fetchall()
 
 
 def test_an_open_file_that_nobody_writes_to_does_not_come_back(fleet: Fleet) -> None:
     fleet[0].write("file", b"first")
     fleet.meet()
-    handle = fleet[0].rig.fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    handle = fleet[0].rig.fs.open(fleet[0].rig.tx, fleet[0].at("file").ino, os.O_RDWR)
     fleet[1].remove("file")
     fleet.meet()
-    fleet[0].rig.fs.release(handle)
+    fleet[0].rig.fs.release(fleet[0].rig.tx, handle)
     fleet.meet()
     assert check_same(fleet) == {}
 
@@ -452,7 +455,7 @@ def test_a_newly_written_list_of_a_long_file_that_was_never_read_here(fleet: Fle
 def test_what_is_removed_here_does_not_come_back_with_other_attributes(fleet: Fleet) -> None:
     fleet[0].write("file", b"x")
     fleet.meet()
-    fleet[1].rig.fs.attributes.change(fleet[1].at("file"), mode=0o600)
+    fleet[1].rig.fs.attributes.change(fleet[1].rig.tx, fleet[1].at("file"), mode=0o600)
     fleet[0].remove("file")
     fleet.devices[1].sign()
     fleet[0].receive(fleet[1].log())
@@ -465,14 +468,14 @@ def test_an_open_file_is_changed_and_deleted_at_once(fleet: Fleet) -> None:
     fleet[0].write("file", b"first")
     fleet.meet()
     fs = fleet[0].rig.fs
-    handle = fs.open(fleet[0].at("file").ino, os.O_RDWR)
+    handle = fs.open(unlocked(fs), fleet[0].at("file").ino, os.O_RDWR)
     fleet[1].write("file", b"second")
     fleet[1].sign()
     fleet[1].remove("file")
     fleet.meet()
     assert check_same(fleet) == {}
     assert fleet[0].content(fs.handle(handle)) == b"first"
-    fs.release(handle)
+    fs.release(unlocked(fs), handle)
 
 
 def test_a_conflict_name_that_becomes_free_is_taken_on_all_devices(fleet: Fleet) -> None:
@@ -497,7 +500,7 @@ def test_what_was_made_before_a_backup_and_signed_after_it_can_be_removed(fleet:
     """The device that is set back takes it for unsigned, until it hears of its own update."""
     ada, bob, _ = fleet.devices
     ada.mkdir("folder")
-    ada.rig.fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
+    ada.rig.fs.make(ada.rig.tx, ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"target")
     backup = ada.saved()
     fleet.send(0, 1)
     ada.restore(backup)

@@ -35,13 +35,15 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     assert walk.keys() == seen.keys()
     for path, inode in walk.items():
         expected = seen[path]
-        assert device.rig.fs.attributes.record(inode) == expected.attr, path
-        assert device.rig.fs.labels.of(inode) == labels(device, [expected.node, *expected.merged]), path
+        assert device.rig.fs.attributes.record(device.rig.tx, inode) == expected.attr, path
+        assert device.rig.fs.labels.of(device.rig.tx, inode) == labels(
+            device, [expected.node, *expected.merged]
+        ), path
         assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
         if inode.is_file and not (excused and expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)
             assert device.content(inode) == content, path
-    assert device.rig.fs.get(ROOT_INO).nlink == 2 + subfolders(tree, ROOT_ID)
+    assert device.rig.fs.get(device.rig.tx, ROOT_INO).nlink == 2 + subfolders(tree, ROOT_ID)
     _check_conflicts(device, seen)
     found = what_fsck_says(device)
     assert not [one for one in found if not (excused and "content is not the one signed" in one)], found
@@ -58,8 +60,8 @@ def labels(device: Device, nodes: Iterable[bytes]) -> list[str]:
 
 def what_fsck_says(device: Device) -> list[str]:
     """What is wrong with the view of a device, which may have unsigned changes."""
-    device.rig.fs.flush()
-    db = cast("sqlite3.Connection", device.rig.db)
+    device.rig.fs.flush(device.rig.tx)
+    db = cast("sqlite3.Connection", device.rig.tx)
     return list(ViewCheck(db, SEALER, Vectors(db)).run(lambda done, total: None))
 
 

@@ -33,6 +33,7 @@ from tests.merge.kernel import Kernel
 from tests.merge.order import Order
 from tests.merge.view import check_view
 from tests.tree.invariants import check_accounts
+from tests.tree.unlocked import unlocked
 
 __all__ = ["NAMES", "World"]
 
@@ -116,7 +117,7 @@ class World:
     @staticmethod
     def _nodes(device: Device, inode: Inode) -> set[bytes]:
         """The nodes that are seen as this one."""
-        rows = device.rig.db.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall()
+        rows = device.rig.db.rows.execute("SELECT id FROM joined WHERE ino = ?", (inode.ino,)).fetchall()
         return {inode.id, *(node for (node,) in rows)}
 
     def _tokens(self, content: bytes) -> set[bytes]:
@@ -161,7 +162,7 @@ class World:
             inode = device.at(path)
             content = device.content(inode)
             token = self._token(number, 0)
-            device.rig.fs.write(inode, inode.size, token)
+            device.rig.fs.write(device.rig.tx, inode, inode.size, token)
             self._expect(number, inode, content + token)
 
     def _expect(self, number: int, inode: Inode, content: bytes) -> None:
@@ -176,7 +177,9 @@ class World:
     def symlink(self, number: int, pick: int, name: int, target: int) -> None:
         with self._program(number) as device:
             parent, at = device.where(self._place(device, pick, name))
-            device.rig.fs.make(parent, at, stat.S_IFLNK | 0o777, 1, 1, target=b"%d" % (target % 2))
+            device.rig.fs.make(
+                device.rig.tx, parent, at, stat.S_IFLNK | 0o777, 1, 1, target=b"%d" % (target % 2)
+            )
 
     def remove(self, number: int, pick: int) -> None:
         with self._program(number) as device:
@@ -207,18 +210,18 @@ class World:
             device.content(inode)
             parent, name = device.where(path)
             fs.unseen.watch(lambda _: True)
-            fs.unseen.names_changed([NameChange(parent, name, True)])
+            fs.unseen.names_changed(unlocked(fs), [NameChange(parent, name, True)])
             if act == 0:
                 self._save(number, parent, name)
             elif act == 1:
-                assert not sparing.before_unlink(parent, name)
+                assert not sparing.before_unlink(unlocked(fs), parent, name)
             else:
                 if content_key(inode.id) in fs.changes.unsigned:
                     self._gone |= self._tokens(device.content(inode))
                 token = self._token(number, 0)
-                sparing.before_overwrite(inode, 0)
-                fs.truncate(inode, 0)
-                fs.write(inode, 0, token)
+                sparing.before_overwrite(unlocked(fs), inode, 0)
+                fs.truncate(unlocked(fs), inode, 0)
+                fs.write(unlocked(fs), inode, 0, token)
                 self._expect(number, inode, token)
             fs.unseen.watch(None)
 
@@ -237,12 +240,12 @@ class World:
         rig.make(draft, self._token(number, 0), parent)
 
         def rename() -> None:
-            rig.sharing.sparing.before_rename(parent, draft, parent, name, 0)
-            rig.fs.rename(parent, draft, parent, name, 0)
+            rig.sharing.sparing.before_rename(rig.tx, parent, draft, parent, name, 0)
+            rig.fs.rename(rig.tx, parent, draft, parent, name, 0)
 
         if signed == 1:
             self._sign(number)
-            there = rig.fs.lookup(parent, name)
+            there = rig.fs.lookup(rig.tx, parent, name)
             if there is not None:  # what survived its removal elsewhere gives up that name for a signed one
                 self._discard(self.fleet[number], there)
         if signed != _WITHIN:
@@ -269,14 +272,14 @@ class World:
         with self._program(number) as device:
             path = self._path(device, pick)
             if path is not None:
-                device.rig.fs.attributes.change(device.at(path), mode=0o600 | mode % 8)
+                device.rig.fs.attributes.change(device.rig.tx, device.at(path), mode=0o600 | mode % 8)
 
     def xattr(self, number: int, pick: int, value: int) -> None:
         with self._program(number) as device:
             path = self._path(device, pick)
             if path is not None:
                 inode = device.at(path)
-                device.rig.fs.attributes.set_xattr(inode, b"user.x", b"%d" % (value % 3), 0)
+                device.rig.fs.attributes.set_xattr(device.rig.tx, inode, b"user.x", b"%d" % (value % 3), 0)
 
     def label(self, number: int, pick: int, word: int) -> None:
         """Give a label to a node."""
@@ -284,7 +287,7 @@ class World:
             path = self._path(device, pick)
             if path is not None:
                 inode = device.at(path)
-                device.rig.fs.labels.add(inode, [f"label {word}"])
+                device.rig.fs.labels.add(device.rig.tx, inode, [f"label {word}"])
                 label = inode.id, f"label {word}"
                 for labels in (self._labels, self._unsaved_labels[number], self._labels_since[number]):
                     labels.add(label)
@@ -296,7 +299,7 @@ class World:
             if path is not None:
                 inode = device.at(path)
                 self._labels -= {(node, f"label {word}") for node in self._nodes(device, inode)}
-                device.rig.fs.labels.remove(inode, [f"label {word}"])
+                device.rig.fs.labels.remove(device.rig.tx, inode, [f"label {word}"])
 
     # -- open files ------------------------------------------------------------------------------
 
@@ -306,7 +309,7 @@ class World:
             if path is None or not device.at(path).is_file:
                 return
             content = device.content(device.at(path))
-            handle = device.rig.fs.open(device.at(path).ino, os.O_RDWR)
+            handle = device.rig.fs.open(device.rig.tx, device.at(path).ino, os.O_RDWR)
             self.open.append(_Open(number, handle, content))
 
     def read_open(self, pick: int) -> None:
@@ -327,7 +330,7 @@ class World:
         if inode.orphan and lost is None:
             self._gone.add(token)  # deleted by a program here: what is written is nobody's
         content = (one.content or b"") + token
-        device.rig.fs.write(inode, inode.size, token)
+        device.rig.fs.write(device.rig.tx, inode, inode.size, token)
         self._expect(one.device, inode, content)
         if lost is not None:
             self._check_again(device, inode, lost)
@@ -339,10 +342,12 @@ class World:
         """An open file has a name again: in the folder in which it stood, if anybody was ever told of that,
         or beside what its node is now."""
         rig = device.rig
-        [(parent,)] = rig.db.execute("SELECT parent FROM place WHERE ino = ?", (inode.ino,)).fetchall()
-        folders = {rig.fs.get(parent).id}
-        folders.update(node for (node,) in rig.db.execute("SELECT id FROM joined WHERE ino = ?", (parent,)))
-        known = rig.db.execute("SELECT 1 FROM node WHERE id = ?", (lost.node,)).fetchone()
+        [(parent,)] = rig.db.rows.execute("SELECT parent FROM place WHERE ino = ?", (inode.ino,)).fetchall()
+        folders = {rig.fs.get(rig.tx, parent).id}
+        folders.update(
+            node for (node,) in rig.db.rows.execute("SELECT id FROM joined WHERE ino = ?", (parent,))
+        )
+        known = rig.db.rows.execute("SELECT 1 FROM node WHERE id = ?", (lost.node,)).fetchone()
         told = rig.sharing.registers.values(place_key(lost.folder, 0))
         assert lost.folder in folders or known or not told
         assert inode in device.walk().values()
@@ -357,7 +362,7 @@ class World:
     def close_file(self, pick: int) -> None:
         if self.open:
             one = self.open.pop(pick % len(self.open))
-            self.fleet[one.device].rig.fs.release(one.number)
+            self.fleet[one.device].rig.fs.release(self.fleet[one.device].rig.tx, one.number)
             check_accounts(self.fleet[one.device].rig, [], honest=not self.bad)
 
     # -- the daemon ------------------------------------------------------------------------------
@@ -376,10 +381,10 @@ class World:
     def _leave_labels(self, number: int) -> None:
         """Nobody hears of labels of a node that is gone before any other device has heard of it."""
         device = self.fleet[number]
-        direct = device.rig.fs.facets.direct
+        direct = device.rig.tx.direct
         keys = [key for key in device.rig.fs.changes.unsigned if key[0] == LABEL]
         if keys:
-            device.rig.fs.inodes.flush()
+            device.rig.fs.inodes.flush(device.rig.tx)
         for key in keys:
             label = key[NODE], word_of(key)
             if label in self._labels and not direct.is_wanted(key):
@@ -432,7 +437,7 @@ class World:
     def _close_all(self, number: int) -> None:
         for one in self.open:
             if one.device == number:
-                self.fleet[number].rig.fs.release(one.number)
+                self.fleet[number].rig.fs.release(self.fleet[number].rig.tx, one.number)
 
     def reopen(self, number: int) -> None:
         self._close_all(number)
@@ -535,7 +540,7 @@ class World:
         for other in others:
             assert other.rig.updates.state.vector == first.rig.updates.state.vector
             assert other.registers() == first.registers()
-            assert state_hash(other.rig.db) == state_hash(first.rig.db)
+            assert state_hash(other.rig.db.rows) == state_hash(first.rig.db.rows)
             assert self.bad or other.tree() == first.tree()  # a bad one's files may have no bytes
             if not first.bare() and not other.bare():
                 assert self._versions(other) == self._versions(first)
@@ -556,7 +561,10 @@ class World:
         device = self.fleet[0]
         shown = {node: one for one in device.walk().values() for node in self._nodes(device, one)}
         for node, word in self._labels:
-            assert node not in shown or word in device.rig.fs.labels.of(shown[node]), (node.hex(), word)
+            assert node not in shown or word in device.rig.fs.labels.of(device.rig.tx, shown[node]), (
+                node.hex(),
+                word,
+            )
 
     def end(self) -> None:
         self.fleet.discard()

@@ -84,10 +84,10 @@ class Mirrored:
 
     def find(self, path: str) -> Inode | None:
         fs = self.device.volume.fs
-        with fs.lock:
-            inode: Inode | None = fs.get(ROOT_INO)
+        with fs.state.transaction() as tx:
+            inode: Inode | None = fs.get(tx, ROOT_INO)
             for name in ["plain", *path.split("/")] if path else ["plain"]:
-                inode = fs.lookup(inode.ino, os.fsencode(name)) if inode is not None else None
+                inode = fs.lookup(tx, inode.ino, os.fsencode(name)) if inode is not None else None
             return inode
 
     def node(self, path: str) -> Inode:
@@ -98,37 +98,37 @@ class Mirrored:
     def put(self, path: str, content: bytes, mode: int = 0o644) -> None:
         """Write a file of the volume, as a program would through a mount."""
         fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
-        with fs.lock:
+        with fs.state.transaction() as tx:
             parent, inode = self.node(folder), self.find(path)
             if inode is None:
-                inode, handle = fs.create(parent.ino, os.fsencode(name), mode, 0, 0, os.O_WRONLY)
+                inode, handle = fs.create(tx, parent.ino, os.fsencode(name), mode, 0, 0, os.O_WRONLY)
             else:
-                handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
-            fs.write(inode, 0, content)
-            fs.release(handle)
+                handle = fs.open(tx, inode.ino, os.O_WRONLY | os.O_TRUNC)
+            fs.write(tx, inode, 0, content)
+            fs.release(tx, handle)
 
     def make(self, path: str) -> None:
         fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
-        with fs.lock:
-            parent = fs.get(ROOT_INO) if not path else self.node(folder)
-            fs.make(parent.ino, os.fsencode(name or "plain"), stat.S_IFDIR | 0o755, 0, 0)
+        with fs.state.transaction() as tx:
+            parent = fs.get(tx, ROOT_INO) if not path else self.node(folder)
+            fs.make(tx, parent.ino, os.fsencode(name or "plain"), stat.S_IFDIR | 0o755, 0, 0)
 
     def delete(self, path: str) -> None:
         fs, (folder, _, name) = self.device.volume.fs, path.rpartition("/")
-        with fs.lock:
-            fs.unlink(self.node(folder).ino, os.fsencode(name))
+        with fs.state.transaction() as tx:
+            fs.unlink(tx, self.node(folder).ino, os.fsencode(name))
 
     def names(self, path: str = "") -> set[str]:
         fs = self.device.volume.fs
-        with fs.lock:
-            return {os.fsdecode(name) for _, name, _ in fs.names.list(self.node(path).ino, 0, 1 << 20)}
+        with fs.state.transaction() as tx:
+            return {os.fsdecode(name) for _, name, _ in fs.names.list(tx, self.node(path).ino, 0, 1 << 20)}
 
     def content(self, path: str) -> bytes:
         fs = self.device.volume.fs
         while True:
-            with fs.lock:
+            with fs.state.transaction() as tx:
                 inode = self.node(path)
-                data = fs.read(inode, 0, inode.size)
+                data = fs.read(tx, inode, 0, inode.size)
             if isinstance(data, bytes):
                 return data
             self.device.volume.fetcher.fetch(data.chunks)
@@ -136,9 +136,9 @@ class Mirrored:
     def is_here(self, path: str) -> bool:
         """Whether all bytes of a file of the volume are on this device."""
         fs = self.device.volume.fs
-        with fs.lock:
+        with fs.state.transaction() as tx:
             inode = self.node(path)
-            return isinstance(fs.read(inode, 0, inode.size), bytes)
+            return isinstance(fs.read(tx, inode, 0, inode.size), bytes)
 
     def evict(self) -> None:
         """Bring all to the clouds, and forget what is here of it."""

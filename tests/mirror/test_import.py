@@ -115,8 +115,8 @@ def test_all_of_a_folder_comes(mirrored: Mirrored, source: Path) -> None:
     assert mirrored.node("again") is file
     assert file.nlink == 2
     assert mirrored.node("sparse").blocks * 512 <= 1 << 20
-    with fs.lock:
-        assert fs.attributes.get_xattr(file, b"user.colour") == b"green"
+    with fs.state.transaction() as tx:
+        assert fs.attributes.get_xattr(tx, file, b"user.colour") == b"green"
 
 
 def test_what_is_there_is_not_copied_again(mirrored: Mirrored, source: Path, target: Target) -> None:

@@ -72,8 +72,8 @@ def test_all_that_files_have_is_kept(mirrored: Mirrored) -> None:
     file, fs = mirrored.node("file"), mirrored.device.volume.fs
     assert (file.mode & 0o7777, file.mtime, file.nlink) == (0o4711, 1_234_567_890_123_456_789, 2)
     assert mirrored.node("other-name") is file
-    with fs.lock:
-        assert fs.attributes.get_xattr(file, b"user.colour") == b"green"
+    with fs.state.transaction() as tx:
+        assert fs.attributes.get_xattr(tx, file, b"user.colour") == b"green"
     assert mirrored.node("link").target == b"/nowhere at all"
     assert mirrored.node("sparse").size == (64 << 20) + 3
     assert mirrored.node("sparse").blocks * 512 <= 1 << 20
@@ -85,14 +85,14 @@ def test_all_that_files_have_is_kept(mirrored: Mirrored) -> None:
 def test_what_the_volume_has_is_kept(mirrored: Mirrored) -> None:
     fs, here = mirrored.device.volume.fs, mirrored.directory
     mirrored.make("")
-    with fs.lock:
+    with fs.state.transaction() as tx:
         folder = mirrored.node("")
-        inode = fs.make(folder.ino, b"file", 0o100640, 0, 0)
-        fs.attributes.set_xattr(inode, b"user.colour", b"green", 0)
-        fs.link(inode.ino, folder.ino, b"other-name")
-        fs.make(folder.ino, b"link", 0o120777, 0, 0, target=b"../up")
-        hole = fs.make(folder.ino, b"sparse", 0o100644, 0, 0)
-        fs.write(hole, 64 << 20, b"end")
+        inode = fs.make(tx, folder.ino, b"file", 0o100640, 0, 0)
+        fs.attributes.set_xattr(tx, inode, b"user.colour", b"green", 0)
+        fs.link(tx, inode.ino, folder.ino, b"other-name")
+        fs.make(tx, folder.ino, b"link", 0o120777, 0, 0, target=b"../up")
+        hole = fs.make(tx, folder.ino, b"sparse", 0o100644, 0, 0)
+        fs.write(tx, hole, 64 << 20, b"end")
     mirrored.put("file", b"content")
     mirrored.add()
     mirrored.settle()
@@ -214,8 +214,8 @@ def mode_of(here: Path, name: str) -> int | None:
 
 def change_mode(mirrored: Mirrored, path: str, mode: int) -> None:
     fs = mirrored.device.volume.fs
-    with fs.lock:
-        fs.attributes.change(mirrored.node(path), mode=mode)
+    with fs.state.transaction() as tx:
+        fs.attributes.change(tx, mirrored.node(path), mode=mode)
 
 
 def test_two_full_sides_are_merged(mirrored: Mirrored) -> None:
@@ -251,8 +251,8 @@ def test_a_renamed_tree_is_renamed_and_not_copied(mirrored: Mirrored) -> None:
     fs = mirrored.device.volume.fs
 
     def chunks() -> int:
-        with fs.lock:
-            return int(fs.db.execute("SELECT max(number) FROM chunk").fetchone()[0])
+        with fs.state.transaction() as tx:
+            return int(tx.execute("SELECT max(number) FROM chunk").fetchone()[0])
 
     nodes, before = {path: mirrored.node(path).id for path in ("old", "old/folder-3/file-33")}, chunks()
     (here / "new" / "deep").mkdir(parents=True)
@@ -265,8 +265,8 @@ def test_a_renamed_tree_is_renamed_and_not_copied(mirrored: Mirrored) -> None:
     assert chunks() == before, "nothing is uploaded again"
 
     inode = (here / "new" / "deep" / "tree" / "folder-3" / "file-33").stat().st_ino
-    with fs.lock:
-        fs.rename(mirrored.node("new/deep").ino, b"tree", mirrored.node("").ino, b"back", 0)
+    with fs.state.transaction() as tx:
+        fs.rename(tx, mirrored.node("new/deep").ino, b"tree", mirrored.node("").ino, b"back", 0)
     until(lambda: (here / "back").exists(), "the rename to come to the disk")
     mirrored.settle()
     assert (here / "back" / "folder-3" / "file-33").stat().st_ino == inode

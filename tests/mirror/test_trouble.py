@@ -136,8 +136,8 @@ def test_a_folder_of_the_volume_that_goes_while_it_is_looked_at(mirrored: Mirror
     def delete() -> None:
         if mirrored.find("") is not None:
             mirrored.delete("file")
-            with fs.lock:
-                fs.rmdir(1, b"plain")
+            with fs.state.transaction() as tx:
+                fs.rmdir(tx, 1, b"plain")
 
     one = OneWorker(mirrored)
     with one.running() as worker:
@@ -173,8 +173,8 @@ def test_a_deleted_folder_of_the_volume_pauses(mirrored: Mirrored) -> None:
     mirrored.add()
     mirrored.settle()
     fs = mirrored.device.volume.fs
-    with fs.lock:
-        fs.rmdir(1, b"plain")
+    with fs.state.transaction() as tx:
+        fs.rmdir(tx, 1, b"plain")
     _paused(mirrored, "was deleted")
 
 

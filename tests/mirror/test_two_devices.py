@@ -51,14 +51,14 @@ def test_what_no_program_can_have_made_stops_nothing(two: tuple[Mirrored, Mirror
     """A member signs it all the same: it counts for nobody."""
     there, here = two
     fs = there.device.volume.fs
-    with fs.lock:
+    with fs.state.transaction() as tx:
         folder = there.node("")
-        fs.make(folder.ino, b"link", 0o120777, 0, 0, target=b"to\0nowhere")
-        fs.make(folder.ino, b"to-nothing", 0o120777, 0, 0, target=b"")
-        odd = fs.make(folder.ino, b"odd", 0o100644, 0, 0)
-        fs.attributes.set_xattr(odd, b"user.odd\0name", b"value", 0)
-        file = fs.make(folder.ino, b"file", 0o100644, 0, 0)
-        fs.attributes.set_xattr(file, b"user.colour", b"green", 0)
+        fs.make(tx, folder.ino, b"link", 0o120777, 0, 0, target=b"to\0nowhere")
+        fs.make(tx, folder.ino, b"to-nothing", 0o120777, 0, 0, target=b"")
+        odd = fs.make(tx, folder.ino, b"odd", 0o100644, 0, 0)
+        fs.attributes.set_xattr(tx, odd, b"user.odd\0name", b"value", 0)
+        file = fs.make(tx, folder.ino, b"file", 0o100644, 0, 0)
+        fs.attributes.set_xattr(tx, file, b"user.colour", b"green", 0)
     until(lambda: here.here() == {"file"}, "the file")
     assert os.getxattr(here.directory / "file", "user.colour") == b"green"
     assert here.facts().problems == []

@@ -41,13 +41,13 @@ def contributor(tmp_path: Path) -> Iterator[MountedFleet]:
                 there.mkdir("shared")
             there.write(path, b"content")
         there.mkdir("folder")
-        with there.rig.fs.lock:
-            there.rig.fs.set_xattr(there.at("file"), b"user.known", b"value", 0)
-            there.rig.fs.labels.add(there.at("file"), ["known"])
+        with there.rig.fs.state.transaction() as tx:
+            there.rig.fs.set_xattr(tx, there.at("file"), b"user.known", b"value", 0)
+            there.rig.fs.labels.add(there.rig.tx, there.at("file"), ["known"])
         both.fleet.tell_who_came_by_whom({0: 1})
         both.fleet.meet()
-        with there.rig.fs.lock:
-            areas = there.rig.sharing.shared_folders.choose(["shared"])
+        with there.rig.fs.state.transaction() as tx:
+            areas = there.rig.sharing.shared_folders.choose(tx, ["shared"])
         there.rig.sharing.membership.set_role(NAMES[0], Role.CONTRIBUTOR, areas)
         there.rig.sharing.shared_folders.assign(areas)
         both.tell(both.arrive())
@@ -82,7 +82,7 @@ def test_in_its_folder_programs_work_as_on_any_machine(contributor: MountedFleet
     shutil.copy(contributor.root / "file", deep / "copied")
     contributor.fleet.meet()
     there = contributor.there
-    assert there.rig.fs.labels.of(there.at("shared/moved")) == ["saved"]
+    assert there.rig.fs.labels.of(there.rig.tx, there.at("shared/moved")) == ["saved"]
     assert there.read("shared/moved") == b"saved" and there.read("shared/deep/copied") == b"content"
     paths = ["shared", "shared/deep", "shared/deep/copied", "shared/file", "shared/moved"]
     assert there.names() == ["file", "folder", *paths]

@@ -128,8 +128,8 @@ def test_a_folder_that_has_the_name_already_stays(device: Device, tmp_path: Path
     root = tmp_path / "mnt"
     assert (root / ".hybrisfs" / "at").is_dir()
     device.volume.unmount()
-    with device.volume.fs.lock:
-        device.volume.fs.make(ROOT_INO, b".hybrisfs", 0o40755, os.getuid(), os.getgid())
+    with device.volume.fs.state.transaction() as tx:
+        device.volume.fs.make(tx, ROOT_INO, b".hybrisfs", 0o40755, os.getuid(), os.getgid())
     device.volume.mount(root)
     assert list((root / ".hybrisfs").iterdir()) == []
     (root / ".hybrisfs" / "file").write_bytes(b"mine")

@@ -86,7 +86,7 @@ def outside(tmp_path: Path) -> Path:
 def sign(both: MountedFleet, writes: list[Write]) -> None:
     """The other device signs anything, and the kernel hears of it here."""
     there, here = both.there.rig, both.here
-    with there.fs.lock:
+    with there.fs.state.transaction():
         update = there.updates.sign(writes, 1, 0)
     del here.rig.shown[:]
     here.receive([*both.there.log(), update.data])
@@ -238,7 +238,7 @@ def test_what_comes_through_the_clouds(device: Device, root: Path, outside: Path
             stack.enter_context(used(root / folder, held=True))
         watch = stack.enter_context(Watch(root, "moved to"))
         until(lambda: all(find(second, folder, "name") for folder in folders), "the folders to arrive")
-        with second.volume.fs.lock:
+        with second.volume.fs.state.transaction():
             second.volume.updates.sign(writes, 1, 0)
         second.write("done", b"")
         watch.wait_for("moved to", "done", PATIENCE)
@@ -251,8 +251,8 @@ def test_what_comes_through_the_clouds(device: Device, root: Path, outside: Path
 def find(device: Device, *names: str) -> bytes | None:
     """The id of the node at a path."""
     fs = device.volume.fs
-    with fs.lock:
-        inode: Inode | None = fs.get(ROOT_INO)
+    with fs.state.transaction() as tx:
+        inode: Inode | None = fs.get(tx, ROOT_INO)
         for name in names:
-            inode = fs.lookup(inode.ino, os.fsencode(name)) if inode is not None else None
+            inode = fs.lookup(tx, inode.ino, os.fsencode(name)) if inode is not None else None
         return None if inode is None else inode.id

@@ -45,10 +45,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountedFleet]:
     try:
         both.there.write("file", b"content")
         both.there.mkdir("folder")
-        with both.there.rig.fs.lock:
+        with both.there.rig.fs.state.transaction() as tx:
             inode = both.there.at("file")
-            both.there.rig.fs.set_xattr(inode, b"user.known", b"value", 0)
-            both.there.rig.fs.labels.add(inode, ["known"])
+            both.there.rig.fs.set_xattr(tx, inode, b"user.known", b"value", 0)
+            both.there.rig.fs.labels.add(both.there.rig.tx, inode, ["known"])
         both.fleet.meet()
         both.fleet.tell_who_came_by_whom({0: 1})
         both.there.rig.sharing.membership.set_role(NAMES[0], Role.READER)

@@ -105,7 +105,7 @@ def rewrite(both: MountedFleet, *names: str) -> list[Change]:
     """Do what a command does that puts another content into a file; what the kernel is to hear."""
     changes = []
     for name in names:
-        with both.here.rig.fs.lock:
+        with both.here.rig.fs.state.transaction():
             both.here.write(name, NEW)
             changes.append(Change(both.here.at(name).ino, aspect=Aspect.CONTENT))
     return changes

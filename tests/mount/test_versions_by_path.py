@@ -63,8 +63,8 @@ def test_nothing_is_fetched_before_it_is_read(device: Device, of_file: Path) -> 
     fs = device.volume.fs
 
     def chunks_here() -> int:
-        with fs.lock:
-            (count,) = fs.db.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone()
+        with fs.state.transaction() as tx:
+            (count,) = tx.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone()
         return int(count)
 
     device.volume.drop_cache()

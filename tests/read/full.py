@@ -16,7 +16,7 @@ _MOST: Final = 100
 @contextmanager
 def nothing_can_be_added(rig: Rig) -> Iterator[None]:
     """The journal can begin no segment: something else has the names that the next ones would get."""
-    with rig.fs.lock:
+    with rig.fs.state.transaction():
         rig.journal.seal_active()
     paths = [rig.journal.directory / f"{number:08d}.segment" for number in range(_MOST)]
     taken = [path for path in paths if not path.exists()]

@@ -159,7 +159,7 @@ def test_dead_bytes_of_a_dirty_segment_are_given_back(rig: Rig) -> None:
         rig.make(b"pending", content(b"pending"))
         fill(rig, *NAMES[5:8])
         for name in NAMES[5:8]:
-            rig.fs.unlink(ROOT_INO, name)
+            rig.fs.unlink(rig.tx, ROOT_INO, name)
         rig.publish()
         assert rig.room.evict(1 << 40) > 0
         check_accounts(rig, [])
@@ -176,9 +176,9 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
         """Right before and after a file is cut into chunks, it is overwritten, and room is wanted."""
 
         def settle(self, snapshot: FileSnapshot) -> bytes:
-            handle = rig.fs.open(inode.ino, os.O_WRONLY)
-            rig.fs.write(inode, 0, bytes(SIZE))
-            rig.fs.release(handle)
+            handle = rig.fs.open(rig.tx, inode.ino, os.O_WRONLY)
+            rig.fs.write(rig.tx, inode, 0, bytes(SIZE))
+            rig.fs.release(rig.tx, handle)
             rig.room.evict(1 << 40)
             settled = super().settle(snapshot)
             rig.room.evict(1 << 40)
@@ -211,9 +211,9 @@ def test_chunks_that_are_about_to_be_named_are_not_dropped(rig: Rig) -> None:
 def test_in_a_shortage_overwritten_versions_go(rig: Rig) -> None:
     inode = rig.make(b"file", content(b"old"))
     rig.publish()
-    handle = rig.fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
-    rig.fs.write(inode, 0, content(b"new"))
-    rig.fs.release(handle)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_WRONLY | os.O_TRUNC)
+    rig.fs.write(rig.tx, inode, 0, content(b"new"))
+    rig.fs.release(rig.tx, handle)
     rig.publish()
     assert rig.unpacked() == 2
     rig.room.drop_all()
@@ -229,7 +229,7 @@ def test_waiting_for_room_evicts(rig: Rig) -> None:
     rig.journal.budget = rig.journal.bytes
     with pytest.raises(JournalFullError):
         fill(rig, b"more")
-    rig.fs.unlink(ROOT_INO, b"more")
+    rig.fs.unlink(rig.tx, ROOT_INO, b"more")
     assert rig.room.wait_for_room(SIZE)
     fill(rig, b"more")
 
@@ -283,7 +283,7 @@ def test_open_files_are_read_anew_after_the_cache_was_dropped(rig: Rig) -> None:
 
 def pin(rig: Rig, *names: bytes) -> None:
     for name in names:
-        rig.fs.pins.add(rig.find(name))
+        rig.fs.pins.add(rig.tx, rig.find(name))
 
 
 def test_what_is_pinned_stays_and_the_rest_of_its_segment_goes(rig: Rig) -> None:
@@ -313,7 +313,7 @@ def test_what_is_unpinned_goes_like_the_rest(rig: Rig) -> None:
         pin(rig, NAMES[3])
         rig.room.drop_all()
         assert rig.room.evict(1) == 0
-        rig.fs.pins.remove(rig.find(NAMES[3]))
+        rig.fs.pins.remove(rig.tx, rig.find(NAMES[3]))
         assert rig.room.evict(1) > 0  # although its segment was looked at just now
         assert rig.journal.bytes == 0
 
@@ -346,7 +346,7 @@ def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> Non
         fill(rig, b"pending")
         rig.publish()
         before = rig.journal.bytes
-        rows = rig.db.execute("SELECT number, segment FROM chunk ORDER BY number").fetchall()
+        rows = rig.db.rows.execute("SELECT number, segment FROM chunk ORDER BY number").fetchall()
         numbers = [number for number, _ in rows]
         assert rows[20][1] == rows[21][1] == rows[22][1]  # beside what must stay
         # A whole segment, one chunk each of two others, and one that must stay.
@@ -371,7 +371,7 @@ def test_what_has_just_been_fetched_is_evicted_from_memory_too(rig: Rig) -> None
     cached(rig, NAMES[0])
     rig.room.drop_all()
     rig.read(rig.find(NAMES[0]))
-    [number] = rig.db.execute("SELECT number FROM chunk").fetchone()
+    [number] = rig.db.rows.execute("SELECT number FROM chunk").fetchone()
     assert rig.room.evict_chunks([number]) == SIZE
     rig.clouds.down = True
     with pytest.raises(ChunkUnavailable):
@@ -381,7 +381,9 @@ def test_what_has_just_been_fetched_is_evicted_from_memory_too(rig: Rig) -> None
 def test_chunks_that_cannot_be_forgotten_durably_keep_their_bytes(rig: Rig) -> None:
     cached(rig, *NAMES[:10])
     before = rig.journal.bytes
-    numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
+    numbers = [
+        number for (number,) in rig.db.rows.execute("SELECT number FROM chunk ORDER BY number").fetchall()
+    ]
     broken(rig)
     with pytest.raises(OSError, match="broken disk"):
         rig.room.evict_chunks(numbers)

@@ -29,8 +29,8 @@ def elsewhere(rig: Rig, count: int, size: int = 100) -> list[ChunkRef]:
     rig.publish()
     rig.pack()
     rig.room.drop_all()
-    numbers = [row[0] for row in rig.db.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
-    return [rig.fs.chunks.get(number) for number in numbers]
+    numbers = [row[0] for row in rig.db.rows.execute("SELECT number FROM chunk ORDER BY number").fetchall()]
+    return [rig.tx.chunks.get(number) for number in numbers]
 
 
 def text(number: int, size: int = 100) -> bytes:
@@ -251,8 +251,10 @@ def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is() -> None:
     rig = Rig(environment=Environment(monotonic=look_at_clock))
     (ref,) = elsewhere(rig, 1)
     place = (ref.pack, ref.offset, ref.sealed)
-    rig.db.execute("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", (ref.number,))
-    ref = rig.fs.chunks.get(ref.number)
+    rig.db.rows.execute(
+        "UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", (ref.number,)
+    )
+    ref = rig.tx.chunks.get(ref.number)
 
     def read() -> dict[int, bytes]:
         nonlocal reader
@@ -263,17 +265,17 @@ def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is() -> None:
         reading = pool.submit(read)
         assert waits.wait(PATIENCE)
         assert not rig.clouds.gets
-        with rig.fs.lock:
-            rig.fs.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
+        with rig.fs.state.transaction() as tx:
+            tx.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
         assert reading.result(PATIENCE) == {ref.number: text(0)}
     rig.discard()
 
 
 def test_closing_ends_the_wait_for_where_a_chunk_is(rig: Rig) -> None:
     (ref,) = elsewhere(rig, 1)
-    rig.db.execute("UPDATE chunk SET pack = 0 WHERE number = ?", (ref.number,))
+    rig.db.rows.execute("UPDATE chunk SET pack = 0 WHERE number = ?", (ref.number,))
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(rig.fetcher.fetch, [rig.fs.chunks.get(ref.number)])
+        reading = pool.submit(rig.fetcher.fetch, [rig.tx.chunks.get(ref.number)])
         rig.fetcher.close()
         assert isinstance(reading.exception(PATIENCE), ChunkUnavailable)
 
@@ -316,7 +318,7 @@ def test_other_devices_are_asked_for_many_at_once_and_clouds_for_what_they_lack(
     assert asked == [[ref.id for ref in refs]]
     assert rig.clouds.gets == [[ref.id for ref in refs[1::2]]]
     rig.clouds.down = True
-    rig.fs.chunks._recent.clear()  # so that they are read from the disk
+    rig.tx.chunks._recent.clear()  # so that they are read from the disk
     assert [rig.read(rig.find(b"%d" % number)) for number in range(10)] == [text(n) for n in range(10)]
 
 
@@ -341,7 +343,7 @@ def test_what_devices_lack_is_left_to_be_fetched_otherwise(rig: Rig) -> None:
         assert rig.fetcher.fetch_from_devices(refs) == 3
         assert rig.fetcher.fetch_from_devices(refs[1:]) == 0  # they are here
     assert not rig.clouds.gets
-    assert [ref.number for ref in rig.fs.chunks.missing([ref.number for ref in refs])] == [refs[0].number]
+    assert [ref.number for ref in rig.tx.chunks.missing([ref.number for ref in refs])] == [refs[0].number]
     rig.clouds.down = True
     assert [rig.read(rig.find(b"%d" % number)) for number in range(1, 4)] == [text(n) for n in range(1, 4)]
 

@@ -60,7 +60,7 @@ def test_a_pinned_folder_comes_and_is_read_without_clouds(fleet: Fleet) -> None:
         fleet[0].write("other", b"not wanted" * 200)
         fleet.send(0, 1)
         rig = fleet[1].rig
-        rig.fs.pins.add(fleet[1].at("music"))
+        rig.fs.pins.add(rig.tx, fleet[1].at("music"))
         hoarder = hoarder_of(rig)
         assert hoard(rig, hoarder)
         assert hoard(rig, hoarder)  # now it is known what the long file is made of
@@ -77,7 +77,7 @@ def test_what_comes_later_is_kept_as_well(fleet: Fleet) -> None:
     fleet[0].write("loose", b"moved in later")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     assert hoard(rig)
     assert not fleet.clouds.gets
     fleet[0].write("music/new", b"new content")
@@ -95,7 +95,7 @@ def test_while_the_clouds_are_down_it_is_said_and_tried_again(fleet: Fleet) -> N
         fleet[0].write(f"music/{number}", b"%d" % number * 1000)
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     hoarder = hoarder_of(rig)
     fleet.clouds.down = True
     assert not hoard(rig, hoarder)
@@ -112,7 +112,7 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
         fleet[0].write(f"music/{number}", b"%d" % number * 1000)
         fleet.send(0, 1)  # a pack of its own
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     lost = next(iter(fleet.clouds.packs))
 
     def lose_one(locations: Sequence[ChunkLocation]) -> None:
@@ -131,7 +131,7 @@ def test_what_nobody_has_told_the_place_of_is_waited_for(fleet: Fleet) -> None:
     fleet[0].rig.publish(everything=True)
     fleet[1].receive(fleet[0].log())
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("file"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     hoarder = hoarder_of(rig)
     assert hoard(rig, hoarder)
     assert hoarder.kept == Measure(1, 7, 7)
@@ -147,7 +147,7 @@ def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(f
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.journal.budget = 100_000
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     for number in range(10):
         fleet[0].write(f"music/{number}", os.urandom(15_000))
         fleet.send(0, 1)  # a pack of its own
@@ -166,9 +166,9 @@ def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) ->
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("file"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     hoarder = hoarder_of(rig)
-    with mock.patch.object(rig.fs.chunks, "get", side_effect=OSError(5, "Input/output error")):
+    with mock.patch.object(rig.tx.chunks, "get", side_effect=OSError(5, "Input/output error")):
         assert not hoard(rig, hoarder)
     assert hoarder.trouble == "Input/output error"
 
@@ -177,7 +177,7 @@ def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("file"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     hoarder = hoarder_of(rig)
     budget, rig.room.limits = rig.journal.budget, RoomLimits(patience_seconds=0.0)
     fleet[1].write("pending", b"what no cloud has yet")
@@ -202,7 +202,7 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
     def step() -> Pause:
         pause = hoarder.step()
         looked.set()
-        if rig.fs.pins and not rig.db.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
+        if rig.fs.pins and not rig.db.rows.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
             kept.set()
         return pause
 
@@ -211,8 +211,8 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
     thread.start()
     try:
         assert looked.wait(PATIENCE)
-        with rig.fs.lock:
-            rig.fs.pins.add(fleet[1].at("file"))
+        with rig.fs.state.transaction() as tx:
+            rig.fs.pins.add(tx, fleet[1].at("file"))
         rig.commit()
         rig.signals.content_wanted()
         assert kept.wait(PATIENCE)
@@ -226,7 +226,7 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
     fleet[0].mkdir("music")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     rig.commit()
     hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
 
@@ -247,7 +247,7 @@ def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fl
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("file"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     rig.commit()
     fleet[1].write("other", b"uncommitted")
     rig.signals.brisk = True
@@ -265,7 +265,7 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
     fleet[0].rig.publish(everything=True)
     fleet[1].receive(fleet[0].log())  # where the chunks are on the clouds nobody knows yet
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     asked: list[int] = []
 
     def ask(identities: Sequence[bytes], _seconds: float) -> list[bytes | None]:
@@ -291,7 +291,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
     fleet[0].rig.publish(everything=True)
     fleet[1].receive(fleet[0].log())
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     rig.commit()
     asked: list[bytes] = []
     calls = 0
@@ -324,7 +324,7 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
         fleet[0].write(f"music/{number}", b"%d" % number * 1000)
         fleet.send(0, 1)
     rig = fleet[1].rig
-    rig.fs.pins.add(fleet[1].at("music"))
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     rig.commit()
     fleet.clouds.down = True
     tried: list[bytes] = []
@@ -373,9 +373,9 @@ class Keeping(RuleBasedStateMachine):
         self.counter += 1
         content = (b"%d " % self.counter * (size // 2 + 1))[:size]
         if path in self.files:
-            handle = self.rig.fs.open(self.inode_at(path), os.O_WRONLY | os.O_TRUNC)
-            self.rig.fs.write(self.rig.fs.handle(handle), 0, content)
-            self.rig.fs.release(handle)
+            handle = self.rig.fs.open(self.rig.tx, self.inode_at(path), os.O_WRONLY | os.O_TRUNC)
+            self.rig.fs.write(self.rig.tx, self.rig.fs.handle(handle), 0, content)
+            self.rig.fs.release(self.rig.tx, handle)
         else:
             self.rig.make(path[1], content, self.folders[path[0]])
         self.files[path] = content
@@ -383,13 +383,13 @@ class Keeping(RuleBasedStateMachine):
     @rule(path=paths, to=paths)
     def move(self, path: tuple[bytes, bytes], to: tuple[bytes, bytes]) -> None:
         if path in self.files and path != to:
-            self.rig.fs.rename(self.folders[path[0]], path[1], self.folders[to[0]], to[1], 0)
+            self.rig.fs.rename(self.rig.tx, self.folders[path[0]], path[1], self.folders[to[0]], to[1], 0)
             self.files[to] = self.files.pop(path)
 
     @rule(path=paths)
     def remove(self, path: tuple[bytes, bytes]) -> None:
         if self.files.pop(path, None) is not None:
-            self.rig.fs.unlink(self.folders[path[0]], path[1])
+            self.rig.fs.unlink(self.rig.tx, self.folders[path[0]], path[1])
 
     @rule()
     def upload(self) -> None:
@@ -398,11 +398,11 @@ class Keeping(RuleBasedStateMachine):
 
     @rule(folder=st.sampled_from(FOLDERS))
     def pin(self, folder: bytes) -> None:
-        self.rig.fs.pins.add(self.rig.find(folder))
+        self.rig.fs.pins.add(self.rig.tx, self.rig.find(folder))
 
     @rule(folder=st.sampled_from(FOLDERS))
     def unpin(self, folder: bytes) -> None:
-        self.rig.fs.pins.remove(self.rig.find(folder))
+        self.rig.fs.pins.remove(self.rig.tx, self.rig.find(folder))
 
     @rule(shortage=st.booleans(), size=st.sampled_from((1, 4000, 1 << 40)))
     def evict(self, shortage: bool, size: int) -> None:
@@ -411,7 +411,7 @@ class Keeping(RuleBasedStateMachine):
 
     @rule(folder=st.sampled_from(FOLDERS))
     def evict_folder(self, folder: bytes) -> None:
-        rows = self.rig.db.execute(
+        rows = self.rig.db.rows.execute(
             "SELECT f.chunk FROM place p JOIN file_chunk f ON f.ino = p.ino WHERE p.parent = ?",
             (self.folders[folder],),
         ).fetchall()
@@ -439,7 +439,7 @@ class Keeping(RuleBasedStateMachine):
         self.rig = self.rig.crashed()
 
     def is_pinned(self, folder: bytes) -> bool:
-        row = self.rig.db.execute(
+        row = self.rig.db.rows.execute(
             "SELECT 1 FROM hoard h JOIN node n ON n.id = h.id WHERE n.ino = ?", (self.folders[folder],)
         ).fetchone()
         return row is not None

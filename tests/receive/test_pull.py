@@ -26,6 +26,7 @@ from sync.pace import SHORTEST_PAUSE
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES
+from tests.state.test_sightings import open_state
 from tests.surroundings import Surroundings
 from tests.sync.publisher import Publisher
 from tests.sync.support import BOX_KEY, KEYS, NOON, VOLUME, Device
@@ -78,7 +79,7 @@ class Here:
     ) -> None:
         if memory is None:
             Database.create(base / "volume.db", VOLUME)
-            memory = SightingTable(Database(base / "volume.db"), threading.Lock())
+            memory = SightingTable(open_state(base))
         self.memory = memory
         self.stores = []
         for number in range(3):
@@ -375,7 +376,7 @@ class FullDisk:
 
 def test_a_disk_that_is_full_does_not_end_the_following(tmp_path: Path) -> None:
     Database.create(tmp_path / "volume.db", VOLUME)
-    memory = FullDisk(SightingTable(Database(tmp_path / "volume.db"), threading.Lock()))
+    memory = FullDisk(SightingTable(open_state(tmp_path)))
     here = Here(tmp_path, memory=memory)
     a = Publisher(A)
     here.publish(a)

@@ -69,7 +69,7 @@ def test_between_two_batches_whoever_waits_for_the_lock_gets_it(fleet: Fleet) ->
     seen: list[int] = []
 
     def look() -> None:
-        with bob.rig.fs.lock:
+        with bob.rig.fs.state.transaction():
             seen.append(len(bob.log()))
 
     def pause(_seconds: float) -> None:

@@ -123,7 +123,7 @@ class Badness:
         if self._large:
             self._unpack(self._chance.choice([one for one in simulation.honest if one != number]))
         simulation.remember_bodies()
-        rows = device.rig.db.execute("SELECT hash, bytes FROM log ORDER BY number").fetchall()
+        rows = device.rig.db.rows.execute("SELECT hash, bytes FROM log ORDER BY number").fetchall()
         log = [data if data is not None else simulation.bodies[identity] for identity, data in rows]
         others = [member_of(other) for other in range(simulation.count) if other != number]
         if simulation.liar is not None:
@@ -234,7 +234,7 @@ class Badness:
             simulation.hand(receiver, updates, f"{member.name}, which is bad,")
             return
         before = unpacked.seen(self._simulation.clocks.monotonic(receiver)) & _shown(device)
-        (names,) = device.rig.db.execute("SELECT count(*) FROM place").fetchone()
+        (names,) = device.rig.db.rows.execute("SELECT count(*) FROM place").fetchone()
         simulation.hand(receiver, updates, f"{member.name}, which is bad,")
         lost = before - _shown(device)
         held = device.rig.sharing.deletions.all()
@@ -497,7 +497,7 @@ def _yet_to_second(device: Device) -> set[bytes]:
 
 def _shown(device: Device) -> frozenset[bytes]:
     """The ids of all nodes that are shown, also as one with another, but for empty files."""
-    joined = frozenset(node for (node,) in device.rig.db.execute("SELECT id FROM joined"))
+    joined = frozenset(node for (node,) in device.rig.db.rows.execute("SELECT id FROM joined"))
     return joined.union(one.id for one in device.walk().values() if not one.is_file or one.size)
 
 
@@ -519,10 +519,10 @@ def _check_size(device: Device) -> None:
     """What is stored is bounded by what was received."""
     db = device.rig.db
     tables = [
-        name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        name for (name,) in db.rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     ]
-    rows = sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
-    (size,) = db.execute("SELECT total(length(bytes)) FROM log").fetchone()
+    rows = sum(db.rows.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
+    (size,) = db.rows.execute("SELECT total(length(bytes)) FROM log").fetchone()
     most = _OWN_ROWS + size / _LEAST_ROW
     assert device.bare() or rows <= most, f"{rows} rows of {size:.0f} bytes of updates"
 

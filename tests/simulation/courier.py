@@ -96,7 +96,7 @@ class Courier:
 
     def _announce(self) -> None:
         """There is another statement or checkpoint. Who hears of nothing new has nothing to say at last."""
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction():
             vector = self.rig.updates.state.vector
         self._announced[vector] += 1
         assert self._announced[vector] <= _MOST_ANNOUNCEMENTS, "it states the same again and again"
@@ -104,15 +104,15 @@ class Courier:
 
     def head(self) -> Head:
         """What the device would tell of itself over a link."""
-        with self.rig.fs.lock:
-            return self._shipper._head(None, self.puller.earlier_heads())
+        with self.rig.fs.state.transaction() as tx:
+            return self._shipper._head(tx, None, self.puller.earlier_heads())
 
     def believe_shipped(self) -> None:
         """Have the device believe that the clouds have all that it has signed."""
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             tip = self.rig.updates.own_tip()
             if tip is not None:
-                self.rig.fs.pending.ship(tip.clock)
+                tx.pending.ship(tip.clock)
 
     def look_at_checkpoints(self) -> None:
         """State, agree, deposit, take in, as far as it is time to."""
@@ -120,7 +120,7 @@ class Courier:
 
     def take_over(self, other: Courier) -> None:
         """*other* has not got some of what is lacking here but through a checkpoint."""
-        with other.rig.fs.lock:
+        with other.rig.fs.state.transaction():
             root = other.checkpointer.root()
         if root is None:
             return

@@ -31,7 +31,7 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
     found: list[Operation] = []
     hashes: dict[tuple[bytes, int], bytes] = {}
     written: dict[bytes, None] = {}
-    rows = device.rig.db.execute(
+    rows = device.rig.db.rows.execute(
         "SELECT bytes, hash, branch, clock, chunk_high, vector FROM log ORDER BY number"
     ).fetchall()
     roles = device.rig.sharing.registers.roles

@@ -25,6 +25,6 @@ def live(seed: int, trace: list[str], kinds: Sequence[str] = ()) -> bytes:
         try:
             simulation.run()
             heal(simulation)
-            return state_hash(simulation.world.honest[0].rig.db)
+            return state_hash(simulation.world.honest[0].rig.db.rows)
         finally:
             simulation.end()

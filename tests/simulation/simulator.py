@@ -78,7 +78,7 @@ class Simulation:
         guests = [self.liar.member] if self.liar else []
         self.world = World(self.count, guests, environments(seed, clocks))
         self.badness = Badness(self, seed, kinds)
-        self.watchdog = Watchdog(lambda: [one.rig.db._connection for one in self.world.fleet.devices])
+        self.watchdog = Watchdog(lambda: [one.rig.db.rows._connection for one in self.world.fleet.devices])
         self._order = count()
         self._begun = self.clocks.passed
         self._events: list[tuple[float, int, float, Callable[[], None]]] = []

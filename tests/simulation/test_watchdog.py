@@ -20,7 +20,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def watchdog(fleet: Fleet) -> Watchdog:
-    return Watchdog(lambda: [device.rig.db._connection for device in fleet.devices], 100_000, 0)
+    return Watchdog(lambda: [device.rig.db.rows._connection for device in fleet.devices], 100_000, 0)
 
 
 def nothing() -> None:
@@ -45,7 +45,7 @@ def test_statements_without_end(fleet: Fleet) -> None:
         "WITH RECURSIVE c (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < ?) SELECT max(n) FROM c"
     )
     with pytest.raises(SlowError, match="statements"), watchdog(fleet).watch("statements"):
-        fleet[1].rig.db.execute(counting, (LONG,)).fetchone()
+        fleet[1].rig.db.rows.execute(counting, (LONG,)).fetchone()
 
 
 def test_a_step_counts_for_itself(fleet: Fleet) -> None:

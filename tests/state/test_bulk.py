@@ -18,9 +18,9 @@ _ELSEWHERE = [bytes([2]) + number.to_bytes(15, "big") for number in range(700)]
 def test_rows_with_values_are_found_however_many_are_asked_for(tmp_path: Path, count: int) -> None:
     rig = Rig(tmp_path)
     rows = [(number, one) for number, one in enumerate(_THERE, 1000)]
-    rig.db.executemany("INSERT INTO writer (number, branch) VALUES (?, ?)", rows)
+    rig.db.rows.executemany("INSERT INTO writer (number, branch) VALUES (?, ?)", rows)
     wanted = _THERE[:count] + _ELSEWHERE[: count // 2]
     random.Random(count).shuffle(wanted)
-    found = list(select_with(rig.db, "number, branch", "writer", "branch", wanted))
+    found = list(select_with(rig.db.rows, "number, branch", "writer", "branch", wanted))
     assert sorted(found) == rows[:count]
     rig.abandon()

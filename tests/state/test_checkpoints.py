@@ -17,7 +17,7 @@ ROOT, NAME = b"root", b"n" * 32
 @pytest.fixture
 def table() -> Iterator[CheckpointTable]:
     rig = Rig()
-    yield CheckpointTable(rig.db)
+    yield CheckpointTable(rig.db.rows)
     rig.discard()
 
 

@@ -48,10 +48,10 @@ class Store:
         (directory / "volume.db").write_bytes(new)
         self.db = Database(directory / "volume.db")
         self.journal = Journal(directory / "journal", budget=1 << 20, segment_size=4096)
-        self.chunks = ChunkStore(self.db, self.journal, SEALER)
+        self.chunks = ChunkStore(self.db.rows, self.journal, SEALER)
         self.number = 1
         self.pinned: set[int] = set()
-        self.db.executemany(
+        self.db.rows.executemany(
             "INSERT INTO pack (number, id, k, n, placement) VALUES (?, ?, 1, 1, x'00')",
             [(pack, bytes([pack])) for pack in (HERE, THERE, LOST_BEFORE)],
         )
@@ -77,7 +77,7 @@ class Store:
         self.chunks.packed_elsewhere([(pack, [PackedChunk(ID, 0, 9, len(CONTENT))])])
 
     def note_spare(self, pack: int, *, proven: bool = False, lost: bool = False) -> None:
-        self.db.execute(
+        self.db.rows.execute(
             "INSERT OR IGNORE INTO spare (pack, chunk, offset, sealed, proven, lost) "
             "SELECT ?, number, 0, 9, ?, ? FROM chunk",
             (pack, proven, lost),
@@ -152,18 +152,18 @@ OF_WHAT_IS_HERE = ("forget_local", "forget_clean", "damaged")
 
 
 def _show(store: Store) -> None:
-    store.db.execute("INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (7, 0, 1, 1)")
+    store.db.rows.execute("INSERT INTO file_chunk (ino, offset, length, chunk) VALUES (7, 0, 1, 1)")
 
 
 def _prove(store: Store, proven: bool) -> None:
-    store.db.execute("UPDATE spare SET proven = ?", (proven,))
-    store.db.execute("UPDATE chunk SET proven = ? WHERE pack > 0", (proven,))
+    store.db.rows.execute("UPDATE spare SET proven = ?", (proven,))
+    store.db.rows.execute("UPDATE chunk SET proven = ? WHERE pack > 0", (proven,))
 
 
 def _lose_before(store: Store) -> None:
     """Nobody is to look in that pack any more."""
     store.note_spare(LOST_BEFORE, lost=True)
-    store.db.execute("UPDATE pack SET doubted = 1 WHERE number = ?", (LOST_BEFORE,))
+    store.db.rows.execute("UPDATE pack SET doubted = 1 WHERE number = ?", (LOST_BEFORE,))
 
 
 # What a call may find besides the state.
@@ -210,7 +210,7 @@ def stores(new_store: Callable[[], Store], state: ChunkState) -> Iterator[Store]
 def check(store: Store, state: ChunkState) -> None:
     """The row, and what the journal keeps for it, are those of the state."""
     found = {
-        one: store.db.execute(f"SELECT count(*) FROM chunk c WHERE {one.value}").fetchone()[0]
+        one: store.db.rows.execute(f"SELECT count(*) FROM chunk c WHERE {one.value}").fetchone()[0]
         for one in ChunkState
     }
     assert {one for one, count in found.items() if count} == {state} - {UNKNOWN}
@@ -220,7 +220,7 @@ def check(store: Store, state: ChunkState) -> None:
         (ON_CLOUDS, state.is_on_clouds),
         ("segment IS NOT NULL", state.is_here),
     ):
-        (count,) = store.db.execute(f"SELECT count(*) FROM chunk WHERE {condition}").fetchone()
+        (count,) = store.db.rows.execute(f"SELECT count(*) FROM chunk WHERE {condition}").fetchone()
         assert bool(count) is holds, condition
     pins = {segment: count for segment, count in store.journal.dirty_pieces.items() if count}
     assert pins == ({store.segment: 1} if state.is_dirty else {})

@@ -18,7 +18,7 @@ CONTENT = bytes(range(256)) * 40
 
 def spoil(rig: Rig, content: bytes = CONTENT) -> int:
     """Let the disk alter a byte of the chunk that holds *content*; the chunk's number."""
-    number, segment, position = rig.db.execute(
+    number, segment, position = rig.db.rows.execute(
         "SELECT number, segment, position FROM chunk WHERE id = ?", (SEALER.chunk_id(content),)
     ).fetchone()
     path = rig.journal.directory / f"{segment:08d}.segment"
@@ -98,8 +98,8 @@ def test_staged_bytes_of_a_lost_journal_are_an_error_never_other_bytes(rig: Rig)
 def test_equal_content_is_stored_once(rig: Rig) -> None:
     published(rig, b"one")
     published(rig, b"two")
-    assert rig.db.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
-    rig.fs.unlink(ROOT_INO, b"one")
+    assert rig.db.rows.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
+    rig.fs.unlink(rig.tx, ROOT_INO, b"one")
     rig.pack()
     rig.room.drop_all()
     assert rig.read(rig.find(b"two")) == CONTENT
@@ -109,42 +109,42 @@ def test_the_number_of_a_dropped_chunk_names_no_other(rig: Rig) -> None:
     """An upload that is under way would otherwise be booked for a chunk that it does not hold."""
 
     def add(content: bytes) -> int:
-        return rig.fs.chunks.add(CutRow(SEALER.chunk_id(content), 4, *rig.journal.append(content)))
+        return rig.tx.chunks.add(CutRow(SEALER.chunk_id(content), 4, *rig.journal.append(content)))
 
     first = add(b"gone")
-    rig.fs.chunks.settling.clear()
-    rig.fs.chunks.drop_unwanted()
+    rig.tx.chunks.settling.clear()
+    rig.tx.chunks.drop_unwanted()
     assert add(b"next") > first
-    rig.fs.chunks.packed(first, 1, 0, 10)
+    rig.tx.chunks.packed(first, 1, 0, 10)
     assert rig.unpacked() == 1
 
 
 def _heard_over_a_link(rig: Rig) -> int:
     """The number of a chunk of another device that is here, and of which no cloud is known to have it."""
     identity = SEALER.chunk_id(b"linked")
-    (number,) = rig.fs.chunks.known({identity: 6}).values()
-    rig.fs.chunks.keep(number, b"linked")
+    (number,) = rig.tx.chunks.known({identity: 6}).values()
+    rig.tx.chunks.keep(number, b"linked")
     return number
 
 
 def _claimed(rig: Rig, pack: int, *, by_author: bool) -> None:
     said = [(pack, [PackedChunk(SEALER.chunk_id(b"linked"), 0, 9, 6)])]
-    rig.fs.chunks.packed_elsewhere(said, vouched=lambda numbers: numbers if by_author else ())
+    rig.tx.chunks.packed_elsewhere(said, vouched=lambda numbers: numbers if by_author else ())
 
 
 def test_a_claim_loses_nothing_and_tells_of_no_loss(rig: Rig) -> None:
     number = _heard_over_a_link(rig)
-    rig.db.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
+    rig.db.rows.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
     _claimed(rig, 1, by_author=False)
-    assert not rig.fs.chunks.is_on_clouds(number)
-    assert lost_packs(rig.db) == {}
+    assert not rig.tx.chunks.is_on_clouds(number)
+    assert lost_packs(rig.db.rows) == {}
 
 
 def test_of_what_the_clouds_had_lost_nobody_is_believed_without_a_look(rig: Rig) -> None:
     number = _heard_over_a_link(rig)
     _claimed(rig, 1, by_author=True)
-    rig.db.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
-    rig.fs.chunks.set_aside(1)
+    rig.db.rows.execute("INSERT INTO pack (number, id, k, n, placement) VALUES (1, x'6f', 1, 1, x'00')")
+    rig.tx.chunks.set_aside(1)
     _claimed(rig, 2, by_author=True)
-    assert not rig.fs.chunks.is_on_clouds(number)
-    assert lost_packs(rig.db) == {1: b"o"}
+    assert not rig.tx.chunks.is_on_clouds(number)
+    assert lost_packs(rig.db.rows) == {1: b"o"}

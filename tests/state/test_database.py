@@ -36,21 +36,22 @@ def database(path: Path) -> Iterator[Database]:
 
 def put(database: Database, *numbers: int, size: int = 1) -> None:
     rows = [(number, b"name", bytes(size)) for number in numbers]
-    database.executemany("INSERT OR REPLACE INTO xattr VALUES (?, ?, ?)", rows)
+    database.rows.executemany("INSERT OR REPLACE INTO xattr VALUES (?, ?, ?)", rows)
 
 
 def numbers(source: Database | sqlite3.Connection) -> set[int]:
-    return {row[0] for row in source.execute("SELECT ino FROM xattr").fetchall()}
+    reader = source.rows if isinstance(source, Database) else source
+    return {row[0] for row in reader.execute("SELECT ino FROM xattr").fetchall()}
 
 
 def test_a_new_database(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     database = Database(path)
-    assert database.meta("volume") == VOLUME
-    database.set_meta("files", 7)
+    assert database.rows.meta("volume") == VOLUME
+    database.rows.set_meta("files", 7)
     database.close()
     again = Database(path)
-    assert again.meta("files") == 7
+    assert again.rows.meta("files") == 7
     again.abandon()
 
 
@@ -182,8 +183,8 @@ def test_no_reader_holds_up_a_commit(database: Database) -> None:
 def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path) -> None:
     """The commit is in the log: a disk too full for the database file takes nothing away."""
     database = Database(path)
-    failing = mock.Mock(wraps=database._connection, in_transaction=True)
-    real = database._connection.execute
+    failing = mock.Mock(wraps=database.connection, in_transaction=True)
+    real = database.connection.execute
 
     def execute(statement: str) -> sqlite3.Cursor:
         if "wal_checkpoint" in statement:
@@ -193,7 +194,7 @@ def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path) -> None:
     failing.execute = execute
     put(database, 1)
     database.limits = DatabaseLimits(log_bytes=1000, checkpoint_bytes=1000)
-    with mock.patch.object(database, "_connection", failing):
+    with mock.patch.object(database, "connection", failing):
         database.commit()
     with mock.patch.object(database, "_checkpointer", failing):
         database.checkpoint()
@@ -207,7 +208,7 @@ def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path) -> None:
 
 def test_a_transaction_that_was_rolled_back_ends_it(database: Database) -> None:
     put(database, 1)
-    database.execute("ROLLBACK")
+    database.rows.execute("ROLLBACK")
     with pytest.raises(OSError, match="open the volume again"):
         database.commit()
     with pytest.raises(sqlite3.ProgrammingError):

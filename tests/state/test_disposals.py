@@ -10,14 +10,14 @@ FIRST, SECOND = b"\x01" * 32, b"\x02" * 32
 
 
 def test_shares_are_deleted_once_the_clouds_hold_the_update_that_says_so(rig: Rig) -> None:
-    disposals = rig.fs.disposals
-    rig.db.set_meta("published", 4)
+    disposals = rig.tx.disposals
+    rig.db.rows.set_meta("published", 4)
     disposals.add(FIRST, 3, {1: 10, 2: 0}, 4)
     disposals.add(SECOND, 2, {1: 5}, 5)
     assert disposals.counts() == {1: 2, 2: 1} and disposals.total() == (2, 15)
     assert disposals.due_clouds() == {1, 2}
     assert disposals.due(1, 10) == [Disposal(FIRST, 3, 10)]
-    rig.db.set_meta("published", 5)
+    rig.db.rows.set_meta("published", 5)
     assert [one.pack for one in disposals.due(1, 10)] == [FIRST, SECOND]
     assert [one.pack for one in disposals.due(1, 1)] == [FIRST]
     disposals.done(1, [FIRST])
@@ -27,7 +27,7 @@ def test_shares_are_deleted_once_the_clouds_hold_the_update_that_says_so(rig: Ri
 
 
 def test_what_others_have_deleted_is_forgotten(rig: Rig) -> None:
-    disposals = rig.fs.disposals
+    disposals = rig.tx.disposals
     disposals.add(FIRST, 3, {1: 10, 2: 10}, 0)
     disposals.add(SECOND, 3, {1: 10}, 0)
     disposals.done_but(1, {SECOND})
@@ -35,7 +35,7 @@ def test_what_others_have_deleted_is_forgotten(rig: Rig) -> None:
 
 
 def test_leftovers_do_not_replace_what_is_to_be_deleted_already(rig: Rig) -> None:
-    disposals = rig.fs.disposals
+    disposals = rig.tx.disposals
     disposals.add(FIRST, 3, {1: 10}, 0)
     disposals.add_leftovers([ShareOnCloud(1, FIRST, 0), ShareOnCloud(2, FIRST, 1)], 32)
     assert disposals.due(1, 10) == [Disposal(FIRST, 3, 10)]
@@ -43,8 +43,8 @@ def test_leftovers_do_not_replace_what_is_to_be_deleted_already(rig: Rig) -> Non
 
 
 def test_a_look_replaces_what_the_last_one_found(rig: Rig) -> None:
-    idle, unnamed = rig.fs.deletion_candidates, rig.fs.orphans
-    number = rig.fs.packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(1, bytes(16)))
+    idle, unnamed = rig.tx.deletion_candidates, rig.tx.orphans
+    number = rig.tx.packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(1, bytes(16)))
     idle.replace([DeletionCandidate(number + 1, 5, 1), DeletionCandidate(number, 7, 2)])
     idle.replace([DeletionCandidate(number, 7, 2)])
     idle.emptied([number])

@@ -172,13 +172,13 @@ def test_the_volume_goes_on_and_knows_its_versions_from_then_on(path: Path) -> N
     try:
         folder = rig.find(b"renamed")
         assert rig.find(b"file", folder.ino).size == len(b"second")
-        assert rig.db.meta("history") > 0
-        assert rig.db.execute("SELECT count(*) FROM past").fetchone() == (0,)
-        rig.fs.unlink(folder.ino, b"file")
+        assert rig.db.rows.meta("history") > 0
+        assert rig.db.rows.execute("SELECT count(*) FROM past").fetchone() == (0,)
+        rig.fs.unlink(rig.tx, folder.ino, b"file")
         assert rig.publish(everything=True)
         places = "SELECT count(*) FROM past WHERE key >= x'70' AND key < x'71'"
-        assert rig.db.execute(places).fetchone() == (1,)
-        assert rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
+        assert rig.db.rows.execute(places).fetchone() == (1,)
+        assert rig.db.rows.execute("SELECT count(*) FROM removal").fetchone() == (1,)
     finally:
         rig.abandon()
 

@@ -11,7 +11,7 @@ def row(ino: int, node: bytes, nlink: int = 1) -> NodeRow:
 
 
 def test_a_node_keeps_its_id_whatever_else_changes(rig: Rig) -> None:
-    nodes = rig.fs.nodes
+    nodes = rig.tx.nodes
     assert nodes.find(7) is None
     nodes.insert([row(7, b"\x07" * 16)])
     nodes.put([row(7, b"\x08" * 16, nlink=2), row(9, b"\x09" * 16)])
@@ -26,16 +26,16 @@ def test_a_node_keeps_its_id_whatever_else_changes(rig: Rig) -> None:
 
 
 def test_numbers_of_nodes_with_names_to_withdraw_are_taken(rig: Rig) -> None:
-    nodes = rig.fs.nodes
+    nodes = rig.tx.nodes
     nodes.insert([row(9, b"\x09" * 16)])
     assert nodes.highest() == 9
     rig.fs.changes.mark(b"key", 12)
-    rig.fs.flush()
+    rig.fs.flush(rig.tx)
     assert nodes.highest() == 12
 
 
 def test_nodes_without_a_name_are_noted(rig: Rig) -> None:
-    nodes = rig.fs.nodes
+    nodes = rig.tx.nodes
     nodes.note_nameless(9)
     nodes.note_nameless(9)
     nodes.note_nameless(7)
@@ -46,7 +46,7 @@ def test_nodes_without_a_name_are_noted(rig: Rig) -> None:
 
 
 def test_extended_attributes(rig: Rig) -> None:
-    nodes = rig.fs.nodes
+    nodes = rig.tx.nodes
     nodes.add_xattr(7, b"user.b", b"two")
     nodes.add_xattr(7, b"user.a", b"")
     nodes.add_xattr(8, b"user.a", b"other")

@@ -12,13 +12,13 @@ MINE, THEIRS = bytes(16), b"\x01" * 16
 
 
 def found(rig: Rig, pack: bytes) -> Pack:
-    known = rig.fs.packs.find(pack)
+    known = rig.tx.packs.find(pack)
     assert known is not None
     return known
 
 
 def test_what_was_put_here_is_proven_and_what_is_told_is_not(rig: Rig) -> None:
-    packs = rig.fs.packs
+    packs = rig.tx.packs
     put = packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(5, MINE))
     told = packs.learn([(SECOND, PackRecord(2, 3, b"\x01\x02\x03", ()), Stamp(6, THEIRS))])
     assert found(rig, FIRST) == Pack(put, FIRST, 1, 2, b"\x01\x02", 5, MINE, proven=True, doubted=False)
@@ -29,14 +29,14 @@ def test_what_was_put_here_is_proven_and_what_is_told_is_not(rig: Rig) -> None:
 
 
 def test_who_puts_the_same_pack_again_keeps_its_number(rig: Rig) -> None:
-    packs = rig.fs.packs
+    packs = rig.tx.packs
     number = packs.learn([(FIRST, PackRecord(1, 2, b"\x01\x02", ()), Stamp(5, THEIRS))])[FIRST]
     assert packs.put(FIRST, 1, 2, b"\x03\x04", Stamp(6, MINE)) == number
     assert found(rig, FIRST).placement == b"\x03\x04" and found(rig, FIRST).proven
 
 
 def test_the_later_word_counts_unless_one_overrules(rig: Rig) -> None:
-    packs = rig.fs.packs
+    packs = rig.tx.packs
     number = packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(5, MINE))
     earlier, other = PackRecord(1, 2, b"\x03\x04", ()), PackRecord(2, 3, b"\x03\x04\x05", ())
     assert packs.learn_again(FIRST, earlier, Stamp(4, THEIRS), overrules=False) == number
@@ -48,7 +48,7 @@ def test_the_later_word_counts_unless_one_overrules(rig: Rig) -> None:
 
 
 def test_a_discarded_pack_is_one_no_more_and_a_doubted_one_may_be_told_of(rig: Rig) -> None:
-    packs, chunks = rig.fs.packs, rig.fs.chunks
+    packs, chunks = rig.tx.packs, rig.tx.chunks
     number = packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(5, MINE))
     assert packs.number_of(FIRST) == number and not packs.is_discarded(FIRST)
     chunks.discard_pack(FIRST, 6, MINE)
@@ -61,10 +61,10 @@ def test_a_discarded_pack_is_one_no_more_and_a_doubted_one_may_be_told_of(rig: R
 
 
 def test_packs_are_found_by_cloud_and_by_who_told_of_them(rig: Rig) -> None:
-    packs, device = rig.fs.packs, rig.updates.device
+    packs, device = rig.tx.packs, rig.updates.device
     first = packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(5, device))
     second = packs.put(SECOND, 1, 2, b"\x02\x03", Stamp(6, THEIRS))
-    rig.db.execute("INSERT INTO log_branch VALUES (?, ?, NULL, 0)", (THEIRS, THIRD[:16]))
+    rig.db.rows.execute("INSERT INTO log_branch VALUES (?, ?, NULL, 0)", (THEIRS, THIRD[:16]))
     assert [one.id for one in packs.on_cloud(2, 0, 10)] == [FIRST, SECOND]
     assert [one.id for one in packs.on_cloud(2, first, 10)] == [SECOND]
     assert [packs.count_on_cloud(cloud) for cloud in (1, 2, 3, 4)] == [1, 2, 1, 0]

@@ -7,6 +7,7 @@ import pytest
 from hybrisfs.registers.tree import attr_key, content_key, pack_key, place_key
 from hybrisfs.state.held import HeldDeletions
 from tests.tree.rig import Rig
+from tests.tree.unlocked import unlocked
 
 NODE, OTHER = b"\x07" * 16, b"\x08" * 16
 
@@ -14,13 +15,13 @@ NODE, OTHER = b"\x07" * 16, b"\x08" * 16
 @pytest.fixture
 def empty(rig: Rig) -> Rig:
     """What the root has to tell is shipped."""
-    rig.fs.flush()
-    rig.fs.pending.drop([key for key, _, _ in rig.fs.pending.unsigned()])
+    rig.fs.flush(rig.tx)
+    rig.tx.pending.drop([key for key, _, _ in rig.tx.pending.unsigned()])
     return rig
 
 
 def test_a_change_is_unsigned_until_an_update_holds_it(empty: Rig) -> None:
-    pending = empty.fs.pending
+    pending = unlocked(empty.fs).pending
     pending.put([(b"one", 7, 21), (b"two", 7, 22), (b"three", 8, 23)], 23)
     assert pending.newest() == 23
     pending.sign(5, [(b"one", 21), (b"two", 20)])  # two has changed again since
@@ -33,19 +34,19 @@ def test_a_change_is_unsigned_until_an_update_holds_it(empty: Rig) -> None:
 
 
 def test_a_change_is_pending_until_the_clouds_hold_its_update(empty: Rig) -> None:
-    pending = empty.fs.pending
+    pending = unlocked(empty.fs).pending
     pending.put([(b"one", 7, 21), (b"two", 8, 22), (b"of no node", 0, 23)], 23)
     pending.sign(5, [(b"one", 21)])
     pending.sign(6, [(b"two", 22), (b"of no node", 23)])
     pending.ship(5)
-    assert empty.db.meta("published") == 5 and pending.count_nodes() == 1
+    assert empty.db.rows.meta("published") == 5 and pending.count_nodes() == 1
     pending.ship(6)
     assert pending.count_nodes() == 0
 
 
 @pytest.mark.parametrize("key", [attr_key(NODE), content_key(NODE), place_key(NODE, 0), place_key(NODE, 9)])
 def test_what_is_pending_of_a_node(empty: Rig, key: bytes) -> None:
-    pending = empty.fs.pending
+    pending = unlocked(empty.fs).pending
     pending.put([(key, 7, 21), (pack_key(OTHER * 2), 0, 22)], 22)
     assert pending.is_node_pending(NODE) and not pending.is_node_pending(OTHER)
     assert pending.packs() == {pack_key(OTHER * 2)}
@@ -56,7 +57,7 @@ def test_what_is_pending_of_a_node(empty: Rig, key: bytes) -> None:
 
 
 def test_what_is_held_is_not_for_the_clouds(empty: Rig) -> None:
-    pending, held = empty.fs.pending, HeldDeletions(empty.db)
+    pending, held = unlocked(empty.fs).pending, HeldDeletions(empty.db.rows)
     key = attr_key(NODE)
     held.hold(1, key, 1)
     pending.put([(key, 7, 21)], 21)

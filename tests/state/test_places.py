@@ -12,7 +12,7 @@ from tests.tree.rig import Rig
 
 
 def test_a_name_is_found_until_it_is_removed(rig: Rig) -> None:
-    places = rig.fs.places
+    places = rig.tx.places
     assert places.find(ROOT_INO, b"one") is None and places.is_empty(ROOT_INO)
     places.insert(ROOT_INO, b"one", 7, 3, 0)
     assert places.find(ROOT_INO, b"one") == (7, 3, 0) and not places.is_empty(ROOT_INO)
@@ -25,7 +25,7 @@ def test_a_name_is_found_until_it_is_removed(rig: Rig) -> None:
 
 
 def test_a_name_keeps_its_number_unless_another_has_taken_it(rig: Rig) -> None:
-    places = rig.fs.places
+    places = rig.tx.places
     for number, name in enumerate((b"one", b"two", b"three"), 7):
         places.insert(ROOT_INO, name, number, 0, 0)
     number = places.remove_name(ROOT_INO, b"two")
@@ -42,17 +42,17 @@ def test_a_name_keeps_its_number_unless_another_has_taken_it(rig: Rig) -> None:
 
 def test_a_listing_says_what_is_known_of_the_nodes(rig: Rig) -> None:
     inode = rig.make(b"file", b"x")
-    assert rig.fs.places.listing(ROOT_INO, 0, 1)[0][3] is None
-    rig.fs.flush()
-    assert rig.fs.places.listing(ROOT_INO, 0, 1)[0][3:] == inode.row()
+    assert rig.tx.places.listing(ROOT_INO, 0, 1)[0][3] is None
+    rig.fs.flush(rig.tx)
+    assert rig.tx.places.listing(ROOT_INO, 0, 1)[0][3:] == inode.row()
 
 
 def test_the_directories_above(rig: Rig) -> None:
     outer = rig.mkdir(b"outer")
     inner = rig.mkdir(b"inner", outer)
     inode = rig.make(b"file", b"x", inner)
-    rig.fs.link(inode.ino, outer, b"second")
-    places = rig.fs.places
+    rig.fs.link(rig.tx, inode.ino, outer, b"second")
+    places = rig.tx.places
     assert list(places.above(inner)) == [outer, ROOT_INO] and not list(places.above(ROOT_INO))
     assert sorted(places.parents_of(inode.ino)) == [outer, inner] and places.parents_of(ROOT_INO) == []
     assert places.parent_of(inner) == outer and places.parent_of(ROOT_INO) == ROOT_INO
@@ -60,7 +60,7 @@ def test_the_directories_above(rig: Rig) -> None:
 
 
 def test_an_inode_is_shown_by_its_slots(rig: Rig) -> None:
-    places = rig.fs.places
+    places = rig.tx.places
     assert not places.is_shown(7) and places.first(7) is None and places.at(7, 0) is None
     places.insert(ROOT_INO, b"two", 7, 5, 0)
     places.insert(ROOT_INO, b"one (conflict)", 7, 2, 9, wanted=b"one")
@@ -80,7 +80,7 @@ def test_an_inode_is_shown_by_its_slots(rig: Rig) -> None:
 
 
 def test_nodes_that_want_one_name_are_shown_beside_it(rig: Rig) -> None:
-    places = rig.fs.places
+    places = rig.tx.places
     places.insert_new([(ROOT_INO, b"name", 7), (ROOT_INO, b"other", 8)])
     assert places.is_taken(ROOT_INO, b"name") and not places.contested()
     assert places.taken([(ROOT_INO, b"name"), (ROOT_INO, b"free"), (9, b"name")]) == {(ROOT_INO, b"name")}
@@ -100,8 +100,8 @@ def test_nodes_that_want_one_name_are_shown_beside_it(rig: Rig) -> None:
 
 def test_the_nodes_in_a_directory(rig: Rig) -> None:
     inode, folder = rig.make(b"file", b"x"), rig.mkdir(b"folder")
-    rig.fs.link(inode.ino, folder, b"second")
-    rig.fs.flush()
-    [child] = rig.fs.places.children(folder)
+    rig.fs.link(rig.tx, inode.ino, folder, b"second")
+    rig.fs.flush(rig.tx)
+    [child] = rig.tx.places.children(folder)
     assert (child.plain, child.node) == (b"second", inode.id)
-    assert rig.fs.places.at(inode.ino, child.slot) == (folder, b"second", None)
+    assert rig.tx.places.at(inode.ino, child.slot) == (folder, b"second", None)

@@ -16,7 +16,7 @@ def segment(first: int, last: int, placement: bytes) -> OwnSegment:
 
 
 def test_own_segments_follow_each_other(rig: Rig) -> None:
-    segments = rig.fs.segments
+    segments = rig.tx.segments
     assert segments.newest() is None and segments.on_clouds() is None and segments.count() == 0
     one, two, three = segment(1, 4, b"\x01\x02"), segment(5, 5, b"\x02"), segment(6, 9, b"\x01\x02")
     for each in (one, two, three):
@@ -31,7 +31,7 @@ def test_own_segments_follow_each_other(rig: Rig) -> None:
 
 
 def test_copies_are_counted_and_moved(rig: Rig) -> None:
-    segments = rig.fs.segments
+    segments = rig.tx.segments
     one, two = segment(1, 4, b"\x01\x02"), segment(5, 5, b"\x02")
     segments.put(one, 100)
     segments.put(two, 100)
@@ -44,7 +44,7 @@ def test_copies_are_counted_and_moved(rig: Rig) -> None:
 
 
 def test_relayed_segments_are_known_until_their_author_leads_there(rig: Rig) -> None:
-    segments = rig.fs.segments
+    segments = rig.tx.segments
     segments.put_relayed("one", OTHER, 100, b"\x01")
     segments.put_relayed("one", OTHER, 100, b"\x01\x02")
     segments.put_relayed("two", DEVICE, 100, b"\x01")

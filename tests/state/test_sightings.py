@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
 from hybrisfs.state.sightings import SightingTable
+from hybrisfs.state.state import State
 from sync.beacons import Sighting
 
 A, B = bytes(16), bytes([1]) * 16
 
 
+def open_state(folder: Path) -> State:
+    return State(
+        Database(folder / "volume.db"), Journal(folder / "journal", budget=1 << 20), ChunkNamer(bytes(32))
+    )
+
+
 def test_the_newest_is_kept_of_each_device(tmp_path: Path) -> None:
     Database.create(tmp_path / "volume.db", bytes(16))
-    database = Database(tmp_path / "volume.db")
-    table = SightingTable(database, threading.Lock())
+    state = open_state(tmp_path)
+    table = SightingTable(state)
     assert table.load() == {}
     table.store({A: Sighting(None, None), B: Sighting(b"head", 2**63 - 1)})
     table.store({A: Sighting(b"later", 7)})
-    database.close()
-    database = Database(tmp_path / "volume.db")
-    again = SightingTable(database, threading.Lock()).load()
+    state.close()
+    state = open_state(tmp_path)
+    again = SightingTable(state).load()
     assert again == {A: Sighting(b"later", 7), B: Sighting(b"head", 2**63 - 1)}
-    database.close()
+    state.close()

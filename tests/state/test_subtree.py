@@ -19,7 +19,7 @@ def test_files_and_bytes(rig: Rig) -> None:
     inner = rig.mkdir(b"inner", folder)
     rig.make(b"one", b"1" * 1000, folder)
     two = rig.make(b"two", b"2" * 2000, inner)
-    rig.fs.link(two.ino, folder, b"linked")
+    rig.fs.link(rig.tx, two.ino, folder, b"linked")
     rig.make(b"same as two", b"2" * 2000, inner)
     rig.make(b"outside", b"3" * 500)
     assert measure(rig, folder) == Measure(3, 5000, 0)  # not yet known to be the same
@@ -47,7 +47,7 @@ def test_what_is_missing_or_may_go(rig: Rig) -> None:
     rig.commit()
     with rig.db.snapshot() as snapshot:
         tree, pins = Subtree(snapshot, [folder]), Subtree(snapshot, [kept], "kept")
-        lengths = dict(rig.db.execute("SELECT number, length FROM chunk").fetchall())
+        lengths = dict(rig.db.rows.execute("SELECT number, length FROM chunk").fetchall())
         assert [lengths[number] for number in tree.evictable(pins)] == [1000]
         assert tree.shared_with(pins) == 2000
         assert tree.staged() == 3500

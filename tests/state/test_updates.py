@@ -46,7 +46,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def opened(database: Database) -> UpdateLog:
-    return UpdateLog(database, MEMBERS, KEY)
+    return UpdateLog(database.rows, database.environment, MEMBERS, KEY)
 
 
 def test_signed_updates_are_a_log_that_others_accept(database: Database) -> None:
@@ -78,7 +78,7 @@ def test_lists_of_own_updates(database: Database) -> None:
 @contextmanager
 def full_disk(database: Database, refused: str) -> Iterator[None]:
     """The disk is full when a statement begins like *refused*."""
-    real = database.execute, database.executemany
+    real = database.rows.execute, database.rows.executemany
 
     def full(number: int, statement: str, *arguments: object) -> sqlite3.Cursor:
         if statement.startswith(refused):
@@ -86,8 +86,8 @@ def full_disk(database: Database, refused: str) -> Iterator[None]:
         return real[number](statement, *arguments)  # type: ignore[arg-type]
 
     with (
-        mock.patch.object(database, "execute", partial(full, 0)),
-        mock.patch.object(database, "executemany", partial(full, 1)),
+        mock.patch.object(database.rows, "execute", partial(full, 0)),
+        mock.patch.object(database.rows, "executemany", partial(full, 1)),
         pytest.raises(sqlite3.OperationalError),
     ):
         yield
@@ -133,7 +133,7 @@ def test_a_fork_is_dated_by_the_branch_that_began_last(database: Database) -> No
 
 
 def stored(database: Database) -> dict[tuple[bytes, int], tuple[bytes, VersionVector]]:
-    rows = database.execute("SELECT branch, clock, bytes, vector FROM log")
+    rows = database.rows.execute("SELECT branch, clock, bytes, vector FROM log")
     return {(row[0], row[1]): (row[2], VersionVector.decode(row[3])) for row in rows}
 
 
@@ -247,7 +247,7 @@ def test_logs_in_databases_are_exchanged(database: Database, tmp_path: Path) -> 
     ours, _, device = forked(database)
     Database.create(tmp_path / "other.db", VOLUME)
     other = Database(tmp_path / "other.db")
-    theirs = UpdateLog(other, MEMBERS, KEYS[1])
+    theirs = UpdateLog(other.rows, other.environment, MEMBERS, KEYS[1])
     fork = [update for update in device.order if update.header.writer != KEY.device_id]
     for update in (fork[0], *fork[3:]):
         assert isinstance(theirs.accept(update.data), Accepted)
@@ -262,7 +262,7 @@ def test_logs_in_databases_are_exchanged(database: Database, tmp_path: Path) -> 
 
 def test_what_somebody_lacks(database: Database) -> None:
     log, theirs, _ = forked(database)
-    everything = [row[0] for row in database.execute("SELECT bytes FROM log ORDER BY number")]
+    everything = [row[0] for row in database.rows.execute("SELECT bytes FROM log ORDER BY number")]
     known = VersionVector()
     assert [row.data for row in log.missing(known, 0, 1 << 20)] == everything
     first = log.missing(known, 0, 1)
@@ -288,13 +288,13 @@ def test_what_is_deferred_is_found_and_stored_in_the_end(database: Database) -> 
     with log.deferred():
         for data in updates[:3]:
             assert isinstance(log.accept(data), Accepted)
-        assert database.execute(stored).fetchone() == (1,)  # the first of a branch is stored with it
+        assert database.rows.execute(stored).fetchone() == (1,)  # the first of a branch is stored with it
         assert log.update_at(other.key.device_id, 2) == updates[1]
         assert log.known([decode_signed(updates[2]).hash]) == {decode_signed(updates[2]).hash}
         for data in updates[3:]:
             assert isinstance(log.accept(data), Accepted)
         assert isinstance(log.accept(updates[4]), Duplicate)
-    assert database.execute(stored).fetchone() == (6,)
+    assert database.rows.execute(stored).fetchone() == (6,)
     assert opened(database).state.vector == log.state.vector
 
 
@@ -303,14 +303,14 @@ def test_what_was_deferred_and_could_not_be_stored_was_not_accepted(database: Da
     updates = [other.write((b"key %d" % number, b"value")).data for number in range(4)]
     log = opened(database)
     log.accept(updates[0])
-    database.execute(
+    database.rows.execute(
         "CREATE TEMP TRIGGER refuse BEFORE INSERT ON log WHEN new.clock = 3 "
         "BEGIN SELECT raise(ABORT, 'disk full'); END"
     )
     with pytest.raises(sqlite3.DatabaseError), log.deferred():
         for data in updates:
             log.accept(data)
-    database.execute("DROP TRIGGER refuse")
+    database.rows.execute("DROP TRIGGER refuse")
     assert log.state.vector == opened(database).state.vector
     assert all(not isinstance(log.accept(data), Refused) for data in updates)
     assert log.state.vector[other.key.device_id] == len(updates)

@@ -37,7 +37,7 @@ class Reader:
 
     def catch_up(self, database: Database) -> list[SignedUpdate]:
         """Apply what is new, in order; the updates applied."""
-        rows = database.execute(
+        rows = database.rows.execute(
             "SELECT bytes FROM log WHERE device = ? AND clock > ? ORDER BY clock",
             (DEVICE.device_id, self.clock),
         ).fetchall()

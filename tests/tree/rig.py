@@ -35,6 +35,7 @@ from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import State
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
@@ -50,6 +51,7 @@ from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
 from tests.surroundings import Surroundings
 from tests.sync.support import VOLUME
+from tests.tree.unlocked import unlocked
 
 __all__ = [
     "DEVICE",
@@ -247,6 +249,8 @@ def _no_device_has_any(identities: Sequence[bytes], _: float) -> list[bytes | No
 class Rig:
     """One volume in *directory*, open. Its parts are public: tests call them as the daemon's threads do.
 
+    `tx` is its open transaction, without the lock: it has no threads.
+
     It takes from its surroundings what *environment* says; tests may change that by `around`, which restarts
     keep.
     """
@@ -284,12 +288,14 @@ class Rig:
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
         self.namer = _Namer(self.plaintexts)
-        self.fs = FileSystem(self.db, self.journal, self.namer, owner=OWNER)
+        self.state = State(self.db, self.journal, self.namer)
+        with self.state.transaction() as self.tx:
+            self.fs = FileSystem(self.tx, self.state, owner=OWNER)
         self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         self.shown: list[Change] = []
         self.fs.shown.listen(self.shown.extend)
-        self.sharing = Sharing(self.fs, self.ring, self.signals)
+        self.sharing = Sharing(self.tx, self.fs, self.ring, self.signals)
         self.updates = self.sharing.updates
         self.committer = Committer(self.fs, self.signals)
         self.ask_devices: AskDevices = _no_device_has_any
@@ -312,27 +318,27 @@ class Rig:
 
     def make(self, name: bytes, data: bytes = b"", parent: int = ROOT_INO) -> Inode:
         """A closed file with this content."""
-        with self.fs.lock:
-            inode, handle = self.fs.create(parent, name, 0o644, *OWNER, os.O_RDWR)
+        with self.fs.state.transaction() as tx:
+            inode, handle = self.fs.create(tx, parent, name, 0o644, *OWNER, os.O_RDWR)
             if data:
-                self.fs.write(inode, 0, data)
-            self.fs.release(handle)
+                self.fs.write(tx, inode, 0, data)
+            self.fs.release(tx, handle)
         return inode
 
     def mkdir(self, name: bytes, parent: int = ROOT_INO) -> int:
-        with self.fs.lock:
-            return self.fs.make(parent, name, stat.S_IFDIR | 0o755, *OWNER).ino
+        with self.fs.state.transaction() as tx:
+            return self.fs.make(tx, parent, name, stat.S_IFDIR | 0o755, *OWNER).ino
 
     def find(self, name: bytes, parent: int = ROOT_INO) -> Inode:
-        inode = self.fs.lookup(parent, name)
+        inode = self.fs.lookup(unlocked(self.fs), parent, name)
         assert inode is not None, f"{name!r} is gone"
         return inode
 
     def read(self, inode: Inode, offset: int = 0, size: int = 1 << 40) -> bytes:
         """What a program reads, with chunks fetched that are not here."""
         for _ in range(1000):
-            with self.fs.lock:
-                data = self.fs.read(inode, offset, size)
+            with self.fs.state.transaction() as tx:
+                data = self.fs.read(tx, inode, offset, size)
             if not isinstance(data, Missing):
                 return data
             self.fetcher.fetch(data.chunks)
@@ -359,7 +365,7 @@ class Rig:
             self.signals.end_flush()
 
     def unpacked(self) -> int:
-        count: int = self.db.execute("SELECT count(*) FROM chunk WHERE pack IS NULL").fetchone()[0]
+        count: int = self.db.rows.execute("SELECT count(*) FROM chunk WHERE pack IS NULL").fetchone()[0]
         return count
 
     def commit(self) -> None:

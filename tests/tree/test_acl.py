@@ -91,24 +91,24 @@ def test_a_default_list_limits_the_mode() -> None:
 
 
 def set_acl(rig: Rig, name: bytes, kind: bytes, value: Acl, *, keeps_set_group_id: bool = True) -> None:
-    rig.fs.set_acl(rig.find(name), kind, value.encode(), keeps_set_group_id=keeps_set_group_id)
+    rig.fs.set_acl(rig.tx, rig.find(name), kind, value.encode(), keeps_set_group_id=keeps_set_group_id)
 
 
 def get_acl(rig: Rig, name: bytes, kind: bytes = ACCESS) -> Acl:
-    return Acl.decode(rig.fs.attributes.get_xattr(rig.find(name), kind))
+    return Acl.decode(rig.fs.attributes.get_xattr(rig.tx, rig.find(name), kind))
 
 
 def test_list_and_mode_change_together(rig: Rig) -> None:
     inode = rig.make(b"file")
     set_acl(rig, b"file", ACCESS, LIST)
     assert stat.S_IMODE(inode.mode) == 0o761
-    rig.fs.attributes.change(inode, mode=0o604)
+    rig.fs.attributes.change(rig.tx, inode, mode=0o604)
     rig = rig.reopen()
     assert get_acl(rig, b"file") == LIST.with_mode(0o604)
-    assert rig.fs.attributes.list_xattrs(rig.find(b"file")) == [ACCESS]
-    rig.fs.attributes.remove_xattr(rig.find(b"file"), ACCESS)
+    assert rig.fs.attributes.list_xattrs(rig.tx, rig.find(b"file")) == [ACCESS]
+    rig.fs.attributes.remove_xattr(rig.tx, rig.find(b"file"), ACCESS)
     assert stat.S_IMODE(rig.find(b"file").mode) == 0o604
-    rig.fs.attributes.remove_xattr(rig.find(b"file"), ACCESS)
+    rig.fs.attributes.remove_xattr(rig.tx, rig.find(b"file"), ACCESS)
     with fails_with(errno.ENODATA):
         get_acl(rig, b"file")
     rig.discard()
@@ -118,14 +118,14 @@ def test_a_list_that_says_no_more_than_a_mode_becomes_one(rig: Rig) -> None:
     inode = rig.make(b"file")
     set_acl(rig, b"file", ACCESS, LIST)
     set_acl(rig, b"file", ACCESS, Acl(BASE))
-    assert (stat.S_IMODE(inode.mode), rig.fs.attributes.list_xattrs(inode)) == (0o640, [])
+    assert (stat.S_IMODE(inode.mode), rig.fs.attributes.list_xattrs(rig.tx, inode)) == (0o640, [])
     rig.discard()
 
 
 @pytest.mark.parametrize(("keeps", "mode"), [(True, 0o2761), (False, 0o761)])
 def test_a_set_group_id_bit_stays_with_members_of_the_group(rig: Rig, keeps: bool, mode: int) -> None:
     inode = rig.make(b"file")
-    rig.fs.attributes.change(inode, mode=0o2755)
+    rig.fs.attributes.change(rig.tx, inode, mode=0o2755)
     set_acl(rig, b"file", ACCESS, LIST, keeps_set_group_id=keeps)
     assert stat.S_IMODE(inode.mode) == mode
     rig.discard()
@@ -136,23 +136,26 @@ def test_what_is_made_inherits_the_default_list_instead_of_the_umask(rig: Rig) -
     set_acl(rig, b"d", DEFAULT, LIST)
     folder = rig.find(b"d")
     assert stat.S_IMODE(folder.mode) == 0o755
-    made, _ = rig.fs.create(folder.ino, b"f", 0o666, 1, 1, os.O_RDWR, umask=0o077)
-    below = rig.fs.make(folder.ino, b"sub", stat.S_IFDIR | 0o777, 1, 1, umask=0o077)
-    link = rig.fs.make(folder.ino, b"l", stat.S_IFLNK | 0o777, 1, 1, target=b"f")
+    made, _ = rig.fs.create(rig.tx, folder.ino, b"f", 0o666, 1, 1, os.O_RDWR, umask=0o077)
+    below = rig.fs.make(rig.tx, folder.ino, b"sub", stat.S_IFDIR | 0o777, 1, 1, umask=0o077)
+    link = rig.fs.make(rig.tx, folder.ino, b"l", stat.S_IFLNK | 0o777, 1, 1, target=b"f")
     assert [stat.S_IMODE(one.mode) for one in (made, below, link)] == [0o660, 0o761, 0o777]
-    lists = [rig.fs.attributes.list_xattrs(one) for one in (made, below, link)]
+    lists = [rig.fs.attributes.list_xattrs(rig.tx, one) for one in (made, below, link)]
     assert lists == [[ACCESS], [ACCESS, DEFAULT], []]
-    assert rig.fs.attributes.get_xattr(made, ACCESS) == LIST.with_mode(0o660).encode()
-    assert rig.fs.attributes.get_xattr(below, DEFAULT) == LIST.encode()
-    assert stat.S_IMODE(rig.fs.make(ROOT_INO, b"f", stat.S_IFREG | 0o666, 1, 1, umask=0o077).mode) == 0o600
+    assert rig.fs.attributes.get_xattr(rig.tx, made, ACCESS) == LIST.with_mode(0o660).encode()
+    assert rig.fs.attributes.get_xattr(rig.tx, below, DEFAULT) == LIST.encode()
+    assert (
+        stat.S_IMODE(rig.fs.make(rig.tx, ROOT_INO, b"f", stat.S_IFREG | 0o666, 1, 1, umask=0o077).mode)
+        == 0o600
+    )
     rig.discard()
 
 
 def test_a_default_list_that_is_a_mode_leaves_files_without_a_list(rig: Rig) -> None:
     rig.mkdir(b"d")
     set_acl(rig, b"d", DEFAULT, Acl(BASE))
-    made, _ = rig.fs.create(rig.find(b"d").ino, b"f", 0o666, 1, 1, os.O_RDWR, umask=0o777)
-    assert (stat.S_IMODE(made.mode), rig.fs.attributes.list_xattrs(made)) == (0o640, [])
+    made, _ = rig.fs.create(rig.tx, rig.find(b"d").ino, b"f", 0o666, 1, 1, os.O_RDWR, umask=0o777)
+    assert (stat.S_IMODE(made.mode), rig.fs.attributes.list_xattrs(rig.tx, made)) == (0o640, [])
     rig.discard()
 
 
@@ -162,9 +165,9 @@ def test_what_is_refused(rig: Rig) -> None:
         set_acl(rig, b"file", DEFAULT, LIST)
     for value in (b"", b"nonsense"):
         with fails_with(errno.EINVAL):
-            rig.fs.set_acl(inode, ACCESS, value, keeps_set_group_id=True)
+            rig.fs.set_acl(rig.tx, inode, ACCESS, value, keeps_set_group_id=True)
     with fails_with(errno.EOPNOTSUPP):
-        rig.fs.set_xattr(inode, ACCESS, LIST.encode(), 0)
+        rig.fs.set_xattr(rig.tx, inode, ACCESS, LIST.encode(), 0)
     assert stat.S_IMODE(inode.mode) == 0o644
     rig.discard()
 

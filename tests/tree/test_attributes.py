@@ -17,7 +17,9 @@ from tests.tree.test_names import fails_with
 def test_changing_keeps_the_type_and_nanoseconds(rig: Rig) -> None:
     inode = rig.make(b"file")
     before = inode.ctime
-    rig.fs.attributes.change(inode, mode=0o104755, uid=7, gid=8, atime=-1, mtime=1_234_567_890_123_456_789)
+    rig.fs.attributes.change(
+        rig.tx, inode, mode=0o104755, uid=7, gid=8, atime=-1, mtime=1_234_567_890_123_456_789
+    )
     rig = rig.reopen()
     inode = rig.find(b"file")
     assert (inode.mode, inode.uid, inode.gid) == (0o104755, 7, 8)
@@ -30,7 +32,7 @@ def test_changing_keeps_the_type_and_nanoseconds(rig: Rig) -> None:
 def test_a_time_beyond_what_can_be_kept_becomes_the_nearest(rig: Rig, time: int) -> None:
     """The database would refuse it, and so keep everything from being committed."""
     inode = rig.make(b"file")
-    rig.fs.attributes.change(inode, atime=time, mtime=time)
+    rig.fs.attributes.change(rig.tx, inode, atime=time, mtime=time)
     nearest = (1 << 63) - 1 if time > 0 else -(1 << 63)
     assert rig.publish()
     rig = rig.reopen()
@@ -45,35 +47,35 @@ def test_a_time_beyond_what_can_be_kept_becomes_the_nearest(rig: Rig, time: int)
 
 def test_extended_attributes(rig: Rig) -> None:
     inode, attributes = rig.make(b"file"), rig.fs.attributes
-    attributes.set_xattr(inode, b"user.b", b"1", 0)
-    attributes.set_xattr(inode, b"user.a", b"", XATTR_CREATE)
-    attributes.set_xattr(inode, b"user.b", b"\0\xff", XATTR_REPLACE)
-    assert attributes.list_xattrs(inode) == [b"user.a", b"user.b"]
+    attributes.set_xattr(rig.tx, inode, b"user.b", b"1", 0)
+    attributes.set_xattr(rig.tx, inode, b"user.a", b"", XATTR_CREATE)
+    attributes.set_xattr(rig.tx, inode, b"user.b", b"\0\xff", XATTR_REPLACE)
+    assert attributes.list_xattrs(rig.tx, inode) == [b"user.a", b"user.b"]
     with fails_with(errno.EEXIST):
-        attributes.set_xattr(inode, b"user.a", b"", XATTR_CREATE)
+        attributes.set_xattr(rig.tx, inode, b"user.a", b"", XATTR_CREATE)
     with fails_with(errno.ENODATA):
-        attributes.set_xattr(inode, b"user.c", b"", XATTR_REPLACE)
+        attributes.set_xattr(rig.tx, inode, b"user.c", b"", XATTR_REPLACE)
     for name in (b"user.", b"trusted.", b"security."):
         with fails_with(errno.EINVAL):
-            attributes.set_xattr(inode, name, b"", 0)
+            attributes.set_xattr(rig.tx, inode, name, b"", 0)
         with fails_with(errno.EINVAL):
-            attributes.get_xattr(inode, name)
+            attributes.get_xattr(rig.tx, inode, name)
         with fails_with(errno.EINVAL):
-            attributes.remove_xattr(inode, name)
+            attributes.remove_xattr(rig.tx, inode, name)
     with fails_with(errno.ENODATA):
-        attributes.remove_xattr(inode, b"user.c")
+        attributes.remove_xattr(rig.tx, inode, b"user.c")
     for name in (b"system.other", b"nonsense"):
         with fails_with(errno.EOPNOTSUPP):
-            attributes.set_xattr(inode, name, b"", 0)
+            attributes.set_xattr(rig.tx, inode, name, b"", 0)
         with fails_with(errno.EOPNOTSUPP):
-            attributes.get_xattr(inode, name)
+            attributes.get_xattr(rig.tx, inode, name)
         with fails_with(errno.EOPNOTSUPP):
-            attributes.remove_xattr(inode, name)
-    attributes.remove_xattr(inode, b"user.a")
+            attributes.remove_xattr(rig.tx, inode, name)
+    attributes.remove_xattr(rig.tx, inode, b"user.a")
     rig = rig.reopen()
-    assert rig.fs.attributes.get_xattr(rig.find(b"file"), b"user.b") == b"\0\xff"
-    rig.fs.unlink(ROOT_INO, b"file")
-    assert not rig.db.execute("SELECT * FROM xattr").fetchall()
+    assert rig.fs.attributes.get_xattr(rig.tx, rig.find(b"file"), b"user.b") == b"\0\xff"
+    rig.fs.unlink(rig.tx, ROOT_INO, b"file")
+    assert not rig.db.rows.execute("SELECT * FROM xattr").fetchall()
     rig.discard()
 
 
@@ -81,12 +83,14 @@ def test_extended_attributes_stay_within_what_an_update_can_hold(rig: Rig) -> No
     """One file with too many of them would keep the whole volume from being published."""
     inode = rig.make(b"file", b"content")
     with fails_with(errno.E2BIG):
-        rig.fs.attributes.set_xattr(inode, b"user.big", bytes(MAX_XATTR_VALUE + 1), 0)
+        rig.fs.attributes.set_xattr(rig.tx, inode, b"user.big", bytes(MAX_XATTR_VALUE + 1), 0)
     with pytest.raises(OSError) as caught:
         for number in range(1000):
-            rig.fs.attributes.set_xattr(inode, b"user.%d" % number, bytes(MAX_XATTR_VALUE), 0)
+            rig.fs.attributes.set_xattr(rig.tx, inode, b"user.%d" % number, bytes(MAX_XATTR_VALUE), 0)
     assert caught.value.errno == errno.ENOSPC
-    rig.fs.attributes.set_xattr(inode, b"user.0", bytes(MAX_XATTR_VALUE), 0)  # replaced: no more than before
+    rig.fs.attributes.set_xattr(
+        rig.tx, inode, b"user.0", bytes(MAX_XATTR_VALUE), 0
+    )  # replaced: no more than before
     assert rig.publish()
     reader = Reader()
     reader.catch_up(rig.db)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hybrisfs.state.held import HeldDeletions
 from hybrisfs.tree.changes import Changes
 from tests.tree.rig import Rig
 
 
 def changes_of(rig: Rig) -> Changes:
     """Those that a daemon finds which starts now."""
-    return Changes(rig.fs.pending, HeldDeletions(rig.db))
+    return Changes(rig.tx)
 
 
 def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
@@ -19,14 +18,14 @@ def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
     cut = {key: seq for key, (_, seq) in changes.unsigned.items()}
     changes.begin_cut(set(cut), changes.seq)
     changes.mark(b"two", 2)
-    changes.signed(cut, 7)
+    changes.signed(rig.tx, cut, 7)
     changes.end_cut()
     assert set(changes.unsigned) == {b"two"}
     assert changes_of(rig).unsigned == changes.unsigned
-    assert changes.pending_nodes() == 2
-    rig.fs.pending.ship(7)
-    assert changes.pending_nodes() == 1
-    assert rig.db.meta("published") == 7
+    assert changes.pending_nodes(rig.tx) == 2
+    rig.tx.pending.ship(7)
+    assert changes.pending_nodes(rig.tx) == 1
+    assert rig.db.rows.meta("published") == 7
 
 
 def test_a_change_made_over_and_over_counts_as_old_until_it_is_signed(rig: Rig) -> None:
@@ -38,7 +37,7 @@ def test_a_change_made_over_and_over_counts_as_old_until_it_is_signed(rig: Rig) 
     assert changes.unsigned_up_to(target)
     cut = {key: seq for key, (_, seq) in changes.unsigned.items()}
     changes.mark(b"log", 1)
-    changes.signed(cut, 1)
+    changes.signed(rig.tx, cut, 1)
     assert not changes.unsigned_up_to(target)
     assert b"log" in changes.unsigned
 
@@ -50,7 +49,7 @@ def test_a_change_made_during_a_cut_is_not_taken_for_a_later_one(rig: Rig) -> No
     changes.mark(b"log", 1)
     target = changes.seq
     changes.mark(b"log", 1)
-    changes.signed(cut, 1)
+    changes.signed(rig.tx, cut, 1)
     assert changes.unsigned_up_to(target)
     changes.drop(b"log")
     assert not changes.unsigned_up_to(target)
@@ -65,7 +64,7 @@ def test_nobody_need_hear_of_what_nobody_knows(rig: Rig) -> None:
     changes.retire(b"known", 1, stamp=5 << 16)
     changes.retire(b"being signed", 1, stamp=0)
     assert set(changes.unsigned) == {b"known", b"being signed"}
-    changes.flush()
+    changes.flush(rig.tx)
     assert set(changes_of(rig).unsigned) == {b"known", b"being signed"}
 
 

@@ -50,7 +50,7 @@ def test_those_who_wait_are_answered_together(rig: Rig) -> None:
     with running(rig):
         assert [answer.result(PATIENCE) for answer in answers] == [None] * 10
     assert len(commits) == 1
-    assert not rig.fs.uncommitted
+    assert not rig.fs.is_uncommitted(rig.tx)
 
 
 def test_the_answer_comes_last(rig: Rig) -> None:
@@ -97,7 +97,7 @@ def _fail_commit(rig: Rig) -> None:
 
 
 def _fail_flush(rig: Rig) -> None:
-    rig.db.execute("PRAGMA query_only = 1")
+    rig.db.rows.execute("PRAGMA query_only = 1")
 
 
 def _fail_durable(rig: Rig) -> None:
@@ -135,7 +135,7 @@ def test_a_full_disk_is_an_error_until_there_is_room(rig: Rig) -> None:
     rig.committer._round()
     error = refused.result(0)
     assert error is not None and error.errno == errno.ENOSPC
-    assert rig.fs.uncommitted
+    assert rig.fs.is_uncommitted(rig.tx)
     rig.journal.free = None
     answer = ask(rig)
     rig.committer._round()
@@ -165,7 +165,7 @@ def test_nothing_is_accepted_that_cannot_be_committed(rig: Rig, failure: Callabl
     rig.committer._round()
     for offset in (0, 100):  # in place, and appended
         with pytest.raises(OSError) as caught:
-            rig.fs.write(inode, offset, b"more")
+            rig.fs.write(rig.tx, inode, offset, b"more")
         assert caught.value.errno == errno.EIO
     assert rig.read(inode) == b"content"
 
@@ -188,8 +188,8 @@ def test_a_commit_that_was_rolled_back_ends_the_volume(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.commit()
     rig.make(b"lost", b"content")
-    rig.fs.flush()
-    rig.db.execute("ROLLBACK")
+    rig.fs.flush(rig.tx)
+    rig.db.rows.execute("ROLLBACK")
     for _ in range(2):
         answer = ask(rig)
         rig.committer._round()
@@ -198,7 +198,7 @@ def test_a_commit_that_was_rolled_back_ends_the_volume(rig: Rig) -> None:
         rig.make(b"another", b"content")
     rig = rig.crashed()
     assert rig.read(rig.find(b"file")) == b"content"
-    assert rig.fs.lookup(1, b"lost") is None
+    assert rig.fs.lookup(rig.tx, 1, b"lost") is None
     rig.abandon()
 
 
@@ -208,14 +208,14 @@ def test_who_waits_when_it_stops_is_answered(rig: Rig) -> None:
     answer = ask(rig)
     stage_of(rig).run(rig.signals, lambda error: False)
     assert answer.result(0) is None
-    assert not rig.fs.uncommitted
+    assert not rig.fs.is_uncommitted(rig.tx)
 
 
 def test_changes_are_committed_though_nobody_asks(rig: Rig) -> None:
     rig.make(b"file", b"content")
     rig.committer.limits = CommitLimits(interval=0.001)
     with running(rig):
-        while rig.fs.uncommitted:
+        while rig.fs.is_uncommitted(rig.tx):
             os.sched_yield()
 
 
@@ -229,4 +229,4 @@ def test_fsync_waits_for_room_that_is_being_made(rig: Rig) -> None:
     rig.journal.free = None
     rig.committer._round()
     assert answer.result(0) is None
-    assert not rig.fs.uncommitted
+    assert not rig.fs.is_uncommitted(rig.tx)

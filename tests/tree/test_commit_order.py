@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.state.disk import ForgetfulDisk
 from tests.tree.rig import Rig
+from tests.tree.unlocked import unlocked
 
 
 def test_no_commit_leaves_rows_without_their_bytes(tmp_path: Path) -> None:
@@ -14,10 +15,10 @@ def test_no_commit_leaves_rows_without_their_bytes(tmp_path: Path) -> None:
     rig = Rig(tmp_path, environment=disk.environment)
     disk.watch(tmp_path)
     rig.make(b"file", b"content")
-    rig.fs.commit()
+    rig.fs.commit(rig.tx)
     rig.db.make_durable()
     after = rig.powerless(disk)
-    inode = after.fs.locate([b"file"])
+    inode = after.fs.locate(unlocked(after.fs), [b"file"])
     assert inode is not None
     assert after.read(inode) == b"content"
     after.discard()

@@ -191,8 +191,8 @@ class ContentMachine(RuleBasedStateMachine):
     def write_at(self, number: int, offset: int, data: bytes) -> None:
         file = self.handles[number]
         try:
-            with self.rig.fs.lock:
-                assert self.rig.fs.write(self.rig.fs.handle(number), offset, data) == len(data)
+            with self.rig.fs.state.transaction() as tx:
+                assert self.rig.fs.write(tx, self.rig.fs.handle(number), offset, data) == len(data)
         except JournalFullError:
             assert not self.rig.journal.fits(len(data))
             return
@@ -201,8 +201,8 @@ class ContentMachine(RuleBasedStateMachine):
     def expect(self, inode: Inode, file: ModelFile) -> None:
         """What is here reads as the model says."""
         assert inode.size == len(file.data)
-        with self.rig.fs.lock:
-            data = self.rig.fs.read(inode, 0, 1 << 20)
+        with self.rig.fs.state.transaction() as tx:
+            data = self.rig.fs.read(tx, inode, 0, 1 << 20)
         if not isinstance(data, Missing):
             assert data == file.data
 
@@ -217,8 +217,8 @@ class ContentMachine(RuleBasedStateMachine):
     def create(self, pick: int, kind: int, length: int) -> None:
         free = [name for name in NAMES if name not in self.names]
         name = free[pick % len(free)]
-        with self.rig.fs.lock:
-            _, number = self.rig.fs.create(ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
+        with self.rig.fs.state.transaction() as tx:
+            _, number = self.rig.fs.create(tx, ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
         self.names[name] = self.handles[number] = ModelFile(handles=1)
         self.write_at(number, 0, self.content(kind, length))
 
@@ -226,8 +226,8 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(pick=picks, flags=st.sampled_from([os.O_RDWR, os.O_RDONLY, os.O_WRONLY | os.O_TRUNC]))
     def open(self, pick: int, flags: int) -> None:
         name, file = self.named(pick)
-        with self.rig.fs.lock:
-            number = self.rig.fs.open(self.rig.find(name).ino, flags)
+        with self.rig.fs.state.transaction() as tx:
+            number = self.rig.fs.open(tx, self.rig.find(name).ino, flags)
         if flags & os.O_TRUNC:
             file.resize(0)
         self.handles[number] = file
@@ -237,8 +237,8 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def release(self, pick: int) -> None:
         number, file = self.handle(pick)
-        with self.rig.fs.lock:
-            self.rig.fs.release(number)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.release(tx, number)
         del self.handles[number]
         file.handles -= 1
 
@@ -265,8 +265,8 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(pick=picks, size=offsets)
     def truncate(self, pick: int, size: int) -> None:
         name, file = self.named(pick)
-        with self.rig.fs.lock:
-            self.rig.fs.truncate(self.rig.find(name), size)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.truncate(tx, self.rig.find(name), size)
         file.resize(size)
 
     @precondition(lambda self: self.handles)
@@ -278,8 +278,8 @@ class ContentMachine(RuleBasedStateMachine):
     )
     def allocate(self, pick: int, mode: int, offset: int, length: int) -> None:
         number, file = self.handle(pick)
-        with self.rig.fs.lock:
-            self.rig.fs.allocate(self.rig.fs.handle(number), mode, offset, length)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.allocate(tx, self.rig.fs.handle(number), mode, offset, length)
         if not mode & _KEEP:
             file.resize(max(len(file.data), offset + length))
         if mode & ~_KEEP:
@@ -304,11 +304,11 @@ class ContentMachine(RuleBasedStateMachine):
         number, file = self.handle(pick)
         inode, at, size = self.rig.fs.handle(number), 0, len(file.data)
         while at < size:
-            with self.rig.fs.lock:
-                hole = self.rig.fs.content.seek(inode, at, os.SEEK_HOLE)
+            with self.rig.fs.state.transaction() as tx:
+                hole = self.rig.fs.content.seek(tx, inode, at, os.SEEK_HOLE)
                 assert at <= hole <= size
                 try:
-                    data = self.rig.fs.content.seek(inode, hole, os.SEEK_DATA) if hole < size else size
+                    data = self.rig.fs.content.seek(tx, inode, hole, os.SEEK_DATA) if hole < size else size
                 except OSError:
                     data = size
             assert not any(file.data[hole:data])
@@ -321,16 +321,16 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def unlink(self, pick: int) -> None:
         name, _ = self.named(pick)
-        with self.rig.fs.lock:
-            self.rig.fs.unlink(ROOT_INO, name)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.unlink(tx, ROOT_INO, name)
         del self.names[name]
 
     @precondition(lambda self: self.names)
     @rule(pick=picks, to=st.sampled_from(NAMES))
     def rename(self, pick: int, to: bytes) -> None:
         name, file = self.named(pick)
-        with self.rig.fs.lock:
-            self.rig.fs.rename(ROOT_INO, name, ROOT_INO, to, 0)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.rename(tx, ROOT_INO, name, ROOT_INO, to, 0)
         if self.names.get(to) is not file:
             del self.names[name]
             self.names[to] = file
@@ -339,8 +339,8 @@ class ContentMachine(RuleBasedStateMachine):
     @rule(pick=picks, other=picks)
     def exchange(self, pick: int, other: int) -> None:
         (one, first), (two, second) = self.named(pick), self.named(other)
-        with self.rig.fs.lock:
-            self.rig.fs.rename(ROOT_INO, one, ROOT_INO, two, RENAME_EXCHANGE)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.rename(tx, ROOT_INO, one, ROOT_INO, two, RENAME_EXCHANGE)
         self.names[one], self.names[two] = second, first
 
     @precondition(lambda self: self.names and len(self.names) < len(NAMES))
@@ -349,8 +349,8 @@ class ContentMachine(RuleBasedStateMachine):
         name, file = self.named(pick)
         free = [one for one in NAMES if one not in self.names]
         new = free[to % len(free)]
-        with self.rig.fs.lock:
-            self.rig.fs.link(self.rig.find(name).ino, ROOT_INO, new)
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.link(tx, self.rig.find(name).ino, ROOT_INO, new)
         self.names[new] = file
 
     # -- the background --------------------------------------------------------------------------
@@ -460,9 +460,9 @@ class ContentMachine(RuleBasedStateMachine):
     @rule()
     def commit_without_sync(self) -> None:
         """The commit is there for a crash, not yet for a power cut."""
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             self.rig.journal.sync()
-            self.rig.fs.commit()
+            self.rig.fs.commit(tx)
 
     @rule(_=st.just(0))
     def drop_cache(self, _: int) -> None:
@@ -517,8 +517,8 @@ class ContentMachine(RuleBasedStateMachine):
 
     @invariant()
     def reads_like_the_model(self) -> None:
-        with self.rig.fs.lock:
-            entries = self.rig.fs.names.list(ROOT_INO, 0, 100)
+        with self.rig.fs.state.transaction() as tx:
+            entries = self.rig.fs.names.list(tx, ROOT_INO, 0, 100)
         assert sorted(name for _, name, _ in entries) == sorted(self.names)
         for name, file in self.names.items():
             self.expect(self.rig.find(name), file)
@@ -532,7 +532,7 @@ class ContentMachine(RuleBasedStateMachine):
         if self.checks % 3:
             return
         cut = self.publisher.cut if self.publisher is not None else None
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction():
             check_accounts(self.rig, cut.files if cut is not None else [])
             check_chunks(self.rig)
 

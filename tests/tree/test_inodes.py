@@ -34,8 +34,8 @@ def test_an_operation_never_meets_two_objects_of_one_node(rig: Rig) -> None:
     rig.fs.inodes._loaded.clear()
     for name in (b"precious", b"other 0", b"other 1", b"other 2"):
         rig.find(name)
-    rig.fs.link(inode.ino, folder, b"second name")
-    rig.fs.unlink(ROOT_INO, b"precious")
+    rig.fs.link(rig.tx, inode.ino, folder, b"second name")
+    rig.fs.unlink(rig.tx, ROOT_INO, b"precious")
     rig.commit()
     rig = rig.reopen()
     assert rig.read(rig.find(b"second name", folder)) == b"content"
@@ -56,10 +56,10 @@ def test_open_and_changed_inodes_stay(rig: Rig) -> None:
     for number in range(20):
         rig.make(b"%d" % number)
     rig.commit()
-    handle = rig.fs.open(rig.find(b"3").ino, os.O_RDWR)
+    handle = rig.fs.open(rig.tx, rig.find(b"3").ino, os.O_RDWR)
     inode = rig.fs.handle(handle)
     changed = rig.find(b"4")
-    rig.fs.attributes.change(changed, mode=0o600)
+    rig.fs.attributes.change(rig.tx, changed, mode=0o600)
     for number in range(20):
         rig.find(b"%d" % number)
     assert rig.find(b"3") is inode
@@ -76,9 +76,9 @@ def test_a_file_that_is_being_settled_stays(rig: Rig) -> None:
     def go_on(_: FileSnapshot) -> None:
         for number in range(20):
             rig.find(b"%d" % number)
-        handle = rig.fs.open(rig.find(b"file").ino, os.O_RDWR)
-        rig.fs.write(rig.fs.handle(handle), 3, b" and new")
-        rig.fs.release(handle)
+        handle = rig.fs.open(rig.tx, rig.find(b"file").ino, os.O_RDWR)
+        rig.fs.write(rig.tx, rig.fs.handle(handle), 3, b" and new")
+        rig.fs.release(rig.tx, handle)
 
     rig.chunker.before = go_on
     rig.publish()
@@ -92,7 +92,7 @@ def test_the_number_of_a_removed_node_is_not_used_while_its_name_is_to_be_withdr
     """After a restart the new node would be announced in place of the removed one's tombstone."""
     doomed = rig.make(b"doomed", b"x")
     rig.publish()
-    rig.fs.unlink(ROOT_INO, b"doomed")
+    rig.fs.unlink(rig.tx, ROOT_INO, b"doomed")
     rig = rig.reopen()
     rig.make(b"new", b"y")
     rig.publish()

@@ -20,7 +20,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def standing(rig: Rig, name: bytes, parent: int = ROOT_INO) -> Pinned:
-    return rig.fs.pins.standing(rig.find(name, parent))
+    return rig.fs.pins.standing(rig.tx, rig.find(name, parent))
 
 
 def test_a_pin_covers_what_is_below(rig: Rig) -> None:
@@ -30,16 +30,16 @@ def test_a_pin_covers_what_is_below(rig: Rig) -> None:
     rig.make(b"text", b"x", other)
     assert not rig.fs.pins
     assert standing(rig, b"song", album) is Pinned.NO
-    rig.fs.pins.add(rig.find(b"music"))
+    rig.fs.pins.add(rig.tx, rig.find(b"music"))
     assert standing(rig, b"music") is Pinned.YES
     assert standing(rig, b"album", music) is Pinned.INHERITED
     assert standing(rig, b"song", album) is Pinned.INHERITED
     assert standing(rig, b"other") is Pinned.NO
     assert standing(rig, b"text", other) is Pinned.NO
-    assert rig.fs.pins.standing(rig.fs.get(ROOT_INO)) is Pinned.NO
-    keeper = rig.fs.pins.keeper(rig.find(b"song", album))
+    assert rig.fs.pins.standing(rig.tx, rig.fs.get(rig.tx, ROOT_INO)) is Pinned.NO
+    keeper = rig.fs.pins.keeper(rig.tx, rig.find(b"song", album))
     assert keeper is not None and keeper.ino == music
-    rig.fs.pins.remove(rig.find(b"music"))
+    rig.fs.pins.remove(rig.tx, rig.find(b"music"))
     assert not rig.fs.pins
     assert standing(rig, b"song", album) is Pinned.NO
 
@@ -47,18 +47,18 @@ def test_a_pin_covers_what_is_below(rig: Rig) -> None:
 def test_the_root_covers_all(rig: Rig) -> None:
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"x", folder)
-    rig.fs.pins.add(rig.fs.get(ROOT_INO))
-    assert rig.fs.pins.standing(rig.fs.get(ROOT_INO)) is Pinned.YES
+    rig.fs.pins.add(rig.tx, rig.fs.get(rig.tx, ROOT_INO))
+    assert rig.fs.pins.standing(rig.tx, rig.fs.get(rig.tx, ROOT_INO)) is Pinned.YES
     assert standing(rig, b"file", folder) is Pinned.INHERITED
-    rig.fs.pins.follow()
-    assert rig.fs.pins.roots() == [ROOT_INO]
+    rig.fs.pins.follow(rig.tx)
+    assert rig.fs.pins.roots(rig.tx) == [ROOT_INO]
 
 
 def test_a_hard_link_in_a_pinned_folder_is_enough(rig: Rig) -> None:
     kept = rig.mkdir(b"kept")
     inode = rig.make(b"file", b"x")
-    rig.fs.link(inode.ino, kept, b"second")
-    rig.fs.pins.add(rig.find(b"kept"))
+    rig.fs.link(rig.tx, inode.ino, kept, b"second")
+    rig.fs.pins.add(rig.tx, rig.find(b"kept"))
     assert standing(rig, b"file") is Pinned.INHERITED
 
 
@@ -66,12 +66,12 @@ def test_pins_survive_restarts_and_renames(rig: Rig) -> None:
     target = rig.mkdir(b"target")
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"x", folder)
-    rig.fs.pins.add(rig.find(b"folder"))
-    rig.fs.rename(ROOT_INO, b"folder", target, b"renamed", 0)
+    rig.fs.pins.add(rig.tx, rig.find(b"folder"))
+    rig.fs.rename(rig.tx, ROOT_INO, b"folder", target, b"renamed", 0)
     rig = rig.reopen()
     assert standing(rig, b"renamed", target) is Pinned.YES
     assert standing(rig, b"file", folder) is Pinned.INHERITED
-    rig.fs.rename(folder, b"file", ROOT_INO, b"out", 0)
+    rig.fs.rename(rig.tx, folder, b"file", ROOT_INO, b"out", 0)
     assert standing(rig, b"out") is Pinned.NO
     rig.discard()
 
@@ -79,18 +79,18 @@ def test_pins_survive_restarts_and_renames(rig: Rig) -> None:
 def test_a_pin_goes_over_to_what_replaces_the_file(rig: Rig) -> None:
     """Editors write a new file and rename it over the old one."""
     rig.make(b"text", b"old")
-    rig.fs.pins.add(rig.find(b"text"))
-    rig.fs.rename(ROOT_INO, b"text", ROOT_INO, b"notes", 0)
-    rig.fs.pins.follow()
+    rig.fs.pins.add(rig.tx, rig.find(b"text"))
+    rig.fs.rename(rig.tx, ROOT_INO, b"text", ROOT_INO, b"notes", 0)
+    rig.fs.pins.follow(rig.tx)
     rig.make(b"text", b"another")
     rig.make(b".notes.new", b"new")
-    rig.fs.rename(ROOT_INO, b".notes.new", ROOT_INO, b"notes", 0)
-    rig.fs.pins.follow()
+    rig.fs.rename(rig.tx, ROOT_INO, b".notes.new", ROOT_INO, b"notes", 0)
+    rig.fs.pins.follow(rig.tx)
     assert standing(rig, b"notes") is Pinned.YES
     assert standing(rig, b"text") is Pinned.NO
-    rig.fs.unlink(ROOT_INO, b"notes")
-    rig.fs.pins.follow()
-    assert rig.fs.pins.roots() == []
+    rig.fs.unlink(rig.tx, ROOT_INO, b"notes")
+    rig.fs.pins.follow(rig.tx)
+    assert rig.fs.pins.roots(rig.tx) == []
 
 
 def test_folders_that_are_seen_as_one_are_pinned_together(fleet: Fleet) -> None:
@@ -98,16 +98,16 @@ def test_folders_that_are_seen_as_one_are_pinned_together(fleet: Fleet) -> None:
     for device in (fleet[0], fleet[1]):
         device.mkdir("same")
         device.write(f"same/{device.name}", b"x")
-        device.rig.fs.pins.add(device.at("same"))
+        device.rig.fs.pins.add(device.rig.tx, device.at("same"))
     fleet.meet()
     for device in (fleet[0], fleet[1]):
         pins = device.rig.fs.pins
-        assert len(device.rig.db.execute("SELECT * FROM joined").fetchall()) == 1
-        assert pins.standing(device.at("same")) is Pinned.YES
-        assert pins.standing(device.at("same/ada")) is Pinned.INHERITED
-        pins.follow()
-        pins.remove(device.at("same"))
-        assert pins.standing(device.at("same")) is Pinned.NO
+        assert len(device.rig.db.rows.execute("SELECT * FROM joined").fetchall()) == 1
+        assert pins.standing(device.rig.tx, device.at("same")) is Pinned.YES
+        assert pins.standing(device.rig.tx, device.at("same/ada")) is Pinned.INHERITED
+        pins.follow(device.rig.tx)
+        pins.remove(device.rig.tx, device.at("same"))
+        assert pins.standing(device.rig.tx, device.at("same")) is Pinned.NO
         assert not pins
 
 
@@ -117,5 +117,5 @@ def test_deep_trees(rig: Rig) -> None:
         parent = rig.mkdir(b"d", parent)
     rig.make(b"file", b"x", parent)
     assert standing(rig, b"file", parent) is Pinned.NO
-    rig.fs.pins.add(rig.find(b"d"))
+    rig.fs.pins.add(rig.tx, rig.find(b"d"))
     assert standing(rig, b"file", parent) is Pinned.INHERITED

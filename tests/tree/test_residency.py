@@ -24,7 +24,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def state(rig: Rig, inode: Inode) -> str:
-    value = Residency(rig.fs, lambda: not rig.clouds.down).attribute(inode, STATE_XATTR)
+    value = Residency(rig.fs, lambda: not rig.clouds.down).attribute(rig.tx, inode, STATE_XATTR)
     assert value is not None
     return value.decode()
 
@@ -33,7 +33,7 @@ def ship(rig: Rig) -> None:
     """The clouds hold all that has been signed."""
     tip = rig.updates.own_tip()
     assert tip is not None
-    rig.fs.pending.ship(tip.clock)
+    rig.tx.pending.ship(tip.clock)
 
 
 def upload(rig: Rig) -> None:
@@ -60,11 +60,11 @@ def test_the_way_to_the_clouds_and_back(rig: Rig) -> None:
 def test_attributes_and_names_count_too(rig: Rig) -> None:
     inode = rig.make(b"file", b"content")
     upload(rig)
-    rig.fs.attributes.change(inode, mode=0o600)
+    rig.fs.attributes.change(rig.tx, inode, mode=0o600)
     assert state(rig, inode) == "uploading"
     upload(rig)
     assert state(rig, inode) == "durable"
-    rig.fs.rename(ROOT_INO, b"file", ROOT_INO, b"renamed", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"file", ROOT_INO, b"renamed", 0)
     assert state(rig, inode) == "uploading"
     upload(rig)
     assert state(rig, inode) == "durable"
@@ -76,7 +76,7 @@ def test_where_a_pack_is_must_be_known_as_well(rig: Rig) -> None:
     tip = rig.updates.own_tip()
     assert tip is not None
     rig.pack()
-    rig.fs.pending.ship(tip.clock)
+    rig.tx.pending.ship(tip.clock)
     assert state(rig, inode) == "uploading"
     other = rig.make(b"empty")
     upload(rig)
@@ -89,11 +89,11 @@ def test_local_is_what_nothing_brings_to_the_clouds(rig: Rig) -> None:
     assert state(rig, inode) == "local"
     rig.clouds.down = False
     upload(rig)
-    handle = rig.fs.open(inode.ino, os.O_WRONLY)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_WRONLY)
     assert state(rig, inode) == "durable"
-    rig.fs.write(inode, 0, b"changed")
+    rig.fs.write(rig.tx, inode, 0, b"changed")
     assert state(rig, inode) == "local"
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
     assert state(rig, inode) == "uploading"
 
 
@@ -102,7 +102,7 @@ def test_one_missing_chunk_of_many(rig: Rig) -> None:
         inode = rig.make(b"file", bytes(range(256)) * 40)
         upload(rig)
         assert state(rig, inode) == "durable"
-        [number] = rig.db.execute("SELECT chunk FROM file_chunk WHERE offset = 512").fetchone()
+        [number] = rig.db.rows.execute("SELECT chunk FROM file_chunk WHERE offset = 512").fetchone()
         assert rig.room.evict_chunks([number]) == 512
         assert state(rig, inode) == "cloud-only"
 
@@ -125,8 +125,8 @@ def test_what_has_yet_to_arrive_on_the_clouds_from_elsewhere(fleet: Fleet) -> No
     fleet[1].receive(fleet[0].log())
     rig, inode = fleet[1].rig, fleet[1].at("file")
     assert state(rig, inode) == "uploading", "no cloud is known to have it"
-    [number] = rig.db.execute("SELECT number FROM chunk").fetchone()
-    rig.fs.chunks.keep(number, b"content")  # straight from the device
+    [number] = rig.db.rows.execute("SELECT number FROM chunk").fetchone()
+    rig.tx.chunks.keep(number, b"content")  # straight from the device
     assert state(rig, inode) == "uploading"
     fleet.send(0, 1)
     assert state(rig, inode) == "durable"
@@ -157,18 +157,18 @@ def test_what_has_which_attribute(rig: Rig) -> None:
     residency = Residency(rig.fs, lambda: True)
     rig.mkdir(b"folder")
     folder = rig.find(b"folder")
-    assert residency.attribute(folder, PINNED_XATTR) == b"no"
+    assert residency.attribute(rig.tx, folder, PINNED_XATTR) == b"no"
     with fails_with(errno.ENODATA):
-        residency.attribute(folder, STATE_XATTR)
-    link = rig.fs.make(ROOT_INO, b"link", 0o120777, 1, 1, target=b"x")
+        residency.attribute(rig.tx, folder, STATE_XATTR)
+    link = rig.fs.make(rig.tx, ROOT_INO, b"link", 0o120777, 1, 1, target=b"x")
     for name in (STATE_XATTR, PINNED_XATTR):
         with fails_with(errno.ENODATA):
-            residency.attribute(link, name)
+            residency.attribute(rig.tx, link, name)
         with fails_with(errno.EPERM):
             residency.refuse_change(name)
-    assert residency.attribute(folder, b"user.other") is None
+    assert residency.attribute(rig.tx, folder, b"user.other") is None
     residency.refuse_change(b"user.other")
-    rig.fs.pins.add(folder)
-    assert residency.attribute(folder, PINNED_XATTR) == b"yes"
-    assert residency.attribute(rig.make(b"in", parent=folder.ino), PINNED_XATTR) == b"inherited"
-    assert rig.fs.attributes.list_xattrs(folder) == []
+    rig.fs.pins.add(rig.tx, folder)
+    assert residency.attribute(rig.tx, folder, PINNED_XATTR) == b"yes"
+    assert residency.attribute(rig.tx, rig.make(b"in", parent=folder.ino), PINNED_XATTR) == b"inherited"
+    assert rig.fs.attributes.list_xattrs(rig.tx, folder) == []

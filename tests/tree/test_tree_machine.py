@@ -146,8 +146,8 @@ class TreeMachine(RuleBasedStateMachine):
         inherited = folder.mode & stat.S_ISGID if stat.S_ISDIR(mode) else 0
         node = entries[NAMES[name]] = Node(mode | inherited)
         target = b"target %d" % size if stat.S_ISLNK(mode) else None
-        with self.rig.fs.lock:
-            inode = self.rig.fs.make(self.ino(path), NAMES[name], mode, 1, 1, target=target)
+        with self.rig.fs.state.transaction() as tx:
+            inode = self.rig.fs.make(tx, self.ino(path), NAMES[name], mode, 1, 1, target=target)
             node.target = target or b""
             node.identity = inode.id
             if stat.S_ISDIR(mode):
@@ -156,10 +156,10 @@ class TreeMachine(RuleBasedStateMachine):
                 self.write_and_close(node, inode.ino, size)
 
     def write_and_close(self, node: Node, ino: int, size: int) -> None:
-        handle = self.rig.fs.open(ino, os.O_WRONLY | os.O_TRUNC)
+        handle = self.rig.fs.open(self.rig.tx, ino, os.O_WRONLY | os.O_TRUNC)
         node.data = self.fresh(size)
-        self.rig.fs.write(self.rig.fs.handle(handle), 0, node.data)
-        self.rig.fs.release(handle)
+        self.rig.fs.write(self.rig.tx, self.rig.fs.handle(handle), 0, node.data)
+        self.rig.fs.release(self.rig.tx, handle)
 
     @rule(pick=picks, size=st.integers(0, 12), keep_open=st.booleans())
     def rewrite(self, pick: int, size: int, keep_open: bool) -> None:
@@ -167,12 +167,12 @@ class TreeMachine(RuleBasedStateMachine):
         if found is None or not stat.S_ISREG(found[1].mode):
             return
         path, node = found
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             if keep_open and len(self.open) < 3:
-                handle = self.rig.fs.open(self.ino(path), os.O_RDWR)
+                handle = self.rig.fs.open(tx, self.ino(path), os.O_RDWR)
                 self.open[handle] = node
                 data = self.fresh(size)
-                self.rig.fs.write(self.rig.fs.handle(handle), 0, data)
+                self.rig.fs.write(tx, self.rig.fs.handle(handle), 0, data)
                 node.data = data + node.data[len(data) :]
             else:
                 self.write_and_close(node, self.ino(path), size)
@@ -182,7 +182,7 @@ class TreeMachine(RuleBasedStateMachine):
     def release(self, pick: int) -> None:
         handle = sorted(self.open)[pick % len(self.open)]
         del self.open[handle]
-        self.rig.fs.release(handle)
+        self.rig.fs.release(self.rig.tx, handle)
 
     @rule(pick=picks, mode=st.integers(0, 0o7777), value=st.none() | st.binary(max_size=5))
     def annotate(self, pick: int, mode: int, value: bytes | None) -> None:
@@ -190,15 +190,15 @@ class TreeMachine(RuleBasedStateMachine):
         if found is None:
             return
         path, node = found
-        with self.rig.fs.lock:
-            inode = self.rig.fs.get(self.ino(path))
-            self.rig.fs.attributes.change(inode, mode=mode)
+        with self.rig.fs.state.transaction() as tx:
+            inode = self.rig.fs.get(tx, self.ino(path))
+            self.rig.fs.attributes.change(tx, inode, mode=mode)
             node.mode = stat.S_IFMT(node.mode) | mode
             if value is not None:
-                self.rig.fs.attributes.set_xattr(inode, b"user.x", value, 0)
+                self.rig.fs.attributes.set_xattr(tx, inode, b"user.x", value, 0)
                 node.xattrs[b"user.x"] = value
             elif node.xattrs:
-                self.rig.fs.attributes.remove_xattr(inode, b"user.x")
+                self.rig.fs.attributes.remove_xattr(tx, inode, b"user.x")
                 node.xattrs.clear()
 
     @rule(pick=picks)
@@ -208,11 +208,11 @@ class TreeMachine(RuleBasedStateMachine):
             return
         path, node = found
         parent = self.ino(path[:-1])
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             if node.entries is None:
-                self.rig.fs.unlink(parent, path[-1])
+                self.rig.fs.unlink(tx, parent, path[-1])
             else:
-                self.rig.fs.rmdir(parent, path[-1])
+                self.rig.fs.rmdir(tx, parent, path[-1])
         del self.holder(path)[path[-1]]
         self.forget(node)
 
@@ -228,9 +228,9 @@ class TreeMachine(RuleBasedStateMachine):
             return
         if target is not None and ((target.entries is None) != (node.entries is None) or target.entries):
             return
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             old, new = self.ino(path[:-1]), self.ino(new_path)
-            self.rig.fs.rename(old, path[-1], new, NAMES[name], 0)
+            self.rig.fs.rename(tx, old, path[-1], new, NAMES[name], 0)
         del self.holder(path)[path[-1]]
         entries[NAMES[name]] = node
         self.renamed.add(node.identity)
@@ -245,9 +245,9 @@ class TreeMachine(RuleBasedStateMachine):
         (left, first), (right, second) = one, two
         if left == right[: len(left)] or right == left[: len(right)]:
             return
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             self.rig.fs.rename(
-                self.ino(left[:-1]), left[-1], self.ino(right[:-1]), right[-1], RENAME_EXCHANGE
+                tx, self.ino(left[:-1]), left[-1], self.ino(right[:-1]), right[-1], RENAME_EXCHANGE
             )
         here, there = self.holder(left), self.holder(right)
         here[left[-1]], there[right[-1]] = second, first
@@ -259,8 +259,8 @@ class TreeMachine(RuleBasedStateMachine):
         path, entries = self.folder(to)
         if found is None or NAMES[name] in entries:
             return
-        with self.rig.fs.lock:
-            self.rig.fs.link(self.ino(found[0]), self.ino(path), NAMES[name])
+        with self.rig.fs.state.transaction() as tx:
+            self.rig.fs.link(tx, self.ino(found[0]), self.ino(path), NAMES[name])
         entries[NAMES[name]] = found[1]
         self.renamed.add(found[1].identity)
 
@@ -352,14 +352,14 @@ class TreeMachine(RuleBasedStateMachine):
     @invariant()
     def the_tree_is_the_models(self) -> None:
         self.checks += 1
-        with self.rig.fs.lock:
+        with self.rig.fs.state.transaction() as tx:
             if self.checks % 3 == 0:  # it writes into the database what is in memory
                 check_accounts(self.rig, [])
             found: dict[Path_, bytes] = {}
             waiting: list[tuple[Path_, int]] = [((), ROOT_INO)]
             while waiting:
                 path, ino = waiting.pop()
-                for _, name, inode in self.rig.fs.names.list(ino, 0, 100):
+                for _, name, inode in self.rig.fs.names.list(tx, ino, 0, 100):
                     found[(*path, name)] = inode.id
                     if inode.is_directory:
                         waiting.append(((*path, name), inode.ino))

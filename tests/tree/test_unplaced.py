@@ -43,13 +43,13 @@ class Linked:
 
     def read(self, few: int | None = None) -> None:
         """Let the bytes come over the link, as a program that reads has them come."""
-        with self.rig.fs.lock:
-            rows = self.rig.db.execute("SELECT number, id FROM chunk WHERE segment IS NULL").fetchall()
+        with self.rig.fs.state.transaction() as tx:
+            rows = self.rig.db.rows.execute("SELECT number, id FROM chunk WHERE segment IS NULL").fetchall()
             for number, identity in rows[:few]:
-                self.rig.fs.chunks.keep(number, self.author.rig.plaintexts[identity])
+                tx.chunks.keep(number, self.author.rig.plaintexts[identity])
 
     def state(self) -> State:
-        return Residency(self.rig.fs, lambda: True).state(self.near.at("file"))
+        return Residency(self.rig.fs, lambda: True).state(self.rig.tx, self.near.at("file"))
 
     def restart(self) -> None:
         self.near.rig = self.rig.reopen()
@@ -64,12 +64,12 @@ def linked() -> Iterator[Linked]:
 
 def test_it_counts_whether_it_is_here_or_not(linked: Linked) -> None:
     author = linked.author.key.device_id
-    assert linked.unplaced.count() == UnplacedContent(1, len(CONTENT), (author,))
+    assert linked.unplaced.count(linked.rig.tx) == UnplacedContent(1, len(CONTENT), (author,))
     linked.read()
-    assert linked.unplaced.count() == UnplacedContent(1, len(CONTENT), (author,))
+    assert linked.unplaced.count(linked.rig.tx) == UnplacedContent(1, len(CONTENT), (author,))
     assert linked.state() is State.UPLOADING
     linked.fleet.send(0, 1)
-    assert linked.unplaced.count() == NOTHING
+    assert linked.unplaced.count(linked.rig.tx) == NOTHING
     assert linked.state() is State.DURABLE
 
 
@@ -89,7 +89,7 @@ def test_no_eviction_takes_it(linked: Linked, restarted: bool) -> None:
     check_accounts(rig, [])
     rig.room.drop_all()
     rig.room.evict(1 << 40)
-    numbers = [number for (number,) in rig.db.execute("SELECT number FROM chunk")]
+    numbers = [number for (number,) in rig.db.rows.execute("SELECT number FROM chunk")]
     assert rig.room.evict_chunks(numbers) == 0
     assert linked.near.read("file") == CONTENT
     assert linked.state() is State.UPLOADING
@@ -121,9 +121,9 @@ def test_what_no_file_names_any_more_goes_when_there_is_no_other_room(linked: Li
     linked.author.remove("file")
     linked.tell()
     rig = linked.rig
-    assert linked.unplaced.count() == NOTHING
+    assert linked.unplaced.count(linked.rig.tx) == NOTHING
     rig.room.evict(1 << 40, shortage=False)
-    assert rig.db.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone() == (1,)
+    assert rig.db.rows.execute("SELECT count(*) FROM chunk WHERE segment IS NOT NULL").fetchone() == (1,)
     rig.room.evict(1 << 40)
     assert rig.journal.bytes == 0
     check_accounts(rig, [])
@@ -134,19 +134,19 @@ def test_the_budget_is_kept_although_nothing_may_go(linked: Linked) -> None:
     linked.rig.journal.budget = 4096
     linked.read()
     assert linked.rig.journal.bytes <= 4096
-    assert linked.unplaced.count().files == 1
+    assert linked.unplaced.count(linked.rig.tx).files == 1
     check_accounts(linked.rig, [])
 
 
 def test_it_is_claimed_by_whoever_holds_it_when_its_author_is_away(linked: Linked) -> None:
     author, near = linked.author.key.device_id, linked.near.key.device_id
     unplaced = linked.unplaced
-    assert not unplaced.claim([author]), "nothing of it is here"
+    assert not unplaced.claim(linked.rig.tx, [author]), "nothing of it is here"
     linked.read()
-    assert not unplaced.claim([near])
-    assert unplaced.claim([author])
+    assert not unplaced.claim(linked.rig.tx, [near])
+    assert unplaced.claim(linked.rig.tx, [author])
     check_accounts(linked.rig, [])
-    assert unplaced.count() == NOTHING and linked.state() is State.UPLOADING
+    assert unplaced.count(linked.rig.tx) == NOTHING and linked.state() is State.UPLOADING
     linked.rig.pack()
     assert linked.rig.unpacked() == 0
     check_accounts(linked.rig, [])
@@ -156,26 +156,26 @@ def test_a_long_file_counts_and_is_claimed_with_its_lists(linked: Linked) -> Non
     with small_chunks():
         linked.author.write("long", b"".join(os.urandom(4096) for _ in range(8)))
         linked.tell()
-        assert linked.unplaced.count().size == len(CONTENT) + 8 * 4096
+        assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
         linked.read()  # the lists
-        with linked.rig.fs.lock:
-            assert linked.rig.fs.received.lacking(linked.near.at("long")) is None
+        with linked.rig.fs.state.transaction() as tx:
+            assert linked.rig.fs.received.lacking(tx, linked.near.at("long")) is None
         linked.read()
-        assert linked.unplaced.count().size == len(CONTENT) + 8 * 4096
-        assert linked.unplaced.claim([linked.author.key.device_id])
+        assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
+        assert linked.unplaced.claim(linked.rig.tx, [linked.author.key.device_id])
     linked.rig.pack()
-    assert linked.unplaced.count() == NOTHING
+    assert linked.unplaced.count(linked.rig.tx) == NOTHING
     check_accounts(linked.rig, [])
 
 
 def test_what_was_there_before_may_be_asked_for_alone(linked: Linked) -> None:
     unplaced = linked.unplaced
-    before = unplaced.newest()
-    assert unplaced.is_left(before)
+    before = unplaced.newest(linked.rig.tx)
+    assert unplaced.is_left(linked.rig.tx, before)
     linked.author.rig.pack()
     linked.author.write("later", b"x" * 100)
     linked.tell()
-    assert not unplaced.is_left(before) and unplaced.is_left()
+    assert not unplaced.is_left(linked.rig.tx, before) and unplaced.is_left(linked.rig.tx)
 
 
 def test_counting_takes_a_small_part_of_the_time() -> None:
@@ -189,14 +189,14 @@ def test_counting_takes_a_small_part_of_the_time() -> None:
 
     linked = Linked(Environment(monotonic=look_at_clock))
     unplaced, step = linked.unplaced, 5.0
-    assert unplaced.count().files == 1
+    assert unplaced.count(linked.rig.tx).files == 1
     step = 0.0
     linked.author.write("more", b"x" * 100)
     linked.tell()
-    assert unplaced.count().files == unplaced.count().files == 1
+    assert unplaced.count(linked.rig.tx).files == unplaced.count(linked.rig.tx).files == 1
     now, step = 60.0, 5.0
-    assert unplaced.count().files == 2
+    assert unplaced.count(linked.rig.tx).files == 2
     step = 0.0
     linked.fleet.send(0, 1)
-    assert unplaced.count() == NOTHING
+    assert unplaced.count(linked.rig.tx) == NOTHING
     linked.fleet.discard()

@@ -44,9 +44,11 @@ def file(rig: Rig) -> Inode:
     return rig.make(b"file", b"content")
 
 
-def replaced(unseen: Unseen, parent: int = ROOT_INO) -> None:
+def replaced(rig: Rig, parent: int = ROOT_INO) -> None:
     """Another node has the name now than before."""
-    unseen.names_changed([NameChange(parent, b"file", True), NameChange(parent, b"file", False)])
+    rig.fs.unseen.names_changed(
+        rig.tx, [NameChange(parent, b"file", True), NameChange(parent, b"file", False)]
+    )
 
 
 def may(unseen: Unseen, file: Inode) -> tuple[bool, bool, bool]:
@@ -63,8 +65,8 @@ def test_nothing_has_come(unseen: Unseen, file: Inode) -> None:
     assert may(unseen, file) == (False, False, False)
 
 
-def test_another_file_has_the_name(unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+def test_another_file_has_the_name(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(rig)
     assert unseen.waits(file.ino)
     assert may(unseen, file) == (True, True, True)
 
@@ -74,58 +76,58 @@ def test_a_file_has_another_content(unseen: Unseen, file: Inode) -> None:
     assert may(unseen, file) == (True, True, True)
 
 
-def test_a_new_name_is_removed_by_those_only_who_have_seen_it(unseen: Unseen, file: Inode) -> None:
-    unseen.names_changed([NameChange(ROOT_INO, b"file", False)])
+def test_a_new_name_is_removed_by_those_only_who_have_seen_it(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    rig.fs.unseen.names_changed(rig.tx, [NameChange(ROOT_INO, b"file", False)])
     assert may(unseen, file) == (True, False, True)
 
 
 def test_a_name_that_was_free_for_a_moment_only_is_not_new(rig: Rig, unseen: Unseen, clock: Clock) -> None:
-    unseen.names_changed([NameChange(ROOT_INO, b"file", True)])
+    unseen.names_changed(rig.tx, [NameChange(ROOT_INO, b"file", True)])
     clock.now += 1
     file = rig.make(b"file", b"content")
-    unseen.names_changed([NameChange(ROOT_INO, b"file", False)])
+    unseen.names_changed(rig.tx, [NameChange(ROOT_INO, b"file", False)])
     assert may(unseen, file) == (True, True, True)
 
 
-def test_who_has_read_knows(unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+def test_who_has_read_knows(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(rig)
     unseen.read(file.ino)
     assert not unseen
     assert may(unseen, file) == (False, False, False)
 
 
-def test_one_question_for_attributes_may_be_the_kernels(unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+def test_one_question_for_attributes_may_be_the_kernels(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(rig)
     unseen.looked(file.ino)
     assert may(unseen, file) == (False, False, True)
     unseen.looked(file.ino)
     assert may(unseen, file) == (False, False, False)
 
 
-def test_a_listing_shows_new_names_only(unseen: Unseen, file: Inode, clock: Clock) -> None:
-    replaced(unseen)
+def test_a_listing_shows_new_names_only(rig: Rig, unseen: Unseen, file: Inode, clock: Clock) -> None:
+    replaced(rig)
     clock.now += 1
     unseen.listed(ROOT_INO)
     assert may(unseen, file) == (True, False, True)
 
 
-def test_a_listing_shows_a_new_name(unseen: Unseen, file: Inode, clock: Clock) -> None:
-    unseen.names_changed([NameChange(ROOT_INO, b"file", False)])
+def test_a_listing_shows_a_new_name(rig: Rig, unseen: Unseen, file: Inode, clock: Clock) -> None:
+    rig.fs.unseen.names_changed(rig.tx, [NameChange(ROOT_INO, b"file", False)])
     clock.now += 1
     unseen.listed(ROOT_INO)
     assert may(unseen, file) == (False, False, False)
 
 
-def test_a_listing_of_before_shows_nothing(unseen: Unseen, file: Inode, clock: Clock) -> None:
+def test_a_listing_of_before_shows_nothing(rig: Rig, unseen: Unseen, file: Inode, clock: Clock) -> None:
     unseen.content_changed(file.ino)
     unseen.listed(ROOT_INO)
     clock.now += 1
-    replaced(unseen)
+    replaced(rig)
     assert may(unseen, file) == (True, True, True)
 
 
-def test_after_a_while_all_count_as_seen(unseen: Unseen, file: Inode, clock: Clock) -> None:
-    replaced(unseen)
+def test_after_a_while_all_count_as_seen(rig: Rig, unseen: Unseen, file: Inode, clock: Clock) -> None:
+    replaced(rig)
     clock.now += SECONDS - 1
     assert may(unseen, file) == (True, True, True)
     clock.now += 1
@@ -139,8 +141,8 @@ def test_nothing_is_kept_for_long(rig: Rig, unseen: Unseen, clock: Clock) -> Non
     assert len(unseen._arrivals) <= SECONDS
 
 
-def test_what_has_come_twice_is_to_be_seen_twice(unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+def test_what_has_come_twice_is_to_be_seen_twice(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(rig)
     unseen.looked(file.ino)
     unseen.content_changed(file.ino)
     assert may(unseen, file) == (True, True, True)
@@ -148,15 +150,15 @@ def test_what_has_come_twice_is_to_be_seen_twice(unseen: Unseen, file: Inode) ->
 
 def test_another_file_under_the_name_is_not_meant(rig: Rig, unseen: Unseen, file: Inode) -> None:
     """What a program here has put there it knows."""
-    replaced(unseen)
+    replaced(rig)
     rig.make(b"own", b"content")
-    rig.fs.rename(ROOT_INO, b"own", ROOT_INO, b"file", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"own", ROOT_INO, b"file", 0)
     own = rig.find(b"file")
     assert may(unseen, own) == (False, False, False)
 
 
 def test_a_file_is_no_better_known_by_another_name(rig: Rig, unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+    replaced(rig)
     unseen.renamed(file.ino, (ROOT_INO, b"file"), (ROOT_INO, b"other"))
     assert unseen.may_remove_unseen(ROOT_INO, b"other", file.ino)
     assert not unseen.may_remove_unseen(ROOT_INO, b"file", file.ino)
@@ -165,14 +167,14 @@ def test_a_file_is_no_better_known_by_another_name(rig: Rig, unseen: Unseen, fil
 def test_nobody_knows_names_in_a_directory_that_nobody_has_seen(rig: Rig, unseen: Unseen) -> None:
     folder = rig.mkdir(b"folder")
     rig.make(b"file", b"content", folder)
-    replaced(unseen, folder)
+    replaced(rig, folder)
     assert not unseen
 
 
-def test_without_programs_everything_is_seen(unseen: Unseen, file: Inode) -> None:
-    replaced(unseen)
+def test_without_programs_everything_is_seen(rig: Rig, unseen: Unseen, file: Inode) -> None:
+    replaced(rig)
     unseen.watch(None)
     assert may(unseen, file) == (False, False, False)
-    replaced(unseen)
+    replaced(rig)
     unseen.content_changed(file.ino)
     assert not unseen

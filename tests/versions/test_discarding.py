@@ -25,7 +25,7 @@ _OFF: Final = RetentionRule(0, 0, 0, 0)
 def check_kept(device: Device) -> None:
     """The bytes of all versions that the device keeps are on the clouds, or here and on their way."""
     pages = Discarding(device).pages
-    for (value,) in list(kept_contents(device.rig.db)):
+    for (value,) in list(kept_contents(device.rig.db.rows)):
         chunks, are_lists = named_chunks(value)
         check_placed(device, chunks)
         if are_lists:

@@ -34,8 +34,8 @@ def fleet(clock: Clock) -> Iterator[Fleet]:
 def change(fleet: Fleet, number: int, path: str, clock: Clock, *, add: str = "", remove: str = "") -> int:
     """The moment at which it is signed."""
     device = fleet[number]
-    device.rig.fs.labels.add(device.at(path), [add] if add else [])
-    device.rig.fs.labels.remove(device.at(path), [remove] if remove else [])
+    device.rig.fs.labels.add(device.rig.tx, device.at(path), [add] if add else [])
+    device.rig.fs.labels.remove(device.rig.tx, device.at(path), [remove] if remove else [])
     fleet.meet()
     return clock.tick()
 
@@ -80,7 +80,7 @@ def test_who_added_and_removed_what(fleet: Fleet, clock: Clock) -> None:
 def test_what_is_kept_of_them_is_what_updates_said(fleet: Fleet, clock: Clock) -> None:
     change(fleet, 0, "file", clock, add="a")
     change(fleet, 0, "file", clock, remove="a")
-    db = cast("sqlite3.Connection", fleet[1].rig.db)
+    db = cast("sqlite3.Connection", fleet[1].rig.tx)
     assert list(check_versions(db)) == []
     db.execute("UPDATE past SET value = x'00' WHERE key >= x'6c' AND key < x'6d'")
     [problem] = check_versions(db)

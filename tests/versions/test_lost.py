@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -16,23 +15,23 @@ from tests.tree.rig import Rig
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     rig = Rig()
-    rig.fs.chunks.dropped.listen(partial(forget_lost, rig.db))
+    rig.tx.chunks.dropped.listen(forget_lost)
     yield rig
     rig.abandon()
 
 
 def contents(rig: Rig) -> int:
     """How many contents are kept as versions, of files that are there and of removed ones."""
-    (past,) = rig.db.execute("SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'").fetchone()
-    (removed,) = rig.db.execute("SELECT count(*) FROM removal").fetchone()
+    (past,) = rig.db.rows.execute("SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'").fetchone()
+    (removed,) = rig.db.rows.execute("SELECT count(*) FROM removal").fetchone()
     return int(past + removed)
 
 
 def change(rig: Rig, name: bytes, content: bytes) -> None:
     inode = rig.find(name)
-    handle = rig.fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
-    rig.fs.write(inode, 0, content)
-    rig.fs.release(handle)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_WRONLY | os.O_TRUNC)
+    rig.fs.write(rig.tx, inode, 0, content)
+    rig.fs.release(rig.tx, handle)
     assert rig.publish(everything=True)
 
 
@@ -46,12 +45,12 @@ def test_what_cannot_be_read_is_not_called_kept(rig: Rig) -> None:
     rig.make(b"third", b"on no cloud either")
     assert rig.publish(everything=True)
     for name in (b"other", b"third"):
-        rig.fs.unlink(ROOT_INO, name)
+        rig.fs.unlink(rig.tx, ROOT_INO, name)
     assert rig.publish(everything=True)
     assert contents(rig) == 4
-    rig.fs.chunks.settling.clear()
-    rig.fs.chunks.drop_unwanted()
+    rig.tx.chunks.settling.clear()
+    rig.tx.chunks.drop_unwanted()
     assert contents(rig) == 2
     rig.pack()
-    rig.fs.chunks.drop_unwanted()
+    rig.tx.chunks.drop_unwanted()
     assert contents(rig) == 2

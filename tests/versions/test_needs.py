@@ -94,7 +94,7 @@ def test_a_conflict_copy_that_is_removed_is_kept_as_long_as_any_file(fleet: Flee
     two.rig.room.drop_all()
     assert past_tree(two, then)[copy].content == b"two's"
     for device in fleet.devices:
-        assert device.rig.db.execute("SELECT count(*) FROM removal").fetchone() == (1,)
+        assert device.rig.db.rows.execute("SELECT count(*) FROM removal").fetchone() == (1,)
         thin(device, OFF, clock.now)
     for _ in range(3):
         confer(fleet, clock)
@@ -120,7 +120,9 @@ def test_thinning_follows_the_rule(fleet: Fleet, clock: Clock) -> None:
         assert past_tree(one, rung)["file"].content == b"%d" % number
     for number, moment in enumerate(moments[-4:], 26):
         assert past_tree(one, moment)["file"].content == b"%d" % number
-    (left,) = one.rig.db.execute("SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'").fetchone()
+    (left,) = one.rig.db.rows.execute(
+        "SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'"
+    ).fetchone()
     assert left == 7 + 3 - 1  # seven midnights and three within the last day, one of them both
 
 
@@ -151,5 +153,7 @@ def test_room_is_bounded(fleet: Fleet, clock: Clock) -> None:
     for _ in range(3):
         thin(one, RetentionRule(room=3500), clock.now)
     assert past_tree(one, moments[8])["file"].content == random.Random(8).randbytes(1000)
-    (left,) = one.rig.db.execute("SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'").fetchone()
+    (left,) = one.rig.db.rows.execute(
+        "SELECT count(*) FROM past WHERE key >= x'63' AND key < x'64'"
+    ).fetchone()
     assert left == 3

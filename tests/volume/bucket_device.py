@@ -83,7 +83,7 @@ def wait_for(device: Device, *names: str) -> None:
     fs = device.volume.fs
 
     def heard() -> bool:
-        with fs.lock:
-            return all(fs.lookup(ROOT_INO, name.encode()) is not None for name in names)
+        with fs.state.transaction() as tx:
+            return all(fs.lookup(tx, ROOT_INO, name.encode()) is not None for name in names)
 
     assert device.volume.signals.wait_until(heard, time.monotonic() + PATIENCE)

@@ -82,15 +82,15 @@ class Device:
 
     def write(self, name: str, content: bytes) -> None:
         fs = self.volume.fs
-        with fs.lock:
-            inode = fs.lookup(ROOT_INO, name.encode())
+        with fs.state.transaction() as tx:
+            inode = fs.lookup(tx, ROOT_INO, name.encode())
             if inode is None:
-                _, handle = fs.create(ROOT_INO, name.encode(), 0o644, 1, 1, os.O_WRONLY)
+                _, handle = fs.create(tx, ROOT_INO, name.encode(), 0o644, 1, 1, os.O_WRONLY)
             else:
-                handle = fs.open(inode.ino, os.O_WRONLY | os.O_TRUNC)
+                handle = fs.open(tx, inode.ino, os.O_WRONLY | os.O_TRUNC)
         self.write_at(handle, 0, content)
-        with fs.lock:
-            fs.release(handle)
+        with fs.state.transaction() as tx:
+            fs.release(tx, handle)
 
     def write_at(self, handle: int, offset: int, content: bytes) -> None:
         """Like the mount: wait for room when there is none."""
@@ -98,8 +98,8 @@ class Device:
         refusals = 0
         while True:
             try:
-                with fs.lock:
-                    fs.write(fs.handle(handle), offset, content)
+                with fs.state.transaction() as tx:
+                    fs.write(tx, fs.handle(handle), offset, content)
                 return
             except JournalFullError:
                 refusals += 1
@@ -109,10 +109,10 @@ class Device:
     def read(self, name: str) -> bytes:
         fs = self.volume.fs
         while True:
-            with fs.lock:
-                inode = fs.lookup(ROOT_INO, name.encode())
+            with fs.state.transaction() as tx:
+                inode = fs.lookup(tx, ROOT_INO, name.encode())
                 assert inode is not None
-                data = fs.read(inode, 0, inode.size)
+                data = fs.read(tx, inode, 0, inode.size)
             if not isinstance(data, Missing):
                 return data
             self.volume.fetcher.fetch(data.chunks)
@@ -123,7 +123,7 @@ class Device:
     def has_signed(self) -> bool:
         """Whether an update holds all that was changed here."""
         fs = self.volume.fs
-        with fs.lock:
+        with fs.state.transaction():
             return not fs.changes.unsigned_up_to(fs.changes.seq)
 
     def fsck(self, *, clouds: bool = False) -> FsckReport:

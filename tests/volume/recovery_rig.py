@@ -97,8 +97,8 @@ def copies(device: Device, kit: str) -> list[KitCopy | None]:
 
 
 def has(device: Device, name: str) -> bool:
-    with device.volume.fs.lock:
-        return device.volume.fs.lookup(1, name.encode()) is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.lookup(tx, 1, name.encode()) is not None
 
 
 def waits(device: Device, what: Callable[[], bool]) -> None:

@@ -34,10 +34,10 @@ def test_a_folder_page_by_page(device: Device) -> None:
 def test_what_is_said_of_each_name(device: Device) -> None:
     fs = device.volume.fs
     odd = os.fsdecode(b"\xff<script>")
-    with fs.lock:
-        folder = fs.make(ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
-        fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"music")
-        fs.labels.add(fs.make(folder.ino, os.fsencode(odd), stat.S_IFREG | 0o644, 1, 1), ["b", "a"])
+    with fs.state.transaction() as tx:
+        folder = fs.make(tx, ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
+        fs.make(tx, ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"music")
+        fs.labels.add(tx, fs.make(tx, folder.ino, os.fsencode(odd), stat.S_IFREG | 0o644, 1, 1), ["b", "a"])
     device.write("song", b"la" * 1000)
     device.sync()
     device.volume.content.pin(PurePath("music"))

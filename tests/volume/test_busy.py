@@ -15,6 +15,7 @@ from hybrisfs.state.journal import JournalLimits
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import InodeLimits
 from tests.tree.rig import small_chunks
+from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device
 
 STEPS = 2000
@@ -48,21 +49,21 @@ class Program:
 
     def patch(self, name: str) -> None:
         data, fs = self.files[name], self.device.volume.fs
-        with fs.lock:
-            handle = fs.open(self.ino(name), os.O_RDWR)
+        with fs.state.transaction() as tx:
+            handle = fs.open(tx, self.ino(name), os.O_RDWR)
         for _ in range(self.random.randrange(1, 8)):
             offset = self.random.randrange(len(data) + 5000)
             piece = self.random.randbytes(self.random.randrange(1, 3000))
             self.device.write_at(handle, offset, piece)
             data.extend(bytes(max(0, offset - len(data))))
             data[offset : offset + len(piece)] = piece
-        with fs.lock:
-            fs.release(handle)
+        with fs.state.transaction() as tx:
+            fs.release(tx, handle)
 
     def cut(self, name: str) -> None:
         size = self.random.randrange(len(self.files[name]) + 1)
-        with self.device.volume.fs.lock:
-            self.device.volume.fs.truncate(self.device.volume.fs.get(self.ino(name)), size)
+        with self.device.volume.fs.state.transaction() as tx:
+            self.device.volume.fs.truncate(tx, self.device.volume.fs.get(tx, self.ino(name)), size)
         del self.files[name][size:]
 
     def check(self, name: str) -> None:
@@ -70,17 +71,17 @@ class Program:
 
     def move(self, name: str) -> None:
         new = self.prefix + str(self.random.randrange(NAMES))
-        with self.device.volume.fs.lock:
-            self.device.volume.fs.rename(ROOT_INO, name.encode(), ROOT_INO, new.encode(), 0)
+        with self.device.volume.fs.state.transaction() as tx:
+            self.device.volume.fs.rename(tx, ROOT_INO, name.encode(), ROOT_INO, new.encode(), 0)
         self.files[new] = self.files.pop(name)
 
     def remove(self, name: str) -> None:
-        with self.device.volume.fs.lock:
-            self.device.volume.fs.unlink(ROOT_INO, name.encode())
+        with self.device.volume.fs.state.transaction() as tx:
+            self.device.volume.fs.unlink(tx, ROOT_INO, name.encode())
         del self.files[name]
 
     def ino(self, name: str) -> int:
-        inode = self.device.volume.fs.lookup(ROOT_INO, name.encode())
+        inode = self.device.volume.fs.lookup(unlocked(self.device.volume.fs), ROOT_INO, name.encode())
         assert inode is not None
         return inode.ino
 
@@ -100,8 +101,8 @@ def disturb(device: Device, stop: threading.Event, seed: int) -> None:
             case 3:
                 committer.commit_now()
             case 4:
-                with device.volume.fs.lock:
-                    device.volume.fs.names.list(ROOT_INO, 0, 100)
+                with device.volume.fs.state.transaction() as tx:
+                    device.volume.fs.names.list(tx, ROOT_INO, 0, 100)
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 500_000], ids=["roomy", "tight"])
@@ -132,6 +133,6 @@ def test_programs_at_once(tmp_path: Path, budget: int) -> None:
         for program in programs:
             for name in program.files:
                 program.check(name)
-        with device.volume.fs.lock:
-            names = {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
+        with device.volume.fs.state.transaction() as tx:
+            names = {name.decode() for _, name, _ in device.volume.fs.names.list(tx, ROOT_INO, 0, 1000)}
         assert names == {name for program in programs for name in program.files}

@@ -24,6 +24,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey, VersionVector
 from sync.checkpoint import CHECKPOINTS
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, Device, checkpoints_within
 from tests.volume.recovery_rig import Second
 
@@ -55,8 +56,8 @@ def is_current(volume: Volume) -> bool:
 def is_told(volume: Volume) -> bool:
     """Whether its head on the clouds names the newest checkpoint, so that others can begin with that."""
     told = volume.checkpoints._named_by(volume.updates.device, volume.sharing.current_members())
-    with volume.fs.lock:
-        return told is not None and told == volume.checkpoints.checkpointer.newest()
+    with volume.fs.state.transaction() as tx:
+        return told is not None and told == volume.checkpoints.checkpointer.newest(tx)
 
 
 def objects(device: Device) -> set[str]:
@@ -69,13 +70,13 @@ def objects(device: Device) -> set[str]:
 
 
 def bare(volume: Volume) -> int:
-    with volume.fs.lock:
-        return int(volume.fs.db.execute(_NOTHING).fetchone()[0])
+    with volume.fs.state.transaction() as tx:
+        return int(tx.execute(_NOTHING).fetchone()[0])
 
 
 def names(volume: Volume) -> list[bytes]:
-    with volume.fs.lock:
-        return [name for _, name, _ in volume.fs.names.list(ROOT_INO, 0, 1000)]
+    with volume.fs.state.transaction() as tx:
+        return [name for _, name, _ in volume.fs.names.list(tx, ROOT_INO, 0, 1000)]
 
 
 def problems(volume: Volume) -> list[object]:
@@ -101,14 +102,13 @@ def test_a_device_that_comes_later_begins_with_the_checkpoint(first: Device, tmp
         both = (first.volume, second)
         with checkpoints_within(*both, least_share=0.0):  # of what came last there is little
             until(lambda: all(is_current(one) for one in both), "both to agree on the next one")
-        with first.volume.fs.lock, second.fs.lock:
-            assert (
-                first.volume.checkpoints.checkpointer.statement()
-                != second.checkpoints.checkpointer.statement()
-            )
+        with first.volume.fs.state.transaction() as tx, second.fs.state.transaction() as theirs:
+            assert first.volume.checkpoints.checkpointer.statement(
+                tx
+            ) != second.checkpoints.checkpointer.statement(theirs)
             for one in both:
-                one.fs.commit()
-        assert state_hash(first.volume.fs.db) == state_hash(second.fs.db)
+                one.fs.commit(unlocked(one.fs))
+        assert state_hash(unlocked(first.volume.fs)) == state_hash(unlocked(second.fs))
         until(lambda: not before <= objects(first), "the first checkpoint to be removed from the clouds")
         for one in both:
             assert problems(one) == []
@@ -121,8 +121,8 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
     volume = first.volume
 
     def is_covered(vector: VersionVector) -> bool:
-        with volume.fs.lock:
-            found = CheckpointTable(volume.fs.db).deposited()
+        with volume.fs.state.transaction() as tx:
+            found = CheckpointTable(tx).deposited()
         return found is not None and found.vector.covers(vector)
 
     first.write("file", b"x" * 100)
@@ -131,7 +131,7 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
     with checkpoints_within(volume, quiet_seconds=1e9, restate_seconds=1e9):
         first.write("later", b"y" * 100)
         first.sync()
-        with volume.fs.lock:
+        with volume.fs.state.transaction():
             vector = volume.updates.state.vector
         with mock.patch("hybrisfs.admit.invitation._open_port", return_value=None):
             volume.invite(lifetime=60.0, with_credentials=False)
@@ -153,8 +153,12 @@ def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None
             def have_agreed() -> bool:
                 for one in both:
                     one.write(f"file {next(written)}", os.urandom(100))
-                with first.volume.fs.lock, second.volume.fs.lock:
-                    found = {one.volume.checkpoints.checkpointer.newest() for one in both}
+                with (
+                    first.volume.fs.state.transaction() as tx,
+                    second.volume.fs.state.transaction() as theirs,
+                ):
+                    newest = (one.volume.checkpoints.checkpointer.newest for one in both)
+                    found = {find(at) for find, at in zip(newest, (tx, theirs), strict=True)}
                 return len(found) == 1 and None not in found
 
             until(have_agreed, "both to agree, though they never rest")

@@ -282,8 +282,8 @@ def test_a_dead_cloud_cannot_be_drained_and_says_so(copies: Device) -> None:
 
 def codes(device: Device) -> set[tuple[int, int]]:
     """k and n of the packs that something is read from."""
-    with device.volume.fs.lock:
-        rows = device.volume.fs.db.execute("SELECT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)")
+    with device.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)")
         return set(rows.fetchall())
 
 
@@ -309,8 +309,8 @@ def test_what_is_stored_is_written_anew(
         device.sync()
         f, k = now
         assert codes(device) == {(k, f + k), (1, f + 1)}
-        with device.volume.fs.lock:
-            segments = device.volume.fs.db.execute("SELECT min(length(placement)) FROM log_segment")
+        with device.volume.fs.state.transaction() as tx:
+            segments = tx.execute("SELECT min(length(placement)) FROM log_segment")
             assert segments.fetchone()[0] >= f + k
         assert_sound(device)
         device.reopen()

@@ -42,8 +42,8 @@ def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
 
 
 def has(device: Device, name: str) -> bool:
-    with device.volume.fs.lock:
-        return device.volume.fs.lookup(1, name.encode()) is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.lookup(tx, 1, name.encode()) is not None
 
 
 def hears(device: Device, what: Callable[[], bool]) -> None:
@@ -174,8 +174,8 @@ def test_what_one_device_writes_anew_the_other_reads(devices: tuple[Device, Devi
 
 def all_single(device: Device) -> bool:
     query = "SELECT DISTINCT k, n FROM pack WHERE number IN (SELECT pack FROM chunk)"
-    with device.volume.fs.lock:
-        return device.volume.fs.db.execute(query).fetchall() == [(1, 1)]
+    with device.volume.fs.state.transaction() as tx:
+        return tx.execute(query).fetchall() == [(1, 1)]
 
 
 class Folders:

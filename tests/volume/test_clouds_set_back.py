@@ -70,8 +70,8 @@ def wait_for(device: Device, files: dict[str, bytes]) -> None:
     until = time.monotonic() + PATIENCE
 
     def told() -> bool:
-        with device.volume.fs.lock:
-            return all(device.volume.fs.lookup(1, name.encode()) is not None for name in files)
+        with device.volume.fs.state.transaction() as tx:
+            return all(device.volume.fs.lookup(tx, 1, name.encode()) is not None for name in files)
 
     device.volume.signals.look_around()
     assert device.volume.signals.wait_until(told, until)

@@ -44,8 +44,8 @@ def whole(device: Device) -> int:
 
 
 def _count(device: Device, query: str) -> int:
-    with device.volume.fs.lock:
-        return int(device.volume.fs.db.execute(query).fetchone()[0])
+    with device.volume.fs.state.transaction() as tx:
+        return int(tx.execute(query).fetchone()[0])
 
 
 def segments(device: Device) -> set[str]:
@@ -86,8 +86,8 @@ def compacted(device: Device, rounds: int = 3) -> int:
 
 
 def file_names(device: Device) -> set[str]:
-    with device.volume.fs.lock:
-        return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 1000)}
+    with device.volume.fs.state.transaction() as tx:
+        return {name.decode() for _, name, _ in device.volume.fs.names.list(tx, ROOT_INO, 0, 1000)}
 
 
 def is_settled(checkpointer: Checkpointer) -> bool:

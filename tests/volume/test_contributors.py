@@ -30,6 +30,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.writes import Write
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.test_roles import facts_of, knows_its_role, lacks_content, opened, told
 
@@ -46,8 +47,8 @@ class Contributor(Second):
         key, volume = DeviceKey.generate(), first.volume
         members = volume.sharing.current_members()
         grant = make_grant(volume.config, volume.ring.keys, members, None, reader=True)
-        with volume.fs.lock:
-            areas = volume.sharing.shared_folders.choose([FOLDER])
+        with volume.fs.state.transaction() as tx:
+            areas = volume.sharing.shared_folders.choose(tx, [FOLDER])
         volume.sharing.membership.admit(Member(key.public, "tablet"), role=Role.CONTRIBUTOR, areas=areas)
         volume.sharing.shared_folders.assign(areas)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
@@ -63,8 +64,8 @@ def stack() -> Iterator[ExitStack]:
 
 
 def at(device: Device, path: str) -> Inode:
-    with device.volume.fs.lock:
-        inode = device.volume.fs.locate(path.encode().split(b"/"))
+    with device.volume.fs.state.transaction() as tx:
+        inode = device.volume.fs.locate(tx, path.encode().split(b"/"))
     assert inode is not None
     return inode
 
@@ -73,26 +74,26 @@ def put(device: Device, path: str, content: bytes) -> None:
     """Make a file of this content, or replace that of one."""
     folder, _, name = path.rpartition("/")
     volume = device.volume
-    with volume.fs.lock:
+    with volume.fs.state.transaction() as tx:
         parent = at(device, folder).ino if folder else ROOT_INO
-        inode = volume.fs.lookup(parent, name.encode())
+        inode = volume.fs.lookup(tx, parent, name.encode())
         if inode is None:
-            inode = volume.fs.make(parent, name.encode(), 0o100644, 1, 1)
-        volume.fs.truncate(inode, 0)
-        volume.fs.write(inode, 0, content)
+            inode = volume.fs.make(tx, parent, name.encode(), 0o100644, 1, 1)
+        volume.fs.truncate(tx, inode, 0)
+        volume.fs.write(tx, inode, 0, content)
 
 
 def has(device: Device, path: str) -> bool:
     device.volume.signals.look_around()
-    with device.volume.fs.lock:
-        return device.volume.fs.locate(path.encode().split(b"/")) is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.locate(tx, path.encode().split(b"/")) is not None
 
 
 def begin(root: Path, stack: ExitStack) -> tuple[Device, Contributor]:
     """A first device with files inside and outside of a folder, and one that is limited to that and knows."""
     first = opened(stack, Device(root))
-    with first.volume.fs.lock:
-        first.volume.fs.make(ROOT_INO, FOLDER.encode(), 0o040755, 1, 1)
+    with first.volume.fs.state.transaction() as tx:
+        first.volume.fs.make(tx, ROOT_INO, FOLDER.encode(), 0o040755, 1, 1)
     put(first, f"{FOLDER}/inside", b"content" * 1000)
     put(first, "outside", b"content" * 1000)
     first.sync()
@@ -105,17 +106,17 @@ def begin(root: Path, stack: ExitStack) -> tuple[Device, Contributor]:
 def read(device: Device, path: str) -> bytes:
     volume, inode = device.volume, at(device, path)
     while True:
-        with volume.fs.lock:
-            lacking = volume.fs.received.lacking(inode)
-            data = lacking or volume.fs.read(inode, 0, inode.size)
+        with volume.fs.state.transaction() as tx:
+            lacking = volume.fs.received.lacking(tx, inode)
+            data = lacking or volume.fs.read(tx, inode, 0, inode.size)
         if not isinstance(data, Missing):
             return data
         volume.fetcher.fetch(data.chunks)
 
 
 def area_of(first: Device) -> Area:
-    with first.volume.fs.lock:
-        (area,) = first.volume.sharing.shared_folders.choose([FOLDER])
+    with first.volume.fs.state.transaction() as tx:
+        (area,) = first.volume.sharing.shared_folders.choose(tx, [FOLDER])
     return area
 
 
@@ -159,7 +160,7 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
         new_node_id(0o100644, time.time_ns(), area.id),
         new_node_id(0o100644, time.time_ns(), b"else"),
     )
-    (pack,) = first.volume.fs.db.execute("SELECT id FROM pack LIMIT 1").fetchone()
+    (pack,) = unlocked(first.volume.fs).execute("SELECT id FROM pack LIMIT 1").fetchone()
     public = first.volume.ring.keys.device.public
     itself = tablet.volume.updates.device
     lies: list[Write] = [
@@ -181,8 +182,11 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
     told(tablet, first, lies)
     told(tablet, first, [(content_key(outside), Content(0, 0, ()).encode())])  # by its own assignment
     told(tablet, first, [(attr_key(inside), Attr(0o100600, 1, 1, 0, 0).encode())])  # this counts
-    with first.volume.fs.lock:
-        assert {name for _, name, _ in first.volume.fs.names.list(ROOT_INO, 0, 10)} == {b"outside", b"shared"}
+    with first.volume.fs.state.transaction() as tx:
+        assert {name for _, name, _ in first.volume.fs.names.list(tx, ROOT_INO, 0, 10)} == {
+            b"outside",
+            b"shared",
+        }
         assert first.volume.sharing.signer.role_of(itself) is Role.CONTRIBUTOR
     assert read(first, "outside") == b"content" * 1000 == read(first, f"{FOLDER}/inside")
     assert at(first, f"{FOLDER}/inside").mode == 0o100600
@@ -202,8 +206,8 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
 def test_a_contributor_that_forks_or_pretends_gets_no_further(tmp_path: Path, stack: ExitStack) -> None:
     """It was a full member; it does not depend on what limits it."""
     first = opened(stack, Device(tmp_path))
-    with first.volume.fs.lock:
-        first.volume.fs.make(ROOT_INO, FOLDER.encode(), 0o040755, 1, 1)
+    with first.volume.fs.state.transaction() as tx:
+        first.volume.fs.make(tx, ROOT_INO, FOLDER.encode(), 0o040755, 1, 1)
     put(first, "outside", b"content")
     first.sync()
     second = opened(stack, Second(tmp_path / "second", first))
@@ -259,8 +263,8 @@ def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: Ex
     assert tablet.volume.conflicts() == []
     tablet.sync()
     until(lambda: not looked(first).volume.conflicts(), "the first to hear that it is settled")
-    with first.volume.fs.lock:
-        assert len(first.volume.fs.names.list(at(first, FOLDER).ino, 0, 10)) == 1
+    with first.volume.fs.state.transaction() as tx:
+        assert len(first.volume.fs.names.list(tx, at(first, FOLDER).ino, 0, 10)) == 1
     assert first.fsck().problems == [] and tablet.fsck().problems == []
 
 
@@ -290,8 +294,8 @@ def test_a_contributor_restores_versions_in_its_folder(tmp_path: Path, stack: Ex
     first, tablet = begin(tmp_path, stack)
     put(tablet, f"{FOLDER}/inside", b"changed")
     tablet.sync()
-    with tablet.volume.fs.lock:
-        tablet.volume.fs.unlink(at(tablet, FOLDER).ino, b"inside")
+    with tablet.volume.fs.state.transaction() as tx:
+        tablet.volume.fs.unlink(tx, at(tablet, FOLDER).ino, b"inside")
     tablet.sync()
     tablet.volume.versions.restore(f"{FOLDER}/inside", None, 0, None)
     with pytest.raises(PermissionError):
@@ -305,8 +309,8 @@ def test_a_contributor_restores_versions_in_its_folder(tmp_path: Path, stack: Ex
 def test_a_member_is_limited_and_set_free_again(tmp_path: Path, stack: ExitStack) -> None:
     first = opened(stack, Device(tmp_path))
     for folder in ("one", "two"):
-        with first.volume.fs.lock:
-            first.volume.fs.make(ROOT_INO, folder.encode(), 0o040755, 1, 1)
+        with first.volume.fs.state.transaction() as tx:
+            first.volume.fs.make(tx, ROOT_INO, folder.encode(), 0o040755, 1, 1)
     first.sync()
     second = opened(stack, Second(tmp_path / "second", first))
     until(lambda: has(second, "two"), "the second to hear of the folders")
@@ -325,8 +329,8 @@ def test_a_member_is_limited_and_set_free_again(tmp_path: Path, stack: ExitStack
     second.sync()
     until(lambda: has(first, "anywhere"), "the first to hear of the file")
     assert first.volume.set_role("second", reader=False).folders is None
-    with first.volume.fs.lock:
-        first.volume.fs.rename(at(first, "one").ino, b"1", ROOT_INO, b"free", 0)
+    with first.volume.fs.state.transaction() as tx:
+        first.volume.fs.rename(tx, at(first, "one").ino, b"1", ROOT_INO, b"free", 0)
     assert first.fsck().problems == [] and second.fsck().problems == []
 
 

@@ -164,7 +164,7 @@ def test_no_pack_ends_during_a_coup(first: First, second: Second, mallory: Secon
     coup = removals(mallory, second)
     first.volume.sharing.receive([coup])
     assert is_out(second, first)
-    with first.volume.fs.lock:
+    with first.volume.fs.state.transaction():
         asked = {one.device for one in first.volume.sharing.members.asked()}
     assert asked == {id_of(first), id_of(second), id_of(mallory)}
 
@@ -235,7 +235,7 @@ def test_one_bare_vote_of_a_kit_of_the_thief_is_worth_no_more_than_that_of_a_dev
     update = sign(mallory, writes)
     for device in (first, second):
         device.volume.sharing.receive([update])
-    with first.volume.fs.lock:
+    with first.volume.fs.state.transaction():
         verdict = first.volume.sharing.hearing.verdict_with(
             kit.device_id, [id_of(first), id_of(second)], Stance.REMOVE, 10**6
         )

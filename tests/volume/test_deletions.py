@@ -18,6 +18,7 @@ from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key,
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from sync.writes import Write
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 FILES = 80
@@ -54,18 +55,18 @@ def wait(until: Callable[[], bool]) -> None:
 
 
 def names(device: Device) -> set[str]:
-    with device.volume.fs.lock:
-        return {name.decode() for _, name, _ in device.volume.fs.names.list(ROOT_INO, 0, 10_000)}
+    with device.volume.fs.state.transaction() as tx:
+        return {name.decode() for _, name, _ in device.volume.fs.names.list(tx, ROOT_INO, 0, 10_000)}
 
 
 def remove(device: Device, *files: str) -> None:
     for file in files:
-        with device.volume.fs.lock:
-            device.volume.fs.unlink(ROOT_INO, file.encode())
+        with device.volume.fs.state.transaction() as tx:
+            device.volume.fs.unlink(tx, ROOT_INO, file.encode())
 
 
 def clock(device: Device) -> int:
-    with device.volume.fs.lock:
+    with device.volume.fs.state.transaction():
         tip = device.volume.updates.own_tip()
         return tip.clock if tip is not None else 0
 
@@ -77,14 +78,14 @@ def meet(device: Device, author: Device) -> None:
     assert tip is not None
 
     def has_it() -> bool:
-        with device.volume.fs.lock:
+        with device.volume.fs.state.transaction():
             return device.volume.updates.state.vector[tip.branch] >= tip.clock
 
     wait(has_it)
 
 
 def lie(mallory: Device, victim: Device, writes: list[Write]) -> None:
-    with mallory.volume.fs.lock:
+    with mallory.volume.fs.state.transaction():
         mallory.volume.updates.sign(writes, time.time_ns(), 0)
     mallory.write("besides", b"and all else is shown")
     meet(victim, mallory)
@@ -92,8 +93,8 @@ def lie(mallory: Device, victim: Device, writes: list[Write]) -> None:
 
 
 def identities(device: Device) -> list[bytes]:
-    with device.volume.fs.lock:
-        found = [device.volume.fs.lookup(ROOT_INO, b"file %d" % number) for number in range(FILES)]
+    with device.volume.fs.state.transaction() as tx:
+        found = [device.volume.fs.lookup(tx, ROOT_INO, b"file %d" % number) for number in range(FILES)]
         return [inode.id for inode in found if inode is not None]
 
 
@@ -156,8 +157,8 @@ def test_the_view_is_sound_while_it_waits_and_content_is_kept(devices: tuple[Dev
     victim.reopen()
     assert everything(victim) == before
     assert len(waiting(victim)) == 1
-    with victim.volume.fs.lock, mallory.volume.fs.lock:
-        assert state_hash(victim.volume.fs.db) == state_hash(mallory.volume.fs.db)
+    with victim.volume.fs.state.transaction(), mallory.volume.fs.state.transaction():
+        assert state_hash(unlocked(victim.volume.fs)) == state_hash(unlocked(mallory.volume.fs))
     victim.volume.decide_deletion(waiting(victim)[0].id, undo=False)
     assert len(names(victim)) == 10
     assert victim.fsck(clouds=True).problems == []
@@ -214,7 +215,7 @@ def test_what_is_made_and_removed_within_minutes_waits_for_nobody(devices: tuple
 def test_what_nobody_has_signed_counts_for_nobody(devices: tuple[Device, Device]) -> None:
     victim, mallory = devices
     lies = _ways(identities(victim))["removed"]
-    with mallory.volume.fs.lock:
+    with mallory.volume.fs.state.transaction():
         update = mallory.volume.updates.sign(lies, time.time_ns(), 0)
     signature = update.header.data[-64:]
     victim.volume.sharing.receive(

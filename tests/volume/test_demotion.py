@@ -118,8 +118,8 @@ def test_the_kit_decides(first: First, second: Second) -> None:
 
 
 def test_to_limit_a_device_to_folders_takes_as_much(first: First, second: Second) -> None:
-    with first.volume.fs.lock:
-        first.volume.fs.make(ROOT_INO, b"my folder", 0o040755, 1, 1)
+    with first.volume.fs.state.transaction() as tx:
+        first.volume.fs.make(tx, ROOT_INO, b"my folder", 0o040755, 1, 1)
     first.make_kit()
     first.sync()
     meet(first, second)

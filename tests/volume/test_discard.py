@@ -18,6 +18,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.retention import parse_retention
 from hybrisfs.write.pack import PackLimits
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, Device
 
 MIB = 1 << 20
@@ -40,8 +41,8 @@ def noise(seed: int, size: int) -> bytes:
 
 
 def remove(device: Device, name: str) -> None:
-    with device.volume.fs.lock:
-        device.volume.fs.unlink(ROOT_INO, name.encode())
+    with device.volume.fs.state.transaction() as tx:
+        device.volume.fs.unlink(tx, ROOT_INO, name.encode())
 
 
 def collect(device: Device, *, dry_run: bool = False) -> Collection:
@@ -68,9 +69,9 @@ def test_what_another_device_may_have_deleted_by_now_is_missed_by_nobody(device:
     device.write("file", noise(1, MIB))
     device.sync()
     fs = device.volume.fs
-    with fs.lock:
-        fs.chunks.condemned.add([number for (number,) in fs.db.execute("SELECT number FROM pack").fetchall()])
-        fs.commit()
+    with fs.state.transaction() as tx:
+        tx.chunks.condemned.add([number for (number,) in tx.execute("SELECT number FROM pack").fetchall()])
+        fs.commit(tx)
     for cloud in device.clouds:
         shutil.rmtree(cloud / "packs", ignore_errors=True)
     sound(device)
@@ -161,13 +162,13 @@ def test_a_file_that_was_deleted_and_is_still_open_keeps_its_bytes(hasty: Device
     hasty.write("open", noise(1, MIB))
     hasty.sync()
     fs = hasty.volume.fs
-    with fs.lock:
-        handle = fs.open(fs.lookup(ROOT_INO, b"open").ino, os.O_RDONLY)  # type: ignore[union-attr]
+    with fs.state.transaction() as tx:
+        handle = fs.open(tx, fs.lookup(tx, ROOT_INO, b"open").ino, os.O_RDONLY)  # type: ignore[union-attr]
     remove(hasty, "open")
     hasty.sync()
     assert collect(hasty).deleted_packs == 0
-    with fs.lock:
-        fs.release(handle)
+    with fs.state.transaction() as tx:
+        fs.release(tx, handle)
     assert collect(hasty).deleted_packs == 1
 
 
@@ -219,7 +220,7 @@ def test_shares_that_nothing_names_are_shown_and_deleted(hasty: Device) -> None:
     until(hasty.has_signed, "all to be signed")
     hasty.volume.transfers.resume()
     hasty.sync()
-    recorded = hasty.volume.fs.db.execute("SELECT id FROM pack WHERE n > 0").fetchall()
+    recorded = unlocked(hasty.volume.fs).execute("SELECT id FROM pack WHERE n > 0").fetchall()
     (name,) = [identity.hex() for (identity,) in recorded]
     placed = next(cloud for cloud in hasty.clouds if list(cloud.glob(f"packs/*/{name}.*")))
     share = next(placed.glob(f"packs/*/{name}.*"))

@@ -95,8 +95,8 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
             return packs(first) == kept
 
         until(is_gone, "the pack to be gone")
-        with second.fs.lock:
-            inode = second.fs.lookup(ROOT_INO, b"kept")
+        with second.fs.state.transaction() as tx:
+            inode = second.fs.lookup(tx, ROOT_INO, b"kept")
         assert inode is not None
         for volume in (first.volume, second):
             report = volume.fsck(clouds=True, progress=lambda stage, done, total: None)

@@ -103,9 +103,9 @@ ROWS: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("damage", ROWS)
 def test_damaged_rows_are_named(filled: Device, damage: str) -> None:
     statement, where = ROWS[damage]
-    with filled.volume.fs.lock:
-        filled.volume.fs.commit()
-        filled.volume.fs.db.execute(statement)
+    with filled.volume.fs.state.transaction() as tx:
+        filled.volume.fs.commit(tx)
+        tx.execute(statement)
     found = problems(filled)
     assert where in {problem.where for problem in found}, found
     assert all(problem.what for problem in found)
@@ -113,9 +113,9 @@ def test_damaged_rows_are_named(filled: Device, damage: str) -> None:
 
 @pytest.mark.parametrize("column", ["name", "slot", "stamp", "ino"])
 def test_rows_of_nonsense_are_named(filled: Device, column: str) -> None:
-    with filled.volume.fs.lock:
-        filled.volume.fs.commit()
-        filled.volume.fs.db.execute(f"UPDATE place SET {column} = 'nonsense' WHERE rowid = 1")
+    with filled.volume.fs.state.transaction() as tx:
+        filled.volume.fs.commit(tx)
+        tx.execute(f"UPDATE place SET {column} = 'nonsense' WHERE rowid = 1")
     assert problems(filled)
 
 
@@ -211,8 +211,8 @@ def acknowledged(device: Device, pattern: str) -> int:
     tables = {"packs/*/*": "pack", "log/*/*": "log_segment"}
     if pattern not in tables:
         return 0
-    with device.volume.fs.lock:
-        row = device.volume.fs.db.execute(f"SELECT placement FROM {tables[pattern]}").fetchone()
+    with device.volume.fs.state.transaction() as tx:
+        row = tx.execute(f"SELECT placement FROM {tables[pattern]}").fetchone()
     return int(row[0][0])
 
 

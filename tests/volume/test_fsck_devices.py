@@ -126,7 +126,7 @@ def undead(fleet: Fleet) -> None:
 def long_files(fleet: Fleet) -> None:
     """Files whose list of chunks stands in chunks itself, not read yet by the other device."""
     fleet[0].write("long", bytes(range(200)) * 8)
-    fleet[0].rig.fs.truncate(fleet[0].at("long"), 5000)
+    fleet[0].rig.fs.truncate(fleet[0].rig.tx, fleet[0].at("long"), 5000)
     fleet[1].write("other", bytes(range(100, 250)) * 9)
 
 
@@ -200,9 +200,9 @@ def test_what_the_only_device_removed() -> None:
     device.write("kept", b"z")
     device.sign()
     assert problems(device) == []
-    with device.rig.fs.lock:
-        device.rig.fs.commit()
-        device.rig.db.execute("DELETE FROM register WHERE key >= x'63' AND key < x'64'")
+    with device.rig.fs.state.transaction() as tx:
+        device.rig.fs.commit(tx)
+        device.rig.db.rows.execute("DELETE FROM register WHERE key >= x'63' AND key < x'64'")
     assert "registers" in {problem.where for problem in problems(device)}
     fleet.discard()
 
@@ -295,9 +295,9 @@ def test_damage_is_named(fleet: Fleet, damage: str, device: int) -> None:
     scene(fleet)
     fleet.meet()
     rig = fleet[device].rig
-    with rig.fs.lock:
-        rig.fs.commit()
-        if not rig.db.execute(statement).rowcount:
+    with rig.fs.state.transaction() as tx:
+        rig.fs.commit(tx)
+        if not rig.db.rows.execute(statement).rowcount:
             pytest.skip("this device has no such rows")
     found = problems(fleet[device])
     assert where in {problem.where for problem in found}, found
@@ -308,7 +308,7 @@ def test_a_member_of_another_name(fleet: Fleet) -> None:
     fleet[0].rig.sharing.membership.rename("bob", "robert")
     fleet.meet()
     assert all_problems(fleet) == []
-    fleet[0].rig.db.execute("UPDATE member SET name = 'mallory' WHERE name = 'robert'")
+    fleet[0].rig.db.rows.execute("UPDATE member SET name = 'mallory' WHERE name = 'robert'")
     (problem,) = problems(fleet[0])
     assert problem.where == "registers" and "mallory" in problem.what
 
@@ -318,14 +318,14 @@ def test_a_lost_removal(fleet: Fleet) -> None:
     plain(fleet)
     fleet.meet()
     device = fleet[0]
-    with device.rig.fs.lock:
-        device.rig.fs.commit()
-        for key, clock, value in device.rig.db.execute(
+    with device.rig.fs.state.transaction() as tx:
+        device.rig.fs.commit(tx)
+        for key, clock, value in device.rig.db.rows.execute(
             f"SELECT key, clock, value FROM register WHERE {_PLACES}"
         ):
             place = Place.decode(value)
             if place.removed:
-                device.rig.db.execute(
+                device.rig.db.rows.execute(
                     "UPDATE register SET value = ? WHERE key = ? AND clock = ?",
                     (Place(place.parent, place.name).encode(), key, clock),
                 )
@@ -351,8 +351,8 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Volume]]:
 
 
 def hand_over(volume: Volume, other: Volume) -> None:
-    with volume.fs.lock:
-        log = [row[0] for row in volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()]
+    with volume.fs.state.transaction() as tx:
+        log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number").fetchall()]
     other.sharing.receiver.receive(log)
 
 
@@ -367,8 +367,8 @@ def test_clouds_of_two_devices(machines: tuple[Machine, Volume]) -> None:
     first.sync()
     hand_over(first.volume, second)
     assert check(first.volume) == check(second) == []
-    with second.fs.lock:
-        (placement,) = second.fs.db.execute("SELECT placement FROM pack").fetchone()
+    with second.fs.state.transaction() as tx:
+        (placement,) = tx.execute("SELECT placement FROM pack").fetchone()
     cloud = first.clouds[placement[0]]
     (share,) = [path for path in cloud.glob("packs/*/*") if path.is_file()]
     share.write_bytes(share.read_bytes()[:-1])

@@ -22,6 +22,7 @@ from hybrisfs.tree.inodes import Inode
 from tests.crash.workload import Shown, shown_tree
 from tests.system.shell import run
 from tests.system.small_disks import memory_disk, needs_root
+from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, Device
 
 _MIB = 1 << 20
@@ -74,7 +75,7 @@ def _fsynced(device: Device) -> Shown:
 def _killed(device: Device) -> Shown:
     """What is there after a kill: what was not committed has gone."""
     volume = device.volume
-    with volume.fs.lock:
+    with volume.fs.state.transaction():
         image = _home(device).with_name("image")
         run("cp", "-a", _home(device), image)
     twin = Device.found(image, device.clouds)
@@ -89,19 +90,25 @@ def _home(device: Device) -> Path:
 
 
 def _file(fs: FileSystem) -> Inode:
-    found = fs.lookup(ROOT_INO, b"file")
+    found = fs.lookup(unlocked(fs), ROOT_INO, b"file")
     assert found is not None
     return found
 
 
 _CALLS: dict[str, Callable[[FileSystem, int], object]] = {
-    "create": lambda fs, n: fs.release(fs.create(ROOT_INO, b"c%d" % n, 0o644, 1, 1, os.O_RDWR)[1]),
-    "mkdir": lambda fs, n: fs.make(ROOT_INO, b"d%d" % n, stat.S_IFDIR | 0o755, 1, 1),
-    "symlink": lambda fs, n: fs.make(ROOT_INO, b"s%d" % n, stat.S_IFLNK | 0o777, 1, 1, target=b"t" * 4000),
-    "link": lambda fs, n: fs.link(_file(fs).ino, ROOT_INO, b"l%d" % n),
-    "rename": lambda fs, n: fs.rename(ROOT_INO, b"name%d" % n, ROOT_INO, b"name%d" % (n + 1), 0),
-    "setxattr": lambda fs, n: fs.set_xattr(_file(fs), b"user.x%d" % (n % 9), b"v" * 5000, 0),
-    "write": lambda fs, n: fs.write(_file(fs), n * 5000, b"w" * 5000),
+    "create": lambda fs, n: fs.release(
+        unlocked(fs), fs.create(unlocked(fs), ROOT_INO, b"c%d" % n, 0o644, 1, 1, os.O_RDWR)[1]
+    ),
+    "mkdir": lambda fs, n: fs.make(unlocked(fs), ROOT_INO, b"d%d" % n, stat.S_IFDIR | 0o755, 1, 1),
+    "symlink": lambda fs, n: fs.make(
+        unlocked(fs), ROOT_INO, b"s%d" % n, stat.S_IFLNK | 0o777, 1, 1, target=b"t" * 4000
+    ),
+    "link": lambda fs, n: fs.link(unlocked(fs), _file(fs).ino, ROOT_INO, b"l%d" % n),
+    "rename": lambda fs, n: fs.rename(
+        unlocked(fs), ROOT_INO, b"name%d" % n, ROOT_INO, b"name%d" % (n + 1), 0
+    ),
+    "setxattr": lambda fs, n: fs.set_xattr(unlocked(fs), _file(fs), b"user.x%d" % (n % 9), b"v" * 5000, 0),
+    "write": lambda fs, n: fs.write(unlocked(fs), _file(fs), n * 5000, b"w" * 5000),
 }
 
 
@@ -117,19 +124,19 @@ def test_a_full_disk_is_an_error_of_the_call_and_nothing_that_was_accepted_is_lo
     with _away(*cramped.clouds), _ballast(cramped, 2 * _MIB):
         with pytest.raises(OSError) as caught:
             while done < 1000:
-                with fs.lock:
+                with fs.state.transaction():
                     _CALLS[call](fs, done)
                 done += 1
         assert caught.value.errno == errno.ENOSPC
         assert done <= 256, "found out soon"
         before = shown_tree(cramped.volume)
-        with fs.lock:
-            fs.unlink(ROOT_INO, b"file")  # deleting goes on
+        with fs.state.transaction() as tx:
+            fs.unlink(tx, ROOT_INO, b"file")  # deleting goes on
         del before["/file"]
     assert _fsynced(cramped) == {path: node for path, node in before.items() if path != "/file"}
     assert _killed(cramped) == before
-    with fs.lock:
-        fs.make(ROOT_INO, b"after", stat.S_IFDIR | 0o755, 1, 1)
+    with fs.state.transaction() as tx:
+        fs.make(tx, ROOT_INO, b"after", stat.S_IFDIR | 0o755, 1, 1)
     cramped.sync()
     assert not cramped.fsck(clouds=True).problems
 
@@ -141,8 +148,8 @@ def test_a_commit_that_has_no_room_is_made_later_and_nothing_is_lost(cramped: De
     cramped.volume.committer.limits = CommitLimits(full=0.3)
     with _away(*cramped.clouds):
         fs = cramped.volume.fs
-        with fs.lock:  # so that nobody commits meanwhile
-            fs.make(ROOT_INO, b"made", stat.S_IFDIR | 0o755, 1, 1)
+        with fs.state.transaction() as tx:  # so that nobody commits meanwhile
+            fs.make(tx, ROOT_INO, b"made", stat.S_IFDIR | 0o755, 1, 1)
             with _ballast(cramped, 1 << 16):
                 with pytest.raises(JournalFullError):
                     cramped.volume.committer.commit_now()

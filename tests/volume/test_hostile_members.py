@@ -50,8 +50,8 @@ def third(tmp_path: Path, honest: Device, mallory: Second) -> Iterator[Another]:
 
 
 def log_of(device: Device) -> list[bytes]:
-    with device.volume.fs.lock:
-        rows = device.volume.fs.db.execute("SELECT bytes FROM log WHERE bytes IS NOT NULL ORDER BY number")
+    with device.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT bytes FROM log WHERE bytes IS NOT NULL ORDER BY number")
         return [data for (data,) in rows]
 
 
@@ -66,7 +66,7 @@ def meet(*devices: Device) -> None:
 def sign(device: Device, writes: Iterable[tuple[bytes, bytes | None]]) -> bytes:
     """An update that says anything."""
     volume = device.volume
-    with volume.fs.cutting, volume.fs.lock:
+    with volume.fs.state.cutting, volume.fs.state.transaction():
         return volume.updates.sign(list(writes), time.time_ns(), 0).data
 
 
@@ -89,7 +89,7 @@ def names(device: Device) -> list[str]:
 
 
 def grant_of(device: Device, epochs: Iterable[EpochKeys]) -> bytes:
-    with device.volume.fs.lock:
+    with device.volume.fs.state.transaction():
         members = device.volume.sharing.members.keys()
     return encode_grant(device.volume.config.id, epochs, members)
 
@@ -115,7 +115,7 @@ def test_whoever_pretends_to_have_let_in_the_founder_has_not(
     for device in (honest, third):
         device.volume.sharing.receive([forged])
         members = device.volume.sharing.members
-        with device.volume.fs.lock:
+        with device.volume.fs.state.transaction():
             assert members.inviter_of(founder) is None and members.inviter_of(liar) == founder
             assert founder in members.devices() and id_of(third) in members.devices()
             assert len(members.admitted_by(liar)) == MAX_ADMITTED
@@ -204,7 +204,7 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
     honest.volume.sharing.receive([sign(mallory, [admission(Member(puppet.public, "puppet"))])])
     kit_writes = [admission(Member(kit.public, "recovery kit", reserve=True)), kit_of(kit, mallory)]
     honest.volume.sharing.receive([sign(mallory, kit_writes)])
-    with honest.volume.fs.lock:
+    with honest.volume.fs.state.transaction():
         honest.volume.sharing.members.admit(
             [Member(of_puppet.public, "puppet")], puppet.device_id, honest.volume.updates.state.vector.highest
         )
@@ -399,6 +399,6 @@ def test_keys_whose_grant_a_crash_took_back_are_not_used(
 
 def hear_of_removal(device: Device, removed: Device) -> None:
     sharing = device.volume.sharing
-    with device.volume.fs.lock:
+    with device.volume.fs.state.transaction():
         sharing.members.admit([Member(removed.volume.ring.keys.device.public, "second", removed=True)])
         sharing.membership._epochs.learn()

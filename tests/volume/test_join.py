@@ -167,7 +167,7 @@ def test_a_joined_volume_has_its_keys_clouds_and_members(home: Home) -> None:
     assert (keys.shared, keys.device.public) == (KEYS.shared, DEVICE.public)
     database = Database(state / DATABASE_FILE)
     try:
-        names = {one.public: one.name for one in MemberTable(database).all()}
+        names = {one.public: one.name for one in MemberTable(database.rows).all()}
     finally:
         database.close()
     assert names == {

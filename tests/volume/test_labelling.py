@@ -18,9 +18,9 @@ SONG, MUSIC, ROOT = PurePath("music/song"), PurePath("music"), PurePath()
 @pytest.fixture
 def album(device: Device) -> Device:
     fs = device.volume.fs
-    with fs.lock:
-        music = fs.make(ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
-        fs.make(music.ino, b"song", stat.S_IFREG | 0o644, 1, 1)
+    with fs.state.transaction() as tx:
+        music = fs.make(tx, ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
+        fs.make(tx, music.ino, b"song", stat.S_IFREG | 0o644, 1, 1)
     return device
 
 

@@ -23,6 +23,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.retention import parse_retention
 from sync import Write
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, Device, Second
 from tests.volume.test_discard import collect, noise, packs, remove
 
@@ -57,25 +58,25 @@ def written(first: Device, second: Device, seed: int = 1) -> bytes:
 def knows(device: Device) -> bool:
     device.volume.signals.look_around()
     fs = device.volume.fs
-    with fs.lock:
-        if fs.lookup(ROOT_INO, b"file") is None:
+    with fs.state.transaction() as tx:
+        if fs.lookup(tx, ROOT_INO, b"file") is None:
             return False
-        return fs.db.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is None
+        return tx.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is None
 
 
 def said(liar: Device, victim: Device, writes: Sequence[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
-    with volume.fs.cutting, volume.fs.lock:
+    with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
         volume.updates.sign(writes, time.time_ns(), 0)
-        log = [row[0] for row in volume.fs.db.execute("SELECT bytes FROM log ORDER BY number")]
+        log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     assert victim.volume.sharing.receiver.receive([one for one in log if one is not None])
 
 
 def on_record(device: Device) -> dict[bytes, PackRecord]:
     """The packs with chunks that this device reads from them."""
-    db = device.volume.fs.db
-    with device.volume.fs.lock:
+    db = unlocked(device.volume.fs)
+    with device.volume.fs.state.transaction():
         return {
             identity: PackRecord(
                 k,
@@ -118,8 +119,8 @@ def test_packs_do_not_end_because_one_member_says_so(pair: tuple[Device, Second]
     first.volume.drop_cache()
     said(second, first, [(pack_key(pack), None) for pack in on_record(second)])
     check_unharmed(first, content, shares)
-    with first.volume.fs.lock:
-        assert first.volume.fs.db.execute("SELECT count(*) FROM pack WHERE n = 0").fetchone() == (0,)
+    with first.volume.fs.state.transaction() as tx:
+        assert tx.execute("SELECT count(*) FROM pack WHERE n = 0").fetchone() == (0,)
     first.write("equal", content)
     first.sync()
     assert packs(first) == shares  # what is relied on still is put once
@@ -144,8 +145,8 @@ def test_what_only_one_device_has_stays_there_whoever_claims_it(pair: tuple[Devi
     content = noise(1, 2 * MIB)
     first.write("file", content)
     assert first.volume.uploads.wait_signed(60.0)
-    with first.volume.fs.lock:
-        mine = first.volume.fs.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+    with first.volume.fs.state.transaction() as tx:
+        mine = tx.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
     assert mine
     pending = first.volume.status().pending_bytes
     false = PackRecord(1, 2, b"\0\1", [PackedChunk(one, 100, length // 2, 5) for one, length in mine])
@@ -254,8 +255,8 @@ def test_what_is_written_after_a_false_claim_is_brought_to_the_clouds(pair: tupl
     second.volume.transfers.pause(None)
     second.write("bait", content)
     assert second.volume.uploads.wait_signed(60.0)
-    with second.volume.fs.lock:
-        rows = second.volume.fs.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+    with second.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
     assert rows
     false = PackRecord(1, 2, b"\0\1", [PackedChunk(one, 100, length // 2, length) for one, length in rows])
     said(second, first, [(pack_key(NOWHERE), false.encode())])
@@ -308,7 +309,9 @@ def test_what_all_have_agreed_on_ends(pair: tuple[Device, Second]) -> None:
 
     until(is_gone, "the packs to be gone")
     until(
-        lambda: second.volume.fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,),
+        lambda: (
+            unlocked(second.volume.fs).execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,)
+        ),
         "the second to hear of the end",
     )
 
@@ -333,11 +336,11 @@ def linked(author: Device, first: Device, content: bytes) -> list[tuple[bytes, i
     author.write("file", content)
     assert author.volume.uploads.wait_signed(60.0)
     there = author.volume.fs
-    with there.lock:
-        log = [row[0] for row in there.db.execute("SELECT bytes FROM log ORDER BY number")]
-        mine = there.db.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
-        refs = [there.chunks.get(number) for (number,) in there.db.execute("SELECT number FROM chunk")]
-        bytes_of = {ref.id: there.chunks.read(ref, 0, ref.length) for ref in refs}
+    with there.state.transaction() as tx:
+        log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
+        mine = tx.execute("SELECT id, length FROM chunk WHERE pack IS NULL").fetchall()
+        refs = [tx.chunks.get(number) for (number,) in tx.execute("SELECT number FROM chunk")]
+        bytes_of = {ref.id: tx.chunks.read(ref, 0, ref.length) for ref in refs}
     assert first.volume.sharing.receiver.receive([one for one in log if one is not None])
     with mock.patch.object(
         first.volume.fetcher, "_ask_devices", lambda ids, _: [bytes_of.get(one) for one in ids]
@@ -396,8 +399,8 @@ def test_nor_for_one_who_writes_over_the_file(pair: tuple[Device, Second], autho
     first, second = pair
     content = noise(5, 2 * MIB)
     chunks = linked(author, first, content)
-    with author.volume.fs.lock:
-        rows = author.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    with author.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT bytes FROM log ORDER BY number").fetchall()
     author.close()
     second.volume.sharing.receiver.receive([data for (data,) in rows if data is not None])
     second.volume.transfers.pause(None)
@@ -405,8 +408,8 @@ def test_nor_for_one_who_writes_over_the_file(pair: tuple[Device, Second], autho
     assert second.volume.uploads.wait_signed(60.0)
     claim(second, first, chunks)
     first.volume.drop_cache()
-    with first.volume.fs.lock:
-        here = first.volume.fs.db.execute(
+    with first.volume.fs.state.transaction() as tx:
+        here = tx.execute(
             "SELECT count(*) FROM chunk WHERE segment > 0 AND id IN (?, ?)", [one for one, _ in chunks]
         )
         assert here.fetchone() == (2,)
@@ -431,8 +434,8 @@ def test_the_true_word_of_another_is_believed_once_it_was_read_there(
     first, second = pair
     content = noise(7, 2 * MIB)
     linked(author, first, content)
-    with author.volume.fs.lock:
-        rows = author.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    with author.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT bytes FROM log ORDER BY number").fetchall()
     author.close()
     second.volume.sharing.receiver.receive([data for (data,) in rows if data is not None])
     second.write("copy", content)
@@ -447,5 +450,5 @@ def test_the_true_word_of_another_is_believed_once_it_was_read_there(
 
 def has(device: Device, name: str) -> bool:
     device.volume.signals.look_around()
-    with device.volume.fs.lock:
-        return device.volume.fs.lookup(ROOT_INO, name.encode()) is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.lookup(tx, ROOT_INO, name.encode()) is not None

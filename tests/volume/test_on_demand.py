@@ -12,6 +12,7 @@ from hybrisfs.api.content import Freed, Pin
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.state.schema import ROOT_INO
+from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device
 
 MIB = 1 << 20
@@ -25,12 +26,12 @@ def ignore(done: int, total: int) -> None:
 def album(device: Device) -> Device:
     """A device with music/song of 3 MiB and a file beside it; the clouds hold both, this device nothing."""
     fs = device.volume.fs
-    with fs.lock:
-        music = fs.make(ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
-        _, handle = fs.create(music.ino, b"song", 0o644, 1, 1, os.O_WRONLY)
+    with fs.state.transaction() as tx:
+        music = fs.make(tx, ROOT_INO, b"music", stat.S_IFDIR | 0o755, 1, 1)
+        _, handle = fs.create(tx, music.ino, b"song", 0o644, 1, 1, os.O_WRONLY)
     device.write_at(handle, 0, os.urandom(3 * MIB))
-    with fs.lock:
-        fs.release(handle)
+    with fs.state.transaction() as tx:
+        fs.release(tx, handle)
     device.write("beside", b"beside" * 1000)
     device.sync()
     device.volume.drop_cache()
@@ -40,11 +41,15 @@ def album(device: Device) -> Device:
 def song(device: Device) -> int:
     """How many bytes of the song are here."""
     device.volume.committer.commit_now()
-    (size,) = device.volume.fs.db.execute(
-        "SELECT total(c.length) FROM node n JOIN file_chunk f ON f.ino = n.ino "
-        "JOIN chunk c ON c.number = f.chunk WHERE n.size = ? AND c.segment IS NOT NULL",
-        (3 * MIB,),
-    ).fetchone()
+    (size,) = (
+        unlocked(device.volume.fs)
+        .execute(
+            "SELECT total(c.length) FROM node n JOIN file_chunk f ON f.ino = n.ino "
+            "JOIN chunk c ON c.number = f.chunk WHERE n.size = ? AND c.segment IS NOT NULL",
+            (3 * MIB,),
+        )
+        .fetchone()
+    )
     return int(size)
 
 
@@ -112,8 +117,8 @@ def test_what_cannot_be_pinned_or_unpinned(album: Device) -> None:
     for path in ("nothing", "beside/deeper", "music/nothing"):
         with pytest.raises(HybrisError, match=rf"{path}: No such file"):
             content.pin(PurePath(path))
-    with album.volume.fs.lock:
-        album.volume.fs.make(ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"beside")
+    with album.volume.fs.state.transaction() as tx:
+        album.volume.fs.make(tx, ROOT_INO, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"beside")
     with pytest.raises(HybrisError, match="link has no content"):
         content.pin(PurePath("link"))
     with pytest.raises(UsageError, match="beside is not pinned"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.state.schema import ROOT_INO
+from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device, Second
 
 FOLDERS = ("a", "b", "c")
@@ -23,14 +24,14 @@ def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
     with ExitStack() as stack:
         ada = Device(tmp_path / "ada")
         stack.callback(ada.close)
-        with ada.volume.fs.lock:
+        with ada.volume.fs.state.transaction() as tx:
             at = ROOT_INO
             for name in FOLDERS:
-                at = ada.volume.fs.make(at, name.encode(), stat.S_IFDIR | 0o750, 1, 1).ino
-            _, handle = ada.volume.fs.create(at, b"file", 0o644, 1, 1, os.O_WRONLY)
+                at = ada.volume.fs.make(tx, at, name.encode(), stat.S_IFDIR | 0o750, 1, 1).ino
+            _, handle = ada.volume.fs.create(tx, at, b"file", 0o644, 1, 1, os.O_WRONLY)
         ada.write_at(handle, 0, b"before")
-        with ada.volume.fs.lock:
-            ada.volume.fs.release(handle)
+        with ada.volume.fs.state.transaction() as tx:
+            ada.volume.fs.release(tx, handle)
         bob = Second(tmp_path / "bob", ada)
         stack.callback(bob.close)
         ada.sync()
@@ -41,10 +42,10 @@ def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
 def paths(device: Device) -> set[str]:
     found, waiting = set[str](), [("", ROOT_INO)]
     fs = device.volume.fs
-    with fs.lock:
+    with fs.state.transaction() as tx:
         while waiting:
             above, ino = waiting.pop()
-            for _, name, inode in fs.names.list(ino, 0, 100):
+            for _, name, inode in fs.names.list(tx, ino, 0, 100):
                 path = f"{above}/{name.decode()}".lstrip("/")
                 found.add(path)
                 if inode.is_directory:
@@ -62,7 +63,7 @@ def wait_for(device: Device, wanted: set[str]) -> None:
 def number_of(device: Device, path: str) -> int:
     at = ROOT_INO
     for name in path.split("/"):
-        inode = device.volume.fs.lookup(at, name.encode())
+        inode = device.volume.fs.lookup(unlocked(device.volume.fs), at, name.encode())
         assert inode is not None
         at = inode.ino
     return at
@@ -71,40 +72,40 @@ def number_of(device: Device, path: str) -> int:
 def remove_folders(device: Device) -> None:
     """`rm -r a/b`."""
     fs = device.volume.fs
-    with fs.lock:
-        fs.unlink(number_of(device, "a/b/c"), b"file")
-        fs.rmdir(number_of(device, "a/b"), b"c")
-        fs.rmdir(number_of(device, "a"), b"b")
+    with fs.state.transaction() as tx:
+        fs.unlink(tx, number_of(device, "a/b/c"), b"file")
+        fs.rmdir(tx, number_of(device, "a/b"), b"c")
+        fs.rmdir(tx, number_of(device, "a"), b"b")
 
 
 def make_folders_anew(device: Device) -> None:
     """`rm -r a/b; mkdir -p a/b/c`."""
     remove_folders(device)
-    with device.volume.fs.lock:
+    with device.volume.fs.state.transaction() as tx:
         at = number_of(device, "a")
         for name in FOLDERS[1:]:
-            at = device.volume.fs.make(at, name.encode(), stat.S_IFDIR | 0o700, 1, 1).ino
+            at = device.volume.fs.make(tx, at, name.encode(), stat.S_IFDIR | 0o700, 1, 1).ino
 
 
 def test_what_is_written_stays_in_its_folders(devices: tuple[Device, Device]) -> None:
     ada, bob = devices
     fs = ada.volume.fs
-    with fs.lock:
-        handle = fs.open(number_of(ada, "a/b/c/file"), os.O_WRONLY)
+    with fs.state.transaction() as tx:
+        handle = fs.open(tx, number_of(ada, "a/b/c/file"), os.O_WRONLY)
     remove_folders(bob)
     bob.sync()
     wait_for(ada, {"a"})
     ada.write_at(handle, 6, b" and after")
-    with fs.lock:
-        fs.release(handle)
+    with fs.state.transaction() as tx:
+        fs.release(tx, handle)
     ada.sync()
     everything = {"a", "a/b", "a/b/c", "a/b/c/file"}
     for device in devices:
         wait_for(device, everything)
-        with device.volume.fs.lock:
-            folder = device.volume.fs.get(number_of(device, "a/b"))
+        with device.volume.fs.state.transaction() as tx:
+            folder = device.volume.fs.get(tx, number_of(device, "a/b"))
             assert stat.S_IMODE(folder.mode) == 0o750
-            assert device.volume.fs.get(number_of(device, "a/b/c/file")).size == len(b"before and after")
+            assert device.volume.fs.get(tx, number_of(device, "a/b/c/file")).size == len(b"before and after")
         assert not device.fsck().problems
     ada.reopen()
     assert paths(ada) == everything
@@ -113,17 +114,17 @@ def test_what_is_written_stays_in_its_folders(devices: tuple[Device, Device]) ->
 def test_what_is_written_stays_in_folders_that_were_made_anew(devices: tuple[Device, Device]) -> None:
     ada, bob = devices
     fs = ada.volume.fs
-    with fs.lock:
-        handle = fs.open(number_of(ada, "a/b/c/file"), os.O_WRONLY)
+    with fs.state.transaction() as tx:
+        handle = fs.open(tx, number_of(ada, "a/b/c/file"), os.O_WRONLY)
     make_folders_anew(bob)
     bob.sync()
     wait_for(ada, {"a", "a/b", "a/b/c"})
     ada.write_at(handle, 6, b" and after")
-    with fs.lock:
-        fs.commit()
+    with fs.state.transaction() as tx:
+        fs.commit(tx)
     assert not ada.fsck().problems
-    with fs.lock:
-        fs.release(handle)
+    with fs.state.transaction() as tx:
+        fs.release(tx, handle)
     ada.sync()
     for device in devices:
         wait_for(device, {"a", "a/b", "a/b/c", "a/b/c/file"})

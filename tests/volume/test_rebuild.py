@@ -35,8 +35,8 @@ def _regain(device: Device) -> None:
 
 
 def _branches(device: Device) -> int:
-    with device.volume.fs.lock:
-        count: int = device.volume.fs.db.execute("SELECT count(*) FROM log_branch").fetchone()[0]
+    with device.volume.fs.state.transaction() as tx:
+        count: int = tx.execute("SELECT count(*) FROM log_branch").fetchone()[0]
         return count
 
 
@@ -126,9 +126,9 @@ def test_a_file_whose_bytes_have_gone_is_named_and_no_wrong_byte_is_kept(device:
         for name in ("good", "bad"):
             device.write(name, name.encode() * 5000)
         assert not device.volume.sync(1.0, lambda done, total: None)
-        with device.volume.fs.lock:
-            device.volume.fs.flush()
-            rows = dict(device.volume.fs.db.execute("SELECT length, position FROM chunk WHERE pack IS NULL"))
+        with device.volume.fs.state.transaction() as tx:
+            device.volume.fs.flush(tx)
+            rows = dict(tx.execute("SELECT length, position FROM chunk WHERE pack IS NULL"))
         device.close()
         [segment] = (device.state / "journal").iterdir()
         content = bytearray(segment.read_bytes())

@@ -121,7 +121,7 @@ def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_
     cyd.write("not seen", b"after the removal")
     cyd.sign()
     newcomer = dan.rig.sharing
-    with dan.rig.fs.lock:
+    with dan.rig.fs.state.transaction():
         newcomer.members.introduce([Member(cyd.key.public, "cyd", removed=True)])
         newcomer.updates.set_members(newcomer.members.writers())
     assert cyd.key.device_id in newcomer.followed()
@@ -208,7 +208,7 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
         for _ in range(20):
             keys = newest(ada)
             grant = encode_grant(VOLUME, [keys], both)
-            with cyd.rig.fs.lock:
+            with cyd.rig.fs.state.transaction():
                 cyd.rig.sharing.signer.sign([(epoch_key(keys.id), grant)], 0)
             exchange(ada, bob, cyd)
         assert bob.rig.sharing.membership.remove("cyd").counts

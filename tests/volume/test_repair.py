@@ -96,8 +96,8 @@ def owed(device: Device, cloud: Path) -> int:
     """How many objects a cloud has acknowledged. It may have more: what came after another one stood in."""
     number = device.volume.config.clouds[device.clouds.index(cloud)].number
     fs = device.volume.fs
-    with fs.lock:
-        placements = fs.db.execute(
+    with fs.state.transaction() as tx:
+        placements = tx.execute(
             "SELECT placement FROM pack UNION ALL SELECT placement FROM log_segment"
         ).fetchall()
     return 2 + sum(number in placement for (placement,) in placements)  # marker and head
@@ -158,9 +158,9 @@ def test_shares_of_a_dead_cloud_go_to_another_and_that_is_signed(device: Device)
     assert counts(done, "moved")[dead.name] > 0
     assert set(counts(done, "failed")) == {dead.name}  # its marker and head
     fs = device.volume.fs
-    with fs.lock:
-        packs = fs.db.execute("SELECT id, placement FROM pack").fetchall()
-        segments = fs.db.execute("SELECT placement FROM log_segment").fetchall()
+    with fs.state.transaction() as tx:
+        packs = tx.execute("SELECT id, placement FROM pack").fetchall()
+        segments = tx.execute("SELECT placement FROM log_segment").fetchall()
     assert all(number not in placement for _, placement in packs)
     assert all(number not in placement for (placement,) in segments)
     for identity, placement in packs:
@@ -175,7 +175,7 @@ def test_shares_of_a_dead_cloud_go_to_another_and_that_is_signed(device: Device)
 def signed_placement(device: Device, pack: bytes) -> bytes:
     """The placement in the newest own update of a pack's register."""
     updates = device.volume.updates
-    with device.volume.fs.lock:
+    with device.volume.fs.state.transaction():
         tip = updates.own_tip()
         assert tip is not None
         found = b""
@@ -257,8 +257,8 @@ def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
     upkeep = device.volume.engine.upkeep
 
     def placements() -> list[bytes]:
-        with device.volume.fs.lock:
-            rows = device.volume.fs.db.execute("SELECT placement FROM pack").fetchall()
+        with device.volume.fs.state.transaction() as tx:
+            rows = tx.execute("SELECT placement FROM pack").fetchall()
         return [placement for (placement,) in rows]
 
     def held() -> int:

@@ -28,6 +28,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.writes import Write
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, Device, Second
 
 D = TypeVar("D", bound=Device)
@@ -63,8 +64,8 @@ def opened(stack: ExitStack, device: D) -> D:
 
 def shows(device: Device, name: str) -> bool:
     device.volume.signals.look_around()
-    with device.volume.fs.lock:
-        return device.volume.fs.lookup(ROOT_INO, name.encode()) is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.lookup(tx, ROOT_INO, name.encode()) is not None
 
 
 def is_reader(device: Device) -> bool:
@@ -74,15 +75,15 @@ def is_reader(device: Device) -> bool:
 
 def lacks_content(device: Device) -> bool:
     device.volume.signals.look_around()
-    db = device.volume.fs.db
-    with device.volume.fs.lock:
+    db = unlocked(device.volume.fs)
+    with device.volume.fs.state.transaction():
         return db.execute("SELECT 1 FROM chunk WHERE ifnull(pack, 0) = 0").fetchone() is not None
 
 
 def knows_its_role(device: Device) -> bool:
     device.volume.signals.look_around()
     volume = device.volume
-    with volume.fs.lock:
+    with volume.fs.state.transaction():
         return not volume.sharing.registers.roles.are_awaited(volume.updates.device)
 
 
@@ -94,9 +95,9 @@ def facts_of(device: Device, name: str) -> DeviceFacts:
 def told(liar: Device, victim: Device, writes: list[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
-    with volume.fs.cutting, volume.fs.lock:
+    with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
         volume.updates.sign(writes, time.time_ns(), 0)
-        log = [row[0] for row in volume.fs.db.execute("SELECT bytes FROM log ORDER BY number")]
+        log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     victim.volume.sharing.receive([one for one in log if one is not None])
 
 
@@ -114,15 +115,15 @@ def test_a_reader_reads_and_changes_nothing(tmp_path: Path, stack: ExitStack) ->
     assert nas.volume.fs.read_only
     with pytest.raises(OSError, match="Read-only"):
         nas.write("file", b"mine")
-    with nas.volume.fs.lock:
-        inode = nas.volume.fs.lookup(ROOT_INO, b"file")
+    with nas.volume.fs.state.transaction() as tx:
+        inode = nas.volume.fs.lookup(tx, ROOT_INO, b"file")
         assert inode is not None
         with pytest.raises(OSError, match="Read-only"):
-            nas.volume.fs.unlink(ROOT_INO, b"file")
+            nas.volume.fs.unlink(tx, ROOT_INO, b"file")
         with pytest.raises(OSError, match="Read-only"):
-            nas.volume.fs.rename(ROOT_INO, b"file", ROOT_INO, b"other", 0)
+            nas.volume.fs.rename(tx, ROOT_INO, b"file", ROOT_INO, b"other", 0)
         with pytest.raises(OSError, match="Read-only"):
-            nas.volume.fs.truncate(inode, 0)
+            nas.volume.fs.truncate(tx, inode, 0)
     nas.sync()
     assert ["only reads" in one.what for one in examine_roles(nas.home, [NAME])] == [True]
     assert not list(examine_roles(first.home, [NAME, "none"]))
@@ -140,8 +141,8 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
     first.sync()
     nas = opened(stack, Reader(tmp_path / "nas", first))
     until(lambda: knows_its_role(nas), "the reader to hear of its role")
-    with nas.volume.fs.lock:
-        inode = nas.volume.fs.lookup(ROOT_INO, b"file")
+    with nas.volume.fs.state.transaction() as tx:
+        inode = nas.volume.fs.lookup(tx, ROOT_INO, b"file")
         assert inode is not None
         node = inode.id
     public = first.volume.ring.keys.device.public
@@ -271,14 +272,14 @@ def test_what_is_unsigned_when_it_is_told_waits_here_until_it_may_write_again(
     second.sync()
     first.volume.set_role("second", reader=True)
     first.sync()
-    with second.volume.fs.lock:  # a program that has it open keeps it from being signed
-        _, handle = second.volume.fs.create(ROOT_INO, b"unsaved", 0o644, 1, 1, os.O_WRONLY)
+    with second.volume.fs.state.transaction() as tx:  # a program that has it open keeps it from being signed
+        _, handle = second.volume.fs.create(tx, ROOT_INO, b"unsaved", 0o644, 1, 1, os.O_WRONLY)
     second.write_at(handle, 0, b"work")
     until(lambda: is_reader(second), "the second to hear of its role")
-    with pytest.raises(OSError, match="Read-only"), second.volume.fs.lock:
-        second.volume.fs.write(second.volume.fs.handle(handle), 4, b"more")
-    with second.volume.fs.lock:
-        second.volume.fs.release(handle)
+    with pytest.raises(OSError, match="Read-only"), second.volume.fs.state.transaction() as tx:
+        second.volume.fs.write(tx, second.volume.fs.handle(handle), 4, b"more")
+    with second.volume.fs.state.transaction() as tx:
+        second.volume.fs.release(tx, handle)
     with pytest.raises(HybrisError, match="only reads"):
         second.sync()
     second.reopen()

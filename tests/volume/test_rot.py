@@ -63,8 +63,8 @@ def test_rot_of_what_no_cloud_has_costs_those_files_alone_and_is_told(device: De
         for name, content in contents.items():
             device.write(name, content)
         assert not device.volume.sync(2.0, lambda done, total: None)
-        with device.volume.fs.lock:
-            staged = device.volume.fs.db.execute("SELECT count(*) FROM extent").fetchone()[0]
+        with device.volume.fs.state.transaction() as tx:
+            staged = tx.execute("SELECT count(*) FROM extent").fetchone()[0]
         assert not staged, "all has been cut into chunks"
         device.close()
         [segment] = (device.state / "journal").iterdir()

@@ -67,14 +67,14 @@ def wait(until: Callable[[], bool]) -> None:
 
 def hears_of_file(device: Device) -> bool:
     device.volume.signals.look_around()
-    with device.volume.fs.lock:
-        return device.volume.fs.lookup(ROOT_INO, b"file") is not None
+    with device.volume.fs.state.transaction() as tx:
+        return device.volume.fs.lookup(tx, ROOT_INO, b"file") is not None
 
 
 def flip_a_bit(device: Device) -> None:
     """In the attributes of a file that is shown, while the daemon is down."""
-    with device.volume.fs.lock:
-        inode = device.volume.fs.lookup(ROOT_INO, b"file")
+    with device.volume.fs.state.transaction() as tx:
+        inode = device.volume.fs.lookup(tx, ROOT_INO, b"file")
         assert inode is not None
         key = attr_key(inode.id)
     device.close()
@@ -107,7 +107,7 @@ def test_equal_states_are_no_alarm_and_known_to_be_equal(devices: tuple[Device, 
 
     def compared() -> bool:
         agreements = [device.volume.sharing.agreement for device in (first, second)]
-        with first.volume.fs.lock, second.volume.fs.lock:
+        with first.volume.fs.state.transaction(), second.volume.fs.state.transaction():
             claims = [one.claim() for one in agreements]
         heard = [head.state for one in agreements for head in one._claims.values()]
         return None not in claims and claims[0] == claims[1] and heard == claims

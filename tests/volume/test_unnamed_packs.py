@@ -12,6 +12,7 @@ import pytest
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.gc.limits import GcLimits
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import Device, Second
 from tests.volume.test_discard import noise
 
@@ -29,8 +30,8 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
 
 
 def log_of(device: Device) -> list[bytes]:
-    with device.volume.fs.lock:
-        rows = device.volume.fs.db.execute("SELECT bytes FROM log ORDER BY number").fetchall()
+    with device.volume.fs.state.transaction() as tx:
+        rows = tx.execute("SELECT bytes FROM log ORDER BY number").fetchall()
     return [data for (data,) in rows if data is not None]
 
 
@@ -57,4 +58,4 @@ def test_what_it_uploaded_last_is_found_and_can_be_read(pair: tuple[Device, Seco
     assert second.volume.sharing.receiver.receive(log)  # over a link, just before
     assert second.volume.uploads.wait(60.0, lambda done, total: None)
     assert second.read("file") == CONTENT
-    assert second.volume.uploads.machines_only() == MachinesOnly(0, 0, [])
+    assert second.volume.uploads.machines_only(unlocked(second.volume.fs)) == MachinesOnly(0, 0, [])

@@ -26,17 +26,17 @@ def second(device: Device, tmp_path: Path) -> Iterator[Device]:
     other = Second(tmp_path / "second", device)
     wait_for(other, len(NEW))
     fs = other.volume.fs
-    with fs.lock:
-        rows = fs.db.execute("SELECT DISTINCT chunk FROM file_chunk").fetchall()
-        fs.db.executemany("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", rows)
+    with fs.state.transaction() as tx:
+        rows = tx.execute("SELECT DISTINCT chunk FROM file_chunk").fetchall()
+        tx.executemany("UPDATE chunk SET pack = 0, offset = NULL, sealed = NULL WHERE number = ?", rows)
     yield other
     other.close()
 
 
 def wait_for(device: Device, size: int) -> None:
     def told() -> bool:
-        with device.volume.fs.lock:
-            inode = device.volume.fs.lookup(1, b"notes")
+        with device.volume.fs.state.transaction() as tx:
+            inode = device.volume.fs.lookup(tx, 1, b"notes")
             return inode is not None and inode.size == size
 
     assert device.volume.signals.wait_until(told, time.monotonic() + PATIENCE)
@@ -89,9 +89,9 @@ def test_without_a_number_one_that_can_be_read_is_restored(second: Device) -> No
 def test_it_is_over_when_the_bytes_come(second: Device) -> None:
     read_in_vain(second)
     fs = second.volume.fs
-    with fs.lock:
-        (number,) = fs.db.execute("SELECT chunk FROM file_chunk").fetchone()
-        fs.chunks.keep(number, NEW)
+    with fs.state.transaction() as tx:
+        (number,) = tx.execute("SELECT chunk FROM file_chunk").fetchone()
+        tx.chunks.keep(number, NEW)
     assert warnings(second) == []
     assert second.read("notes") == NEW
 
@@ -99,8 +99,8 @@ def test_it_is_over_when_the_bytes_come(second: Device) -> None:
 def test_the_name_of_the_file_makes_no_line_of_its_own(second: Device) -> None:
     read_in_vain(second)
     fs = second.volume.fs
-    with fs.lock:
-        fs.rename(1, b"notes", 1, b"notes\nhybrisfs: all is well\x1b[2K", 0)
+    with fs.state.transaction() as tx:
+        fs.rename(tx, 1, b"notes", 1, b"notes\nhybrisfs: all is well\x1b[2K", 0)
     assert second.volume.uploads.wait_signed(PATIENCE)
     (warning,) = warnings(second)
     assert warning.isprintable()

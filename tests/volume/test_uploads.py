@@ -22,8 +22,8 @@ def machines_only(post: Claims) -> MachinesOnly:
     """As the second device tells it."""
     rig = post.near.rig
     uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher)
-    with rig.fs.lock:
-        return uploads.machines_only()
+    with rig.fs.state.transaction() as tx:
+        return uploads.machines_only(tx)
 
 
 def test_where_files_are_lacking_only_their_devices_are_named(post: Claims) -> None:
@@ -55,8 +55,8 @@ def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> N
     post.ship(post.near)
     rig = post.near.rig
     uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher)
-    with rig.fs.lock:
-        assert uploads.machines_only().files == 2
+    with rig.fs.state.transaction() as tx:
+        assert uploads.machines_only(tx).files == 2
     assert uploads.wait(10.0, lambda done, total: None)
-    with rig.fs.lock:
-        assert uploads.machines_only().files == 0
+    with rig.fs.state.transaction() as tx:
+        assert uploads.machines_only(tx).files == 0

@@ -16,6 +16,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.moment import format_moment
+from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, PATIENCE, Device
 
 SECOND = 10**9
@@ -32,7 +33,9 @@ def sign(device: Device) -> str:
     """What is there is a version now; a moment at which it is what is there, in whole seconds."""
     assert device.volume.uploads.wait_signed(PATIENCE)
     device.volume.committer.commit_now()
-    moment = (device.volume.fs.db.execute("SELECT max(moment) FROM log").fetchone()[0] // SECOND + 1) * SECOND
+    moment = (
+        unlocked(device.volume.fs).execute("SELECT max(moment) FROM log").fetchone()[0] // SECOND + 1
+    ) * SECOND
     while time.time_ns() < moment + SECOND // 10:
         time.sleep(0.02)  # the next version begins later
     return format_moment(moment)
@@ -48,13 +51,13 @@ def read(device: Device, path: str, at: str | None = None, number: int | None = 
 
 
 def remove(device: Device, name: str) -> None:
-    with device.volume.fs.lock:
-        device.volume.fs.unlink(ROOT_INO, name.encode())
+    with device.volume.fs.state.transaction() as tx:
+        device.volume.fs.unlink(tx, ROOT_INO, name.encode())
 
 
 def rename(device: Device, name: str, to: str) -> None:
-    with device.volume.fs.lock:
-        device.volume.fs.rename(ROOT_INO, name.encode(), ROOT_INO, to.encode(), 0)
+    with device.volume.fs.state.transaction() as tx:
+        device.volume.fs.rename(tx, ROOT_INO, name.encode(), ROOT_INO, to.encode(), 0)
 
 
 def test_a_file_that_is_saved_by_putting_another_in_its_place(device: Device) -> None:
@@ -83,10 +86,10 @@ def test_who_changed_what_when(device: Device) -> None:
     rename(device, "draft", "letter")
     sign(device)
     fs = device.volume.fs
-    with fs.lock:
-        inode = fs.locate([b"letter"])
+    with fs.state.transaction() as tx:
+        inode = fs.locate(tx, [b"letter"])
         assert inode is not None
-        fs.attributes.change(inode, mode=0o600)
+        fs.attributes.change(tx, inode, mode=0o600)
     sign(device)
     remove(device, "letter")
     sign(device)
@@ -118,9 +121,9 @@ def test_restoring_is_a_new_version_and_uploads_nothing(device: Device) -> None:
     assert [one.size for one in versions(device, "big")] == [3 << 20, 3, 3 << 20]
     assert read(device, "big") == b"new"
     device.volume.versions.restore("big", None, 1, "copies/big")
-    folder = device.volume.fs.lookup(ROOT_INO, b"copies")
+    folder = device.volume.fs.lookup(unlocked(device.volume.fs), ROOT_INO, b"copies")
     assert folder is not None
-    assert device.volume.fs.lookup(folder.ino, b"big") is not None
+    assert device.volume.fs.lookup(unlocked(device.volume.fs), folder.ino, b"big") is not None
     assert device.fsck().problems == []
 
 
@@ -138,25 +141,25 @@ def test_what_is_not_signed_yet_when_it_is_overwritten_by_restoring_is_kept(devi
 
 def test_removed_files_and_folders_come_back(device: Device) -> None:
     fs = device.volume.fs
-    with fs.lock:
-        folder = fs.make(ROOT_INO, b"folder", 0o40750, 1, 1)
-        inner = fs.make(folder.ino, b"inner", 0o40755, 1, 1)
+    with fs.state.transaction() as tx:
+        folder = fs.make(tx, ROOT_INO, b"folder", 0o40750, 1, 1)
+        inner = fs.make(tx, folder.ino, b"inner", 0o40755, 1, 1)
         for name, content in ((b"file", b"content"), (b"other", b"")):
-            inode, handle = fs.create(inner.ino, name, 0o600, 1, 1, os.O_WRONLY)
-            fs.write(inode, 0, content)
-            fs.release(handle)
-        fs.make(folder.ino, b"link", 0o120777, 1, 1, target=b"inner/file")
-        fs.set_xattr(folder, b"user.key", b"value", 0)
-        fs.labels.add(folder, ["kept", "here"])
+            inode, handle = fs.create(tx, inner.ino, name, 0o600, 1, 1, os.O_WRONLY)
+            fs.write(tx, inode, 0, content)
+            fs.release(tx, handle)
+        fs.make(tx, folder.ino, b"link", 0o120777, 1, 1, target=b"inner/file")
+        fs.set_xattr(tx, folder, b"user.key", b"value", 0)
+        fs.labels.add(tx, folder, ["kept", "here"])
     device.write("lonely", b"one of a kind")
     then = sign(device)
-    with fs.lock:
+    with fs.state.transaction() as tx:
         for name in (b"file", b"other"):
-            fs.unlink(inner.ino, name)
-        fs.rmdir(folder.ino, b"inner")
-        fs.unlink(folder.ino, b"link")
-        fs.rmdir(ROOT_INO, b"folder")
-        fs.unlink(ROOT_INO, b"lonely")
+            fs.unlink(tx, inner.ino, name)
+        fs.rmdir(tx, folder.ino, b"inner")
+        fs.unlink(tx, folder.ino, b"link")
+        fs.rmdir(tx, ROOT_INO, b"folder")
+        fs.unlink(tx, ROOT_INO, b"lonely")
     sign(device)
     removed = device.volume.versions.removed("").removed
     assert {(one.path, one.kind, one.size) for one in removed} == {
@@ -169,13 +172,13 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
     device.volume.versions.restore("lonely", None, None, None)
     assert device.read("lonely") == b"one of a kind"
     assert device.volume.versions.restore("folder", then, None, None).files == 3
-    with fs.lock:
-        folder_again = fs.lookup(ROOT_INO, b"folder")
+    with fs.state.transaction() as tx:
+        folder_again = fs.lookup(tx, ROOT_INO, b"folder")
         assert folder_again is not None
         assert folder_again.mode == 0o40750
-        assert fs.attributes.get_xattr(folder_again, b"user.key") == b"value"
-        assert fs.labels.of(folder_again) == ["here", "kept"]
-        link = fs.lookup(folder_again.ino, b"link")
+        assert fs.attributes.get_xattr(tx, folder_again, b"user.key") == b"value"
+        assert fs.labels.of(tx, folder_again) == ["here", "kept"]
+        link = fs.lookup(tx, folder_again.ino, b"link")
         assert link is not None
         assert link.target == b"inner/file"
     assert device.volume.versions.restore("", then, None, "all of it").files == 4
@@ -199,7 +202,7 @@ def test_what_cannot_be_asked_for(device: Device) -> None:
         ask.restore("file", "2001-01-01", None, None)
     with pytest.raises(UsageError, match="it is the past"):
         ask.restore("file", then, None, ".hybrisfs/file")
-    device.volume.fs.make(ROOT_INO, b"folder", 0o40755, 1, 1)
+    device.volume.fs.make(unlocked(device.volume.fs), ROOT_INO, b"folder", 0o40755, 1, 1)
     with pytest.raises(UsageError, match="something else has that name"):
         ask.restore("file", then, None, "folder")
     with pytest.raises(UsageError, match="something else has that name"):
@@ -211,10 +214,8 @@ def test_a_version_whose_bytes_are_nowhere_is_counted_and_not_restored(device: D
     device.sync()
     device.write("file", b"new")
     device.sync()
-    with device.volume.fs.lock:
-        device.volume.fs.db.execute(
-            "DELETE FROM chunk WHERE length = 3 AND number = (SELECT min(number) FROM chunk)"
-        )
+    with device.volume.fs.state.transaction() as tx:
+        tx.execute("DELETE FROM chunk WHERE length = 3 AND number = (SELECT min(number) FROM chunk)")
     with pytest.raises(HybrisError, match="no cloud has its bytes"):
         device.volume.versions.restore("file", None, 1, None)
     assert device.fsck().checked["versions that cannot be read any more"] == 1
@@ -226,8 +227,8 @@ def test_a_version_that_is_not_what_its_update_wrote_is_found(device: Device) ->
     device.write("file", b"new")
     sign(device)
     assert device.fsck().problems == []
-    with device.volume.fs.lock:
-        device.volume.fs.db.execute("UPDATE past SET value = x'00' WHERE key >= x'63' AND key < x'64'")
+    with device.volume.fs.state.transaction() as tx:
+        tx.execute("UPDATE past SET value = x'00' WHERE key >= x'63' AND key < x'64'")
     assert ["is not what that wrote" in one.what for one in device.fsck().problems] == [True]
 
 

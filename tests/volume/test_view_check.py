@@ -64,7 +64,7 @@ def test_names_that_are_not_plain(
     if waits:
         device.write("another", b"not signed yet")
     assert what_fsck_says(device) == []
-    assert device.rig.db.execute(statement).rowcount
+    assert device.rig.db.rows.execute(statement).rowcount
     found = what_fsck_says(device)
     assert any(words in one for one in found), found
 
@@ -74,7 +74,7 @@ def test_as_one_with_another_folder_while_a_change_waits(fleet: Fleet) -> None:
     fleet.meet()
     device = fleet[0]
     device.write("another", b"not signed yet")
-    device.rig.db.execute("UPDATE joined SET ino = 1")
+    device.rig.db.rows.execute("UPDATE joined SET ino = 1")
     assert all("is missing" in one for one in what_fsck_says(device))
 
 
@@ -83,7 +83,7 @@ def test_a_version_that_stands_elsewhere_while_a_change_waits(fleet: Fleet) -> N
     fleet.meet()
     device = fleet[0]
     device.write("another", b"not signed yet")
-    device.rig.db.execute("UPDATE place SET wanted = x'61' WHERE wanted IS NOT NULL")
+    device.rig.db.rows.execute("UPDATE place SET wanted = x'61' WHERE wanted IS NOT NULL")
     [problem] = what_fsck_says(device)
     assert "does not stand beside that" in problem
 
@@ -92,7 +92,7 @@ def test_the_name_of_a_conflict_copy_is_the_one_that_all_devices_give_it(fleet: 
     namesakes(fleet)
     fleet.meet()
     device = fleet[0]
-    device.rig.db.execute(
+    device.rig.db.rows.execute(
         "UPDATE place SET name = CAST('file (conflict, cyd, 2026-01-01)' AS BLOB) WHERE wanted IS NOT NULL"
     )
     [problem] = what_fsck_says(device)
@@ -111,11 +111,11 @@ def test_an_update_that_wrote_a_name_is_found_after_its_branch_got_another_name(
     device.write("second", b"3")
     device.sign()
     query = "SELECT stamp FROM place WHERE name = CAST('second' AS BLOB)"
-    (stamp,) = device.rig.db.execute(query).fetchone()
+    (stamp,) = device.rig.db.rows.execute(query).fetchone()
     device.receive(other.log())  # the fork comes to light
-    device.rig.db.execute("UPDATE place SET stamp = ? WHERE name = CAST('first' AS BLOB)", (stamp,))
+    device.rig.db.rows.execute("UPDATE place SET stamp = ? WHERE name = CAST('first' AS BLOB)", (stamp,))
     branch = (
         "SELECT w.branch FROM writer w JOIN log l ON l.branch = w.branch WHERE w.number = ? AND l.clock = ?"
     )
-    assert device.rig.db.execute(branch, (stamp & 0xFFFF, stamp >> 16)).fetchone() is None
+    assert device.rig.db.rows.execute(branch, (stamp & 0xFFFF, stamp >> 16)).fetchone() is None
     assert what_fsck_says(device) == []

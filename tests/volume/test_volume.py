@@ -101,14 +101,12 @@ def test_sync_is_not_fooled_by_who_writes_on(device: Device) -> None:
         writer = pool.submit(write_on)
         try:
             device.sync()
-            with device.volume.fs.lock:
-                published: int = device.volume.fs.db.meta("published")
-                inode = device.volume.fs.lookup(ROOT_INO, b"log")
+            with device.volume.fs.state.transaction() as tx:
+                published: int = tx.meta("published")
+                inode = device.volume.fs.lookup(tx, ROOT_INO, b"log")
                 assert inode is not None
                 assert inode.attr_stamp >> 16 > 0 and inode.content_stamp > 0
-                first = device.volume.fs.db.execute(
-                    "SELECT min(clock) FROM log WHERE chunk_high > 0"
-                ).fetchone()[0]
+                first = tx.execute("SELECT min(clock) FROM log WHERE chunk_high > 0").fetchone()[0]
             assert published >= first
         finally:
             stop.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from hybrisfs.state.state import Transaction
 from sync import CheckpointId, Head, StateClaim, Statement
 from sync.own_heads import EarlierHeads
 
@@ -37,7 +38,9 @@ class Unknown:
     def earlier_heads(self) -> EarlierHeads:
         return EarlierHeads()
 
-    def checkpoints(self, earlier_heads: EarlierHeads) -> tuple[Statement | None, CheckpointId | None]:
+    def checkpoints(
+        self, tx: Transaction, earlier_heads: EarlierHeads
+    ) -> tuple[Statement | None, CheckpointId | None]:
         return None, None
 
     def state(self) -> StateClaim | None:

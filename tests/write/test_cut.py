@@ -37,15 +37,15 @@ def test_what_was_changed_after_an_open_file_waits_for_it(rig: Rig, others: Othe
     for name in (b"p", b"q"):
         rig.make(name, b"1")
     rig.publish()
-    handle = rig.fs.open(rig.find(b"p").ino, os.O_RDWR)
-    rig.fs.write(rig.find(b"p"), 0, b"2")
+    handle = rig.fs.open(rig.tx, rig.find(b"p").ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.find(b"p"), 0, b"2")
     write(rig, b"q", b"2")
     rig.publish()
     assert others() == {b"p": b"1", b"q": b"1"}
     now[0] += LEAST_PATIENCE
     rig.publish()
     assert others() == {b"p": b"2", b"q": b"2"}
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
 
 
 def test_a_removal_waits_for_the_write_before_it(rig: Rig, others: Others, now: list[float]) -> None:
@@ -53,22 +53,22 @@ def test_a_removal_waits_for_the_write_before_it(rig: Rig, others: Others, now: 
     rig.make(b"db", b"old")
     rig.make(b"db-wal", b"new")
     rig.publish()
-    handle = rig.fs.open(rig.find(b"db").ino, os.O_RDWR)
-    rig.fs.write(rig.find(b"db"), 0, b"new")
-    rig.fs.unlink(ROOT_INO, b"db-wal")
+    handle = rig.fs.open(rig.tx, rig.find(b"db").ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.find(b"db"), 0, b"new")
+    rig.fs.unlink(rig.tx, ROOT_INO, b"db-wal")
     rig.publish()
     assert others() == {b"db": b"old", b"db-wal": b"new"}
     now[0] += LEAST_PATIENCE
     rig.publish()
     assert others() == {b"db": b"new"}
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
 
 
 def test_what_was_changed_before_an_open_file_does_not_wait(rig: Rig, others: Others) -> None:
     folder = rig.mkdir(b"folder")
     rig.publish()
     rig.make(b"earlier", b"content")
-    rig.fs.create(folder, b"download", 0o644, 1, 1, os.O_RDWR)
+    rig.fs.create(rig.tx, folder, b"download", 0o644, 1, 1, os.O_RDWR)
     rig.publish()
     assert others()[b"earlier"] == b"content"
 
@@ -82,7 +82,7 @@ def test_a_journal_that_is_gone_when_it_is_cut_still_comes_with_its_database(
     rig.publish()
     rig.make(b"db-journal", b"how it was")
     write(rig, b"db", b"HALF")
-    before_settling(rig, b"db", lambda: rig.fs.unlink(ROOT_INO, b"db-journal"))
+    before_settling(rig, b"db", lambda: rig.fs.unlink(rig.tx, ROOT_INO, b"db-journal"))
     rig.publish()
     assert others() == {b"db": b"HALFe", b"db-journal": b"how it was"}
     rig.publish()
@@ -100,7 +100,7 @@ def test_open_files_that_take_turns_leave_nothing_out_for_ever(
         now[0] += 2.0
         rig.publish()
         for inode in inodes:
-            rig.fs.write(inode, 0, b"again %d" % number)
+            rig.fs.write(rig.tx, inode, 0, b"again %d" % number)
     assert len(others()) >= 12
 
 
@@ -112,17 +112,17 @@ def test_a_file_that_is_costly_to_take_holds_up_others_for_longer(
     rig.publish()
     rig.publisher.limits = CutLimits(recut_rate=100)
     with small_chunks(64):
-        handle = rig.fs.open(inode.ino, os.O_RDWR)
+        handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
         for round_number, patience in enumerate((LEAST_PATIENCE, 9.8)):
             for offset in range(0, 1000, 64):
-                rig.fs.write(inode, offset, b"%d" % round_number)
+                rig.fs.write(rig.tx, inode, offset, b"%d" % round_number)
             rig.make(b"letter %d" % round_number, b"content")
             now[0] += patience - 0.1
             assert not rig.publish()
             now[0] += 0.6
             rig.publish()
             assert b"letter %d" % round_number in others()
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
 
 
 def test_a_cut_that_is_due_waits_until_a_program_has_synced(
@@ -132,21 +132,21 @@ def test_a_cut_that_is_due_waits_until_a_program_has_synced(
     inode, handle = opened(rig, b"db", b"0000")
     rig.fs.synced(inode.ino)
     rig.publish(everything=True)
-    rig.fs.write(inode, 0, b"11")
+    rig.fs.write(rig.tx, inode, 0, b"11")
     rig.make(b"letter", b"content")
     now[0] += LEAST_PATIENCE
     rig.publish()
     assert others() == {b"db": b"0000"}
-    rig.fs.write(inode, 2, b"11")
+    rig.fs.write(rig.tx, inode, 2, b"11")
     rig.fs.synced(inode.ino)
     rig.publish()
     assert others() == {b"db": b"1111", b"letter": b"content"}
-    rig.fs.write(inode, 0, b"22")
+    rig.fs.write(rig.tx, inode, 0, b"22")
     rig.make(b"another letter", b"content")
     now[0] += LEAST_PATIENCE + CutLimits().rest_seconds
     rig.publish()
     assert others() == {b"db": b"2211", b"letter": b"content", b"another letter": b"content"}
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
     assert not rig.fs.restless
     assert not rig.fs.syncing
 

@@ -28,6 +28,7 @@ from hybrisfs.write.cut import CutLimits, FileSnapshot
 from tests.tree.invariants import check_accounts
 from tests.tree.replay import Reader, read_content
 from tests.tree.rig import Rig, small_chunks
+from tests.tree.unlocked import unlocked
 
 State = dict[tuple[bytes, ...], tuple[int, bytes]]
 """Of each path: mode (of files; else only the type) and content."""
@@ -66,43 +67,43 @@ class Programs(RuleBasedStateMachine):
     @rule(folder=folders, name=names)
     def create(self, folder: int, name: bytes) -> None:
         fs = self.rig.fs
-        if fs.lookup(self.folders[folder], name) is None:
-            inode, handle = fs.create(self.folders[folder], name, 0o644, 1, 1, os.O_RDWR)
+        if fs.lookup(unlocked(fs), self.folders[folder], name) is None:
+            inode, handle = fs.create(unlocked(fs), self.folders[folder], name, 0o644, 1, 1, os.O_RDWR)
             self.open.append((handle, inode))
         self.remember()
 
     @rule(folder=folders, name=names)
     def open_again(self, folder: int, name: bytes) -> None:
-        inode = self.rig.fs.lookup(self.folders[folder], name)
+        inode = self.rig.fs.lookup(self.rig.tx, self.folders[folder], name)
         if inode is not None and inode.is_file:
-            self.open.append((self.rig.fs.open(inode.ino, os.O_RDWR), inode))
+            self.open.append((self.rig.fs.open(self.rig.tx, inode.ino, os.O_RDWR), inode))
 
     @precondition(lambda self: self.open)
     @rule(pick=picks, at=st.integers(0, 100), size=st.integers(1, 90))
     def write(self, pick: int, at: int, size: int) -> None:
         _, inode = self.open[pick % len(self.open)]
         self.written += 1
-        self.rig.fs.write(inode, at, (b"%d-" % self.written * size)[:size])
+        self.rig.fs.write(self.rig.tx, inode, at, (b"%d-" % self.written * size)[:size])
         self.remember()
 
     @precondition(lambda self: self.open)
     @rule(pick=picks, size=st.integers(0, 120))
     def truncate(self, pick: int, size: int) -> None:
-        self.rig.fs.truncate(self.open[pick % len(self.open)][1], size)
+        self.rig.fs.truncate(self.rig.tx, self.open[pick % len(self.open)][1], size)
         self.remember()
 
     @precondition(lambda self: self.open)
     @rule(pick=picks)
     def close(self, pick: int) -> None:
         handle, _ = self.open.pop(pick % len(self.open))
-        self.rig.fs.release(handle)
+        self.rig.fs.release(self.rig.tx, handle)
 
     @rule(folder=folders, name=names, to_folder=folders, to=names, exchange=st.booleans())
     def rename(self, folder: int, name: bytes, to_folder: int, to: bytes, exchange: bool) -> None:
         fs = self.rig.fs
         flags = RENAME_EXCHANGE if exchange else 0
         try:
-            fs.rename(self.folders[folder], name, self.folders[to_folder], to, flags)
+            fs.rename(unlocked(fs), self.folders[folder], name, self.folders[to_folder], to, flags)
         except OSError:
             return
         self.remember()
@@ -110,23 +111,23 @@ class Programs(RuleBasedStateMachine):
     @rule(folder=folders, name=names)
     def unlink(self, folder: int, name: bytes) -> None:
         try:
-            self.rig.fs.unlink(self.folders[folder], name)
+            self.rig.fs.unlink(self.rig.tx, self.folders[folder], name)
         except OSError:
             return
         self.remember()
 
     @rule(folder=folders, name=names, to=names)
     def link(self, folder: int, name: bytes, to: bytes) -> None:
-        inode = self.rig.fs.lookup(self.folders[folder], name)
-        if inode is not None and self.rig.fs.lookup(ROOT_INO, to) is None:
-            self.rig.fs.link(inode.ino, ROOT_INO, to)
+        inode = self.rig.fs.lookup(self.rig.tx, self.folders[folder], name)
+        if inode is not None and self.rig.fs.lookup(self.rig.tx, ROOT_INO, to) is None:
+            self.rig.fs.link(self.rig.tx, inode.ino, ROOT_INO, to)
             self.remember()
 
     @rule(folder=folders, name=names, mode=st.sampled_from([0o600, 0o640]))
     def chmod(self, folder: int, name: bytes, mode: int) -> None:
-        inode = self.rig.fs.lookup(self.folders[folder], name)
+        inode = self.rig.fs.lookup(self.rig.tx, self.folders[folder], name)
         if inode is not None:
-            self.rig.fs.attributes.change(inode, mode=mode)
+            self.rig.fs.attributes.change(self.rig.tx, inode, mode=mode)
             self.remember()
 
     # -- the daemon ------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Programs(RuleBasedStateMachine):
     def _state(self) -> State:
         found: State = {}
         for path, number in (((), ROOT_INO), ((b"folder",), self.folders[1])):
-            for _, name, inode in self.rig.fs.names.list(number, 0, 100):
+            for _, name, inode in self.rig.fs.names.list(self.rig.tx, number, 0, 100):
                 file = inode.is_file
                 found[(*path, name)] = (
                     (inode.mode, self.rig.read(inode)) if file else (stat.S_IFMT(inode.mode), b"")

@@ -71,7 +71,7 @@ def test_where_chunks_are_is_signed(rig: Rig) -> None:
     assert value is not None
     record = PackRecord.decode(value)
     assert (record.k, record.n, record.placement) == (pack.k, pack.n, bytes(range(pack.n)))
-    rows = rig.db.execute("SELECT id, offset, sealed, length FROM chunk ORDER BY number").fetchall()
+    rows = rig.db.rows.execute("SELECT id, offset, sealed, length FROM chunk ORDER BY number").fetchall()
     assert [(one.id, one.offset, one.sealed, one.length) for one in record.chunks] == rows
     check_accounts(rig, [])
 
@@ -145,7 +145,7 @@ def test_a_rotten_chunk_stops_no_other(rig: Rig, damage: str) -> None:
     rig.pack()
     rig.journal.before_read = lambda _: None
     assert rig.unpacked() == 1
-    assert rig.fs.chunks.lost == {number}
+    assert rig.tx.chunks.lost == {number}
     rig.room.drop_all()
     for name in names:
         assert rig.read(rig.find(name))
@@ -161,7 +161,7 @@ def test_lost_content_that_is_written_again_is_uploaded(rig: Rig) -> None:
     rig.make(b"again", CONTENT)
     rig.publish()
     rig.pack()
-    assert (rig.unpacked(), rig.fs.chunks.lost) == (0, set())
+    assert (rig.unpacked(), rig.tx.chunks.lost) == (0, set())
     rig.room.drop_all()
     assert rig.read(bad) == CONTENT
     check_chunks(rig)
@@ -173,8 +173,8 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
     rig.publish()
 
     def drop(_: EncodedPack) -> None:
-        rig.fs.unlink(ROOT_INO, b"file")
-        rig.fs.chunks.drop_unwanted()
+        rig.fs.unlink(rig.tx, ROOT_INO, b"file")
+        rig.tx.chunks.drop_unwanted()
         rig.make(b"new", b"new content")
         rig.publish()
 
@@ -193,27 +193,27 @@ def test_a_chunk_that_is_claimed_once_more_while_it_waits(rig: Rig) -> None:
     """It is in the pack already; the next one must not be left behind for it."""
     publish(rig, 2)
     rig.packer.pack_round()
-    for (number,) in rig.db.execute("SELECT number FROM chunk").fetchall():
-        rig.fs.chunks.claim(number)
+    for (number,) in rig.db.rows.execute("SELECT number FROM chunk").fetchall():
+        rig.tx.chunks.claim(number)
     rig.packer.pack_round()
     rig.pack()
-    assert (rig.clouds.puts, rig.unpacked(), rig.fs.chunks.claimed) == (1, 0, set())
+    assert (rig.clouds.puts, rig.unpacked(), rig.tx.chunks.claimed) == (1, 0, set())
 
 
 def test_a_chunk_that_is_claimed_before_its_turn_is_packed_once(rig: Rig) -> None:
     publish(rig, 1)
-    [(number,)] = rig.db.execute("SELECT number FROM chunk").fetchall()
-    rig.fs.chunks.claim(number)
+    [(number,)] = rig.db.rows.execute("SELECT number FROM chunk").fetchall()
+    rig.tx.chunks.claim(number)
     rig.pack()
-    assert (rig.unpacked(), rig.fs.chunks.claimed) == (0, set())
+    assert (rig.unpacked(), rig.tx.chunks.claimed) == (0, set())
 
 
 def test_a_chunk_that_is_dropped_and_written_again_while_it_waits(rig: Rig) -> None:
     rig.make(b"file", CONTENT)
     rig.publish()
     rig.packer.pack_round()
-    rig.fs.unlink(ROOT_INO, b"file")
-    rig.fs.chunks.drop_unwanted()
+    rig.fs.unlink(rig.tx, ROOT_INO, b"file")
+    rig.tx.chunks.drop_unwanted()
     rig.make(b"again", CONTENT)
     rig.publish()
     rig.packer.pack_round()
@@ -249,10 +249,10 @@ def test_a_round_that_fails_leaves_nothing_behind() -> None:
 def test_a_pack_that_cannot_be_recorded_is_packed_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     publish(rig, 3)
     rig.packer.limits = PackLimits(last_retry=0.0)
-    rig.clouds.before_put = lambda _: rig.db.execute("PRAGMA query_only = 1")
+    rig.clouds.before_put = lambda _: rig.db.rows.execute("PRAGMA query_only = 1")
     rig.pack()
     assert (rig.unpacked(), len(caplog.records)) == (3, 1)
-    rig.db.execute("PRAGMA query_only = 0")
+    rig.db.rows.execute("PRAGMA query_only = 0")
     rig.clouds.before_put = lambda _: None
     rig.pack()
     assert rig.unpacked() == 0
@@ -266,14 +266,14 @@ def test_a_chunk_that_is_dropped_before_it_is_read_is_not_called_lost(
     rig.commit()
 
     def drop(_: int) -> None:
-        rig.fs.unlink(ROOT_INO, b"file")
+        rig.fs.unlink(rig.tx, ROOT_INO, b"file")
         for _ in range(2):  # the chunk, then its segment
             rig.room.evict(1 << 40)
 
     rig.journal.before_read = drop
     rig.pack()
-    assert rig.fs.lookup(ROOT_INO, b"file") is None
-    assert not rig.fs.chunks.lost
+    assert rig.fs.lookup(rig.tx, ROOT_INO, b"file") is None
+    assert not rig.tx.chunks.lost
     assert not caplog.records
 
 

@@ -32,9 +32,9 @@ def unsigned(rig: Rig) -> list[bytes]:
 def test_several_packs_are_recorded_in_one_update(rig: Rig) -> None:
     told: list[Sequence[PackedChunk]] = []
     placed = packs_of(rig, 3)
-    with rig.fs.lock:
+    with rig.fs.state.transaction():
         assert record_packs(
-            rig.fs, rig.sharing.signer, placed, lambda _, some: told.append(some), [(b"w", b"")]
+            rig.fs, rig.sharing.signer, placed, lambda _, number, some: told.append(some), [(b"w", b"")]
         )
         assert not unsigned(rig), "nothing is signed again"
         tip = rig.updates.own_tip()
@@ -51,12 +51,10 @@ def test_several_packs_are_recorded_in_one_update(rig: Rig) -> None:
 
 def test_a_pack_that_is_to_end_takes_the_others_with_it(rig: Rig) -> None:
     placed = packs_of(rig, 2)
-    with rig.fs.lock:
-        rig.fs.db.execute(
-            "INSERT INTO pack (id, k, n, placement) VALUES (?, 1, 0, x'')", (placed[1][0].pack_id,)
-        )
+    with rig.fs.state.transaction() as tx:
+        tx.execute("INSERT INTO pack (id, k, n, placement) VALUES (?, 1, 0, x'')", (placed[1][0].pack_id,))
         assert not record_packs(rig.fs, rig.sharing.signer, placed, lambda *_: None)
-        assert rig.fs.db.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,)
+        assert tx.execute("SELECT count(*) FROM pack WHERE n > 0").fetchone() == (0,)
         assert not unsigned(rig)
 
 

@@ -81,14 +81,14 @@ def patience_over(rig: Rig) -> None:
 
 
 def write(rig: Rig, name: bytes, data: bytes, offset: int = 0) -> None:
-    handle = rig.fs.open(rig.find(name).ino, os.O_RDWR)
-    rig.fs.write(rig.fs.handle(handle), offset, data)
-    rig.fs.release(handle)
+    handle = rig.fs.open(rig.tx, rig.find(name).ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.fs.handle(handle), offset, data)
+    rig.fs.release(rig.tx, handle)
 
 
 def opened(rig: Rig, name: bytes, data: bytes) -> tuple[Inode, int]:
-    inode, handle = rig.fs.create(ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
-    rig.fs.write(inode, 0, data)
+    inode, handle = rig.fs.create(rig.tx, ROOT_INO, name, 0o644, 1, 1, os.O_RDWR)
+    rig.fs.write(rig.tx, inode, 0, data)
     return inode, handle
 
 
@@ -104,7 +104,7 @@ def test_a_rename_over_a_file_comes_with_the_bytes(rig: Rig, others: Others) -> 
     rig.make(b"file", b"old")
     rig.publish()
     rig.make(b"file.tmp", b"new")
-    rig.fs.rename(ROOT_INO, b"file.tmp", ROOT_INO, b"file", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"file.tmp", ROOT_INO, b"file", 0)
     rig.publish()
     assert others() == {b"file": b"new"}
     assert len(others.reader.nodes) == 3  # the root, the old and the new; no name but one
@@ -113,7 +113,7 @@ def test_a_rename_over_a_file_comes_with_the_bytes(rig: Rig, others: Others) -> 
 def test_what_lives_and_dies_between_two_cuts_is_never_heard_of(rig: Rig) -> None:
     rig.publish()
     inode = rig.make(b"file", b"content")
-    rig.fs.unlink(ROOT_INO, b"file")
+    rig.fs.unlink(rig.tx, ROOT_INO, b"file")
     rig.publish()
     reader = Reader()
     reader.catch_up(rig.db)
@@ -139,7 +139,7 @@ def test_what_is_written_during_a_round_belongs_to_the_next(rig: Rig, others: Ot
 @pytest.mark.parametrize("size", [0, 2, 900])
 def test_a_truncation_during_a_round_is_not_undone(rig: Rig, others: Others, size: int) -> None:
     rig.make(b"file", b"x" * 100)
-    before_settling(rig, b"file", lambda: rig.fs.truncate(rig.find(b"file"), size))
+    before_settling(rig, b"file", lambda: rig.fs.truncate(rig.tx, rig.find(b"file"), size))
     rig.publish()
     assert others() == {b"file": b"x" * 100}
     assert rig.read(rig.find(b"file")) == (b"x" * 100)[:size] + bytes(max(size - 100, 0))
@@ -161,11 +161,11 @@ def test_a_file_saved_twice_is_never_missing(
     if not known:
         rig.make(b"tmp")
     write(rig, b"tmp", b"second")
-    rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
 
     def save_again() -> None:
         rig.make(b"tmp", b"third")
-        rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+        rig.fs.rename(rig.tx, ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
 
     when(rig, b"file", save_again)
     rig.publish()
@@ -185,15 +185,15 @@ def test_a_file_removed_during_a_round_is_withdrawn(
     if known:
         rig.publish()
         write(rig, b"file", b"changed")
-        rig.fs.rename(ROOT_INO, b"file", ROOT_INO, b"renamed", 0)
+        rig.fs.rename(rig.tx, ROOT_INO, b"file", ROOT_INO, b"renamed", 0)
     name = b"renamed" if known else b"file"
 
     def remove() -> None:
-        rig.fs.unlink(ROOT_INO, name)
+        rig.fs.unlink(rig.tx, ROOT_INO, name)
 
     when(rig, name, remove)
     rig.publish()
-    assert rig.fs.lookup(ROOT_INO, name) is None
+    assert rig.fs.lookup(rig.tx, ROOT_INO, name) is None
     assert others() in ({}, {name: b"changed" if known else b"content"})
     rig.publish()
     assert others() == {}
@@ -203,9 +203,9 @@ def test_a_file_removed_during_a_round_is_withdrawn(
 def test_a_node_made_and_removed_in_one_round_after_another_leaves_no_name(rig: Rig, others: Others) -> None:
     for _ in range(3):
         rig.make(b"file", b"content")
-        before_signing(rig, b"file", lambda: rig.fs.unlink(ROOT_INO, b"file"))
+        before_signing(rig, b"file", lambda: rig.fs.unlink(rig.tx, ROOT_INO, b"file"))
         rig.publish()
-        assert rig.fs.lookup(ROOT_INO, b"file") is None
+        assert rig.fs.lookup(rig.tx, ROOT_INO, b"file") is None
     rig.publish()
     assert others() == {}
 
@@ -229,11 +229,11 @@ def test_an_update_stays_within_its_largest_size(rig: Rig, others: Others) -> No
     for number in range(70):
         inode = rig.make(b"%d" % number, b"x")
         for part in range(15):
-            rig.fs.attributes.set_xattr(inode, b"user.%d" % part, bytes(65536), 0)
+            rig.fs.attributes.set_xattr(rig.tx, inode, b"user.%d" % part, bytes(65536), 0)
     while rig.publish():
         pass
     assert len(others()) == 70
-    rows = rig.db.execute("SELECT length(bytes) FROM log").fetchall()
+    rows = rig.db.rows.execute("SELECT length(bytes) FROM log").fetchall()
     assert sum(size for (size,) in rows) > MAX_UPDATE
     assert max(size for (size,) in rows) < MAX_UPDATE // 2
 
@@ -242,7 +242,7 @@ def test_long_files_are_listed_in_pages(rig: Rig, others: Others) -> None:
     with small_chunks(64, direct_runs=2, runs_per_page=3):
         content = b"".join(b"%064d" % number for number in range(20)) + b"tail"
         inode = rig.make(b"file", content)
-        rig.fs.truncate(inode, 3000)
+        rig.fs.truncate(rig.tx, inode, 3000)
         rig.publish()
     assert others() == {b"file": content + bytes(3000 - len(content))}
     found = others.reader.nodes[inode.id].content
@@ -256,32 +256,32 @@ def test_a_file_in_the_making_is_held_back_whole(rig: Rig, others: Others) -> No
     rig.make(b"known", b"old")
     rig.publish()
     _, new = opened(rig, b"new", b"half")
-    known = rig.fs.open(rig.find(b"known").ino, os.O_RDWR)
-    rig.fs.write(rig.find(b"known"), 0, b"NEW")
-    rig.fs.attributes.change(rig.find(b"known"), mode=0o600)
+    known = rig.fs.open(rig.tx, rig.find(b"known").ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.find(b"known"), 0, b"NEW")
+    rig.fs.attributes.change(rig.tx, rig.find(b"known"), mode=0o600)
     rig.publish()
     assert others() == {b"known": b"old"}
     attr = others.reader.nodes[rig.find(b"known").id].attr
     assert attr is not None and attr.mode & 0o777 == 0o644
-    rig.fs.release(new)
-    rig.fs.release(known)
+    rig.fs.release(rig.tx, new)
+    rig.fs.release(rig.tx, known)
     rig.publish()
     assert others() == {b"known": b"NEW", b"new": b"half"}
 
 
 def test_a_new_file_is_not_published_before_it_is_written(rig: Rig, others: Others) -> None:
-    inode, handle = rig.fs.create(ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
+    inode, handle = rig.fs.create(rig.tx, ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
     rig.publish()
     assert others() == {}
-    rig.fs.write(inode, 0, b"content")
-    rig.fs.release(handle)
+    rig.fs.write(rig.tx, inode, 0, b"content")
+    rig.fs.release(rig.tx, handle)
     rig.publish()
     assert others() == {b"new": b"content"}
 
 
 def test_a_new_file_that_stays_empty_is_published_when_it_is_closed(rig: Rig, others: Others) -> None:
-    inode, handle = rig.fs.create(ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
-    rig.fs.release(handle)
+    inode, handle = rig.fs.create(rig.tx, ROOT_INO, b"new", 0o644, 0, 0, os.O_WRONLY)
+    rig.fs.release(rig.tx, handle)
     rig.publish()
     assert others() == {b"new": b""}
     assert not inode.dirty_since
@@ -295,7 +295,7 @@ def test_a_file_that_is_always_open_is_published_now_and_then(rig: Rig, others: 
     rig.publish()
     rig.publisher.limits = CutLimits()
     assert others() == {b"log": b"line\n"}
-    rig.fs.write(inode, 5, b"more\n")
+    rig.fs.write(rig.tx, inode, 5, b"more\n")
     rig.publish()
     assert others() == {b"log": b"line\n"}
     rig.publish(everything=True)
@@ -308,10 +308,10 @@ def test_a_file_that_is_named_anew_is_not_held_back(rig: Rig, others: Others, li
     rig.publish()
     inode, _ = opened(rig, b"tmp", b"new")
     if linked:
-        rig.fs.unlink(ROOT_INO, b"file")
-        rig.fs.link(inode.ino, ROOT_INO, b"file")
+        rig.fs.unlink(rig.tx, ROOT_INO, b"file")
+        rig.fs.link(rig.tx, inode.ino, ROOT_INO, b"file")
     else:
-        rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+        rig.fs.rename(rig.tx, ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
     rig.publish()
     assert others()[b"file"] == b"new"
 
@@ -321,29 +321,29 @@ def test_a_file_that_was_named_anew_is_not_held_back_when_it_left_memory_meanwhi
 ) -> None:
     rig.make(b"a", b"old")
     rig.publish()
-    rig.fs.rename(ROOT_INO, b"a", ROOT_INO, b"b", 0)
-    rig.fs.make(ROOT_INO, b"a", stat.S_IFDIR | 0o755, 0, 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"a", ROOT_INO, b"b", 0)
+    rig.fs.make(rig.tx, ROOT_INO, b"a", stat.S_IFDIR | 0o755, 0, 0)
     rig.commit()
     rig.fs.inodes.most_loaded = 4
     for number in range(8):
-        rig.fs.make(ROOT_INO, b"%d" % number, stat.S_IFDIR | 0o755, 0, 0)
+        rig.fs.make(rig.tx, ROOT_INO, b"%d" % number, stat.S_IFDIR | 0o755, 0, 0)
         rig.commit()
-    handle = rig.fs.open(rig.find(b"b").ino, os.O_RDWR)
-    rig.fs.write(rig.fs.handle(handle), 0, b"NEW")
+    handle = rig.fs.open(rig.tx, rig.find(b"b").ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.fs.handle(handle), 0, b"NEW")
     rig.publish()
     assert others()[b"b"] == b"NEW"
     assert not rig.find(b"b").forced
-    rig.fs.release(handle)
+    rig.fs.release(rig.tx, handle)
 
 
 def test_a_file_that_is_held_back_still_loses_its_name(rig: Rig, others: Others) -> None:
     """Else two nodes would stand under one name."""
     rig.make(b"file", b"old")
     rig.publish()
-    handle = rig.fs.open(rig.find(b"file").ino, os.O_RDWR)
-    rig.fs.write(rig.fs.handle(handle), 0, b"in the making")
+    handle = rig.fs.open(rig.tx, rig.find(b"file").ino, os.O_RDWR)
+    rig.fs.write(rig.tx, rig.fs.handle(handle), 0, b"in the making")
     rig.make(b"tmp", b"new")
-    rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
     rig.publish()
     assert others() == {b"file": b"new"}
 
@@ -384,13 +384,13 @@ def test_a_file_whose_successor_cannot_be_read_stays(
     before = others()
     handle = 0
     if known:
-        handle = rig.fs.open(rig.find(b"tmp").ino, os.O_RDWR)
-        rig.fs.write(rig.find(b"tmp"), 0, b"new")
+        handle = rig.fs.open(rig.tx, rig.find(b"tmp").ino, os.O_RDWR)
+        rig.fs.write(rig.tx, rig.find(b"tmp"), 0, b"new")
     else:
         _, handle = opened(rig, b"tmp", b"new")
-    rig.fs.rename(ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
+    rig.fs.rename(rig.tx, ROOT_INO, b"tmp", ROOT_INO, b"file", 0)
     if not is_open:
-        rig.fs.release(handle)
+        rig.fs.release(rig.tx, handle)
     failing(rig, b"file", OSError(errno.EIO, "rotten"))
     rig.publish()
     assert others() == before
@@ -423,8 +423,8 @@ def test_a_file_that_is_deleted_while_its_old_bytes_are_wanted(
     write(rig, b"other", b"changed")
 
     def delete() -> None:
-        rig.fs.unlink(ROOT_INO, b"file")
-        rig.fs.chunks.drop_unwanted()
+        rig.fs.unlink(rig.tx, ROOT_INO, b"file")
+        rig.tx.chunks.drop_unwanted()
 
     before_settling(rig, b"file", delete)
     rig.publish()
@@ -452,10 +452,10 @@ def test_content_that_is_elsewhere_is_fetched_to_be_cut(rig: Rig, others: Others
 def test_a_journal_without_room_can_still_be_put_into_order(rig: Rig, others: Others) -> None:
     """Scattered writes are assembled in the journal: without that nothing would ever leave it again."""
     inode = rig.make(b"file")
-    handle = rig.fs.open(inode.ino, os.O_RDWR)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
     for offset in range(0, 4000, 20):
-        rig.fs.write(inode, 4000 - offset, b"%019d " % offset)
-    rig.fs.release(handle)
+        rig.fs.write(rig.tx, inode, 4000 - offset, b"%019d " % offset)
+    rig.fs.release(rig.tx, handle)
     rig.journal.budget = rig.journal.bytes
     rig.publish()
     assert others() == {b"file": rig.read(inode)}
@@ -481,8 +481,8 @@ def test_an_update_names_no_chunk_above_what_it_says(rig: Rig) -> None:
     for number in range(3):
         inode = rig.make(b"%d" % number, b"content %d" % number)
         rig.publish()
-        high = rig.db.execute("SELECT chunk_high FROM log ORDER BY clock DESC LIMIT 1").fetchone()[0]
-        chunk = rig.db.execute("SELECT chunk FROM file_chunk WHERE ino = ?", (inode.ino,)).fetchone()[0]
+        high = rig.db.rows.execute("SELECT chunk_high FROM log ORDER BY clock DESC LIMIT 1").fetchone()[0]
+        chunk = rig.db.rows.execute("SELECT chunk FROM file_chunk WHERE ino = ?", (inode.ino,)).fetchone()[0]
         assert chunk <= high
         numbers.append(high)
     assert numbers == sorted(set(numbers))
@@ -491,10 +491,10 @@ def test_an_update_names_no_chunk_above_what_it_says(rig: Rig) -> None:
 def test_stamps_tell_which_update_wrote_a_register(rig: Rig) -> None:
     inode = rig.make(b"file", b"content")
     rig.publish()
-    stamp = rig.db.execute("SELECT stamp FROM place WHERE ino = ?", (inode.ino,)).fetchone()[0]
+    stamp = rig.db.rows.execute("SELECT stamp FROM place WHERE ino = ?", (inode.ino,)).fetchone()[0]
     me = Stamp(1, DEVICE.device_id)
     assert stamp == inode.attr_stamp == inode.content_stamp == rig.sharing.signer.number_of(me)
-    rig.fs.attributes.change(inode, mode=0o600)
+    rig.fs.attributes.change(rig.tx, inode, mode=0o600)
     rig.publish()
     changed = rig.sharing.signer.number_of(me._replace(clock=2))
     assert (inode.attr_stamp, inode.content_stamp) == (changed, stamp)

@@ -335,13 +335,13 @@ def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     post.ship(post.author)
     assert post.clocks(post.author) == [1, 1, 2]
     post.relay(post.near)
-    with post.near.rig.fs.lock:
+    with post.near.rig.fs.state.transaction():
         assert len(post.relayers["bob"].listed(EarlierHeads())) == 1, "what its head leads to is not here yet"
     post.pull(post.near)
     post.relay(post.near)
-    with post.near.rig.fs.lock:
+    with post.near.rig.fs.state.transaction():
         assert post.relayers["bob"].listed(EarlierHeads()) == ()
-    rows = post.near.rig.db.execute("SELECT count(*) FROM relayed_segment").fetchone()
+    rows = post.near.rig.db.rows.execute("SELECT count(*) FROM relayed_segment").fetchone()
     assert rows == (0,)
 
 
@@ -414,9 +414,9 @@ def test_chunks_that_are_here_go_first(post: Post) -> None:
     assert not post.objects, "no chunk, no update"
     post.author.rig.pack()
     here = post.author.rig.read(post.author.at("file"))
-    with post.near.rig.fs.lock:
-        ((number,),) = post.near.rig.db.execute("SELECT number FROM chunk").fetchall()
-        post.near.rig.fs.chunks.keep(number, here)
+    with post.near.rig.fs.state.transaction() as tx:
+        ((number,),) = post.near.rig.db.rows.execute("SELECT number FROM chunk").fetchall()
+        tx.chunks.keep(number, here)
     post.fleet.clouds.packs.clear()
     post.relay(post.near, HOUR)
     assert not post.objects, "it is claimed, and waits for the packer"
@@ -434,9 +434,9 @@ def test_a_device_that_is_there_brings_its_chunks_itself(post: Post, how: str) -
     post.ship(post.author)
     post.author.write("file", CONTENT)
     post.tell(post.author, post.near)
-    with post.near.rig.fs.lock:
-        ((number,),) = post.near.rig.db.execute("SELECT number FROM chunk").fetchall()
-        post.near.rig.fs.chunks.keep(number, CONTENT)
+    with post.near.rig.fs.state.transaction() as tx:
+        ((number,),) = post.near.rig.db.rows.execute("SELECT number FROM chunk").fetchall()
+        tx.chunks.keep(number, CONTENT)
     post.relay_patiently(post.near)
     assert post.near.rig.unpacked() == 0
     head = post.head(post.author)
@@ -539,7 +539,7 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
     post.tell(post.author, post.near)
     post.down = True
     post.relay_patiently(post.near)
-    with post.near.rig.fs.lock:
+    with post.near.rig.fs.state.transaction():
         assert post.relayers["bob"].listed(EarlierHeads()) == ()
     post.down = False
     post.relay(post.near)

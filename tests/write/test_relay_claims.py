@@ -56,9 +56,9 @@ class Claims(LinkedPost):
         self.author.write("held", CONTENT)
         self.tell(self.author, self.near)
         near = self.near.rig
-        with near.fs.lock:
-            [(number,)] = near.db.execute("SELECT number FROM chunk").fetchall()
-            near.fs.chunks.keep(number, CONTENT)
+        with near.fs.state.transaction() as tx:
+            [(number,)] = near.db.rows.execute("SELECT number FROM chunk").fetchall()
+            tx.chunks.keep(number, CONTENT)
         self.author.write("unread", CONTENT[::-1])
         self.tell(self.author, self.near)
 
@@ -137,7 +137,7 @@ def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
     assert relayer.unshipped_authors() == {author}, "its chunks go first"
     post.near.rig.pack()
     post.relay_in_a_hurry()
-    with fs.lock:
+    with fs.state.transaction():
         assert relayer.unshipped_authors() == set()
     post.author.mkdir("later")
     post.tell(post.author, post.near)
@@ -189,10 +189,10 @@ class SetBack(LinkedPost):
     def keep(self, device: Device) -> None:
         """The bytes of the file come to the device."""
         fs = device.rig.fs
-        with fs.lock:
+        with fs.state.transaction() as tx:
             inode = device.at("lost")
-            (missing,) = fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
-            fs.chunks.keep(missing.number, CONTENT)
+            (missing,) = fs.read(tx, inode, 0, inode.size).chunks  # type: ignore[union-attr]
+            tx.chunks.keep(missing.number, CONTENT)
 
 
 @pytest.fixture
@@ -236,9 +236,9 @@ def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack)
     set_back.links.reached = {author.key.device_id}
     author.write("newer", CONTENT[1::2])
     set_back.tell(author, near)
-    with near.rig.fs.lock:
+    with near.rig.fs.state.transaction() as tx:
         inode = near.at("newer")
-        (missing,) = near.rig.fs.read(inode, 0, inode.size).chunks  # type: ignore[union-attr]
-        near.rig.fs.chunks.keep(missing.number, CONTENT[1::2])
+        (missing,) = near.rig.fs.read(tx, inode, 0, inode.size).chunks  # type: ignore[union-attr]
+        tx.chunks.keep(missing.number, CONTENT[1::2])
     set_back.relay_in_a_hurry()
     assert near.rig.unpacked() == 1, "what it lost, and nothing else"

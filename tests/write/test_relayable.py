@@ -30,16 +30,16 @@ class Gate:
         """Hand over all updates; how many may go on."""
         updates = self.author.log()
         self.near.receive(updates)
-        with self.near.rig.fs.lock:
-            return self.gate.count(updates, claim=claim, forgo=forgo)
+        with self.near.rig.fs.state.transaction() as tx:
+            return self.gate.count(tx, updates, claim=claim, forgo=forgo)
 
     def bring(self, few: int | None = None) -> None:
         """Let the chunks that only the author holds be here too."""
         near = self.near.rig
-        with near.fs.lock:
-            rows = near.db.execute("SELECT number, id FROM chunk WHERE segment IS NULL").fetchall()
+        with near.fs.state.transaction() as tx:
+            rows = near.db.rows.execute("SELECT number, id FROM chunk WHERE segment IS NULL").fetchall()
             for number, identity in rows[:few]:
-                near.fs.chunks.keep(number, self.author.rig.plaintexts[identity])
+                tx.chunks.keep(number, self.author.rig.plaintexts[identity])
 
     def claimed(self) -> int:
         return self.near.rig.unpacked()
@@ -108,13 +108,13 @@ def test_a_content_that_was_replaced_is_not_waited_for(gate: Gate) -> None:
     gate.publish()
     assert gate.count() == 0
     near = gate.near.rig
-    with near.fs.lock:
-        ((final,),) = near.db.execute("SELECT chunk FROM file_chunk").fetchall()
-        near.fs.chunks.keep(final, b"final")
+    with near.fs.state.transaction() as tx:
+        ((final,),) = near.db.rows.execute("SELECT chunk FROM file_chunk").fetchall()
+        tx.chunks.keep(final, b"final")
     assert gate.count(claim=True) == 0
     near.pack()
     assert gate.count() == 2
-    assert near.db.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (1,)
+    assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (1,)
 
 
 def test_a_file_that_is_gone_is_not_waited_for(gate: Gate) -> None:
@@ -140,16 +140,18 @@ def test_the_chunks_of_a_long_list_are_looked_at_too(gate: Gate) -> None:
         gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
         gate.publish()
         gate.count()
-        pages = gate.near.rig.db.execute("SELECT count(*) FROM content_page").fetchone()[0]
+        pages = gate.near.rig.db.rows.execute("SELECT count(*) FROM content_page").fetchone()[0]
         assert pages == 3
         gate.bring()
         near = gate.near.rig
         assert gate.count(claim=True) == 0
         near.pack()
-        assert near.db.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (0,)
+        assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (
+            0,
+        )
         assert gate.count(claim=True) == 0, "the list is there, what it lists is not"
-        with near.fs.lock:
-            assert near.fs.received.lacking(gate.near.at("file")) is None
+        with near.fs.state.transaction() as tx:
+            assert near.fs.received.lacking(tx, gate.near.at("file")) is None
         gate.bring()
         assert gate.count(claim=True) == 0
         near.pack()
@@ -163,7 +165,7 @@ def test_a_list_that_cannot_be_had_is_not_waited_for_without_end(gate: Gate) -> 
         gate.publish()
         gate.count()
         near = gate.near.rig
-        near.db.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
+        near.db.rows.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
         assert gate.count(claim=True, forgo=True) == 0
         gate.gate.unreadable.update(gate.gate.unread)
         assert gate.count(claim=True, forgo=True) == 1

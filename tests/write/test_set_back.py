@@ -162,7 +162,9 @@ def test_another_branch_of_its_own_that_no_cloud_has_is_brought_there(volume: Vo
     volume.live_on()
     assert bob.read("late") == b"after the backup"
     assert ada.registers() == bob.registers()
-    [(name,)] = ada.rig.db.execute("SELECT name FROM relayed_segment WHERE device = ?", (ada.key.device_id,))
+    [(name,)] = ada.rig.db.rows.execute(
+        "SELECT name FROM relayed_segment WHERE device = ?", (ada.key.device_id,)
+    )
     assert parse_segment_name(name)[1].first == early + 1, "what both branches begin with is there already"
 
 

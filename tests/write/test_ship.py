@@ -85,7 +85,7 @@ def log(rig: Rig) -> Log:
 
 
 def newest(rig: Rig) -> int:
-    clock: int = rig.db.execute("SELECT ifnull(max(clock), 0) FROM log").fetchone()[0]
+    clock: int = rig.db.rows.execute("SELECT ifnull(max(clock), 0) FROM log").fetchone()[0]
     return clock
 
 
@@ -98,7 +98,7 @@ def test_an_update_waits_for_the_chunks_that_it_names(rig: Rig, log: Log) -> Non
     rig.pack()
     log.ship()
     assert log.clocks() == [1, 2, 3]
-    assert rig.fs.changes.pending_nodes() == 0
+    assert rig.fs.changes.pending_nodes(rig.tx) == 0
 
 
 def test_an_accused_device_waits_for_no_chunks(rig: Rig, log: Log) -> None:
@@ -136,7 +136,7 @@ def test_segments_form_a_chain_across_restarts(rig: Rig, log: Log) -> None:
     ids = [SegmentId.of(one.updates[0].header.clock, one.updates[-1].hash) for one in segments]
     assert [one.previous for one in segments] == [None, *ids[:2]]
     assert log.heads()[-1].on_clouds == LogOnClouds(3, ids[2], 3)
-    rows = rig.db.execute(
+    rows = rig.db.rows.execute(
         "SELECT first, last, name, size, placement FROM log_segment ORDER BY first"
     ).fetchall()
     shipped = [(name, len(data)) for name, data in log.puts if name.startswith("log/")]
@@ -158,7 +158,7 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(tmp_path: Pa
         with tempfile.TemporaryDirectory() as folder:
             disk.image(Path(folder))
             database = Database(Path(folder) / "volume.db")
-            stored = UpdateLog(database, Members([DEVICE.public]), DEVICE)
+            stored = UpdateLog(database.rows, database.environment, Members([DEVICE.public]), DEVICE)
             if name.startswith("log/"):
                 for update in decode_segment(data, name, VOLUME, KEY).updates:
                     assert stored.hash_of(DEVICE.device_id, update.header.clock) == update.hash
@@ -203,11 +203,11 @@ def test_a_head_that_failed_is_announced_after_its_segment_once_more(rig: Rig, l
     log.ship()
     log.refused = ""
     assert (len(log.segments()), len(log.heads())) == (1, 0)
-    assert rig.db.meta("published") == 0
+    assert rig.db.rows.meta("published") == 0
     log.ship()
     assert log.puts[0] == log.puts[1]
     assert len(log.heads()) == 1
-    assert rig.db.meta("published") == 1
+    assert rig.db.rows.meta("published") == 1
 
 
 def test_a_full_disk_keeps_the_log_at_home(rig: Rig, log: Log) -> None:
@@ -301,9 +301,9 @@ def test_dropping_the_cache_drops_no_version_that_was_signed(rig: Rig, log: Log)
     """The file has been overwritten since, but the update that names the old bytes goes to the clouds."""
     inode = rig.make(b"file", b"old content")
     rig.publish()
-    handle = rig.fs.open(inode.ino, 2)
-    rig.fs.write(inode, 0, b"new content")
-    rig.fs.release(handle)
+    handle = rig.fs.open(rig.tx, inode.ino, 2)
+    rig.fs.write(rig.tx, inode, 0, b"new content")
+    rig.fs.release(rig.tx, handle)
     rig.publish()
     rig.room.drop_all()
     rig.pack()

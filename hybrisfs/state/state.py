@@ -1,0 +1,121 @@
+"""The state of a volume on this device: its database, its journal, and the lock that guards both.
+
+`State.transaction` is the only way to the lock. It yields the open transaction, which is the only way to the
+tables: code that is handed a `Transaction` holds the lock. All writes of a second or so share one SQLite
+transaction, so leaving the block commits nothing; `Transaction.commit` does.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
+
+from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.state.bodies import BodyStore
+from hybrisfs.state.checkpoints import CheckpointTable
+from hybrisfs.state.chunks import ChunkStore
+from hybrisfs.state.conflicts import ConflictTable
+from hybrisfs.state.contents import ContentTable
+from hybrisfs.state.database import Database, RowWriter
+from hybrisfs.state.direct import Direct
+from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
+from hybrisfs.state.extents import ExtentTable
+from hybrisfs.state.held import HeldDeletions
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.nodes import NodeTable
+from hybrisfs.state.packs import PackTable
+from hybrisfs.state.pending import PendingTable
+from hybrisfs.state.pins import PinTable
+from hybrisfs.state.places import PlaceTable
+from hybrisfs.state.segments import SegmentTable
+
+__all__ = ["State", "Transaction"]
+
+
+class Transaction(RowWriter):
+    """The open transaction, and the tables in it. Only `State.transaction` hands it out; nothing keeps it."""
+
+    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
+        super().__init__(database.connection)
+        self._database = database
+        self.nodes: Final = NodeTable(self)
+        self.places: Final = PlaceTable(self)
+        self.conflicts: Final = ConflictTable(self)
+        self.extents: Final = ExtentTable(self, journal)
+        self.contents: Final = ContentTable(self)
+        self.direct: Final = Direct(self)
+        self.pending: Final = PendingTable(self)
+        self.held: Final = HeldDeletions(self)
+        self.pins: Final = PinTable(self, self.places)
+        self.chunks: Final = ChunkStore(self, journal, namer)
+        self.packs: Final = PackTable(self)
+        self.segments: Final = SegmentTable(self)
+        self.bodies: Final = BodyStore(self)
+        self.checkpoints: Final = CheckpointTable(self)
+        self.deletion_candidates: Final = DeletionCandidateTable(self)
+        self.orphans: Final = OrphanTable(self)
+        self.disposals: Final = DisposalTable(self)
+
+    def commit(self) -> None:
+        """End the SQLite transaction and begin the next: see `Database.commit`."""
+        self._database.commit()
+
+    def shrink(self, pages: int) -> bool:
+        """Give free pages back to the file system: see `Database.shrink`."""
+        return self._database.shrink(pages)
+
+
+class _Turn:
+    """Holds the lock from `__enter__` to `__exit__`. A thread that holds it already may take it again."""
+
+    __slots__ = ("_lock", "_transaction")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._lock = threading.RLock()
+        self._transaction = transaction
+
+    def __enter__(self) -> Transaction:
+        self._lock.acquire()
+        return self._transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+
+class State:
+    """Database, journal and lock of one open volume."""
+
+    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
+        self._database = database
+        self.journal: Final = journal
+        self.namer: Final = namer
+        self.environment: Final = database.environment
+        self.cutting: Final = threading.Lock()
+        """Held by what cuts changes, or takes in the updates of others; taken before a transaction."""
+        self._turn: Final = _Turn(Transaction(database, journal, namer))
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Hold the volume's lock, and with it the open transaction. Nothing in the block waits for a cloud,
+        or for an fsync but the one of a commit."""
+        return self._turn
+
+    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
+        """See `Database.snapshot`; without the lock."""
+        return self._database.snapshot()
+
+    def make_durable(self) -> None:
+        """See `Database.make_durable`; without the lock."""
+        self._database.make_durable()
+
+    def checkpoint(self) -> None:
+        """See `Database.checkpoint`; without the lock."""
+        self._database.checkpoint()
+
+    def close(self) -> None:
+        """See `Database.close`."""
+        self._database.close()
