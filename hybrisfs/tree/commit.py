@@ -70,11 +70,13 @@ class Committer:
 
     def step(self) -> Pause:
         """Commit, if there is something to commit, or a caller waits."""
-        with self._fs.state.transaction() as tx:
-            is_uncommitted = self._fs.is_uncommitted(tx)
-        if self._waiting or (self._fs.journal.failure is None and is_uncommitted):
+        if self._waiting or self._is_due():
             self._round()
         return Pause(self.limits.interval)
+
+    def _is_due(self) -> bool:
+        with self._fs.state.transaction() as tx:
+            return self._fs.journal.failure is None and self._fs.is_uncommitted(tx)
 
     def stop(self) -> None:
         """End the stage, once it has answered the callers that wait now."""

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.signals import Pause
 from hybrisfs.stage import Stage
 from hybrisfs.tree.commit import CommitLimits
 from tests.tree.rig import Rig
@@ -200,6 +201,16 @@ def test_a_commit_that_was_rolled_back_ends_the_volume(rig: Rig) -> None:
     assert rig.read(rig.find(b"file")) == b"content"
     assert rig.fs.lookup(rig.tx, 1, b"lost") is None
     rig.abandon()
+
+
+def test_after_a_failure_nothing_is_asked_of_the_closed_database(rig: Rig) -> None:
+    rig.make(b"file", b"content")
+    rig.tx.execute("ROLLBACK")
+    rig.committer._round()
+    assert rig.journal.failure is not None
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        rig.tx.total_changes()
+    assert rig.committer.step() == Pause(rig.committer.limits.interval)
 
 
 def test_who_waits_when_it_stops_is_answered(rig: Rig) -> None:
