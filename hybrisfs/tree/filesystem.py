@@ -1,8 +1,8 @@
 """The filesystem of one volume: what a mount, a mirror or a test calls.
 
-Every method is called with `lock` held, and none of them waits: not for a cloud, not for fsync. An
-operation that must wait (for bytes that are elsewhere, durability, room in the cache) says so to its
-caller, which waits without the lock.
+Methods are called in a transaction, also those that do not take it, and none of them waits: not for a cloud,
+not for fsync. An operation that must wait (for bytes that are elsewhere, durability, room in the cache) says
+so to its caller, which waits outside.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def record_packs(
 ) -> bool:
     """Note where packs are, in the view and in one signed update of their registers and *more*.
 
-    *settle* gets each pack's number and chunks, with the lock held. False, and nothing is noted, when one of
+    *settle* gets each pack's number and chunks. False, and nothing is noted, when one of
     the packs is to end already, or this device was removed while it put them. Raises HybrisError when it may
     not say so for another reason; nothing is noted then, either.
     """

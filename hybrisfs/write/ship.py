@@ -116,7 +116,7 @@ class HeadSource(Protocol):
     def checkpoints(
         self, tx: Transaction, earlier_heads: EarlierHeads, /
     ) -> tuple[Statement | None, CheckpointId | None]:
-        """What it has stated, and the newest checkpoint that it knows; called with the volume's lock held."""
+        """What it has stated, and the newest checkpoint that it knows."""
 
     def state(self) -> StateClaim | None:
         """What it made of its log; called with the volume's lock held."""

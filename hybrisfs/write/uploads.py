@@ -128,7 +128,7 @@ class Uploads:
         return self.pending_bytes(tx) + self.unplaced.count(tx).size
 
     def _shipped_so_far(self) -> Callable[[Transaction], bool]:
-        """Tells whether the clouds hold all that is signed now; called with the lock held."""
+        """Tells whether the clouds hold all that is signed now."""
         with self._fs.state.transaction():
             newest = self._updates.own_tip()
         clock = newest.clock if newest else 0
