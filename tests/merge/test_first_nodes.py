@@ -26,7 +26,6 @@ from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
-from tests.tree.unlocked import unlocked
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "10"))
 
@@ -131,10 +130,10 @@ def test_at_once_is_like_the_general_path(
     rows = [(key, value, stamp) for (key, stamp), value in written.items()]
     origins = _Origins(knows)
     with filled(rows) as (fast, its), filled(rows) as (slow, others):
-        changes = build_view(unlocked(fast.fs), fast.fs, its, origins)
-        assert not fast.fs.names.list(unlocked(fast.fs), ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
+        changes = build_view(fast.tx, fast.fs, its, origins)
+        assert not fast.fs.names.list(fast.tx, ROOT_INO, 0, 1) or Change(ROOT_INO) in changes
         every = {key[1:17] for key, _, _ in rows}
-        Refresh(unlocked(slow.fs), slow.fs, others, origins).run(unlocked(slow.fs), {*every, ROOT_ID})
+        Refresh(slow.tx, slow.fs, others, origins).run(slow.tx, {*every, ROOT_ID})
         assert shown(fast) == shown(slow)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybrisfs.registers.tree import attr_key, content_key, pack_key, place_key
-from hybrisfs.state.held import HeldDeletions
 from tests.tree.rig import Rig
-from tests.tree.unlocked import unlocked
 
 NODE, OTHER = b"\x07" * 16, b"\x08" * 16
 
@@ -21,7 +19,7 @@ def empty(rig: Rig) -> Rig:
 
 
 def test_a_change_is_unsigned_until_an_update_holds_it(empty: Rig) -> None:
-    pending = unlocked(empty.fs).pending
+    pending = empty.tx.pending
     pending.put([(b"one", 7, 21), (b"two", 7, 22), (b"three", 8, 23)], 23)
     assert pending.newest() == 23
     pending.sign(5, [(b"one", 21), (b"two", 20)])  # two has changed again since
@@ -34,7 +32,7 @@ def test_a_change_is_unsigned_until_an_update_holds_it(empty: Rig) -> None:
 
 
 def test_a_change_is_pending_until_the_clouds_hold_its_update(empty: Rig) -> None:
-    pending = unlocked(empty.fs).pending
+    pending = empty.tx.pending
     pending.put([(b"one", 7, 21), (b"two", 8, 22), (b"of no node", 0, 23)], 23)
     pending.sign(5, [(b"one", 21)])
     pending.sign(6, [(b"two", 22), (b"of no node", 23)])
@@ -46,7 +44,7 @@ def test_a_change_is_pending_until_the_clouds_hold_its_update(empty: Rig) -> Non
 
 @pytest.mark.parametrize("key", [attr_key(NODE), content_key(NODE), place_key(NODE, 0), place_key(NODE, 9)])
 def test_what_is_pending_of_a_node(empty: Rig, key: bytes) -> None:
-    pending = unlocked(empty.fs).pending
+    pending = empty.tx.pending
     pending.put([(key, 7, 21), (pack_key(OTHER * 2), 0, 22)], 22)
     assert pending.is_node_pending(NODE) and not pending.is_node_pending(OTHER)
     assert pending.packs() == {pack_key(OTHER * 2)}
@@ -57,7 +55,7 @@ def test_what_is_pending_of_a_node(empty: Rig, key: bytes) -> None:
 
 
 def test_what_is_held_is_not_for_the_clouds(empty: Rig) -> None:
-    pending, held = unlocked(empty.fs).pending, HeldDeletions(empty.db.rows)
+    pending, held = empty.tx.pending, empty.tx.held
     key = attr_key(NODE)
     held.hold(1, key, 1)
     pending.put([(key, 7, 21)], 21)

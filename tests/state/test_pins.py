@@ -11,7 +11,7 @@ from tests.tree.rig import Rig
 
 @pytest.fixture
 def pins(rig: Rig) -> PinTable:
-    return PinTable(rig.db.rows, rig.tx.places)
+    return rig.tx.pins
 
 
 def test_a_pin_covers_all_below(rig: Rig, pins: PinTable) -> None:

@@ -51,7 +51,6 @@ from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
 from tests.surroundings import Surroundings
 from tests.sync.support import VOLUME
-from tests.tree.unlocked import unlocked
 
 __all__ = [
     "DEVICE",
@@ -330,7 +329,7 @@ class Rig:
             return self.fs.make(tx, parent, name, stat.S_IFDIR | 0o755, *OWNER).ino
 
     def find(self, name: bytes, parent: int = ROOT_INO) -> Inode:
-        inode = self.fs.lookup(unlocked(self.fs), parent, name)
+        inode = self.fs.lookup(self.tx, parent, name)
         assert inode is not None, f"{name!r} is gone"
         return inode
 

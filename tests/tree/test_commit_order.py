@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tests.state.disk import ForgetfulDisk
 from tests.tree.rig import Rig
-from tests.tree.unlocked import unlocked
 
 
 def test_no_commit_leaves_rows_without_their_bytes(tmp_path: Path) -> None:
@@ -18,7 +17,7 @@ def test_no_commit_leaves_rows_without_their_bytes(tmp_path: Path) -> None:
     rig.fs.commit(rig.tx)
     rig.db.make_durable()
     after = rig.powerless(disk)
-    inode = after.fs.locate(unlocked(after.fs), [b"file"])
+    inode = after.fs.locate(after.tx, [b"file"])
     assert inode is not None
     assert after.read(inode) == b"content"
     after.discard()

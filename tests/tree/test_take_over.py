@@ -6,7 +6,6 @@ import os
 
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
-from tests.tree.unlocked import unlocked
 
 
 def test_a_file_takes_over_what_was_staged_without_a_name(rig: Rig) -> None:
@@ -32,6 +31,6 @@ def test_what_was_only_staged_is_gone_after_a_crash(rig: Rig) -> None:
     rig.commit()
     after = rig.crashed()
     assert after.read(after.find(b"file")) == b"old"
-    assert after.fs.inodes.find(unlocked(after.fs), staged.ino) is None
+    assert after.fs.inodes.find(after.tx, staged.ino) is None
     assert after.fs.total_files == 1
     check_accounts(after, [])
