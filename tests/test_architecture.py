@@ -423,15 +423,17 @@ def test_no_way_to_write_sql_escapes(source: str) -> None:
 OWN_THE_DATABASE = ("hybrisfs.admit.join", "hybrisfs.admit.rebuild", "hybrisfs.admit.reserve_log")
 # They keep what runs SQL for the life of the volume, as `sync` calls them back; take modules out, add none.
 KEEP_A_WRITER = (
+    "hybrisfs.members.backing",
     "hybrisfs.members.hearing",
     "hybrisfs.members.member_table",
     "hybrisfs.members.minutes",
+    "hybrisfs.members.role_table",
     "hybrisfs.merge.registers",
     "hybrisfs.merge.versions",
     "hybrisfs.sharing.epochs",
 )
-# It lives as long as one look.
-KEEP_THE_TRANSACTION = ("hybrisfs.merge.unsigned",)
+# The first lives as long as one look; the others hand a table to what lives as long as the volume.
+KEEP_THE_TRANSACTION = ("hybrisfs.merge.unsigned", "hybrisfs.sharing.sharing", "hybrisfs.write.relayer")
 
 
 def reaches_rows(source: str) -> bool:
@@ -445,19 +447,24 @@ def reaches_rows(source: str) -> bool:
 
 
 def keeps_transaction(source: str) -> bool:
-    """Whether a module stores the transaction, or a table of it, in an object."""
+    """Whether a module stores the transaction or a table of it, or makes a part of an object with a table."""
 
     def is_part(value: ast.expr) -> bool:
         while isinstance(value, ast.Attribute):
             value = value.value
         return isinstance(value, ast.Name) and value.id == "tx"
 
+    def is_kept(value: ast.expr) -> bool:
+        if isinstance(value, ast.Tuple):
+            return any(map(is_kept, value.elts))
+        if isinstance(value, ast.Call) and ast.unparse(value.func)[0].isupper():
+            return any(isinstance(one, ast.Attribute) and is_part(one) for one in value.args)
+        return is_part(value)
+
     return any(
         isinstance(node, ast.Assign | ast.AnnAssign)
         and node.value is not None
-        and any(
-            is_part(part) for part in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])
-        )
+        and is_kept(node.value)
         and any(
             isinstance(part, ast.Attribute)
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
@@ -468,15 +475,20 @@ def keeps_transaction(source: str) -> bool:
 
 
 def keeps_writer(source: str) -> bool:
-    """Whether an object of a module is made with what runs SQL."""
+    """Whether an object of a module is made with what reaches rows."""
+    tree = ast.parse(source)
+    kinds = {
+        one.asname or one.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "hybrisfs.state.database"
+        for one in node.names
+        if one.name in ("Reader", "RowWriter")
+    }
     return any(
         isinstance(node, ast.FunctionDef)
         and node.name == "__init__"
-        and any(
-            one.annotation is not None and "RowWriter" in ast.unparse(one.annotation)
-            for one in node.args.args
-        )
-        for node in ast.walk(ast.parse(source))
+        and any(isinstance(one.annotation, ast.Name) and one.annotation.id in kinds for one in node.args.args)
+        for node in ast.walk(tree)
     )
 
 
@@ -504,4 +516,8 @@ def test_no_way_around_the_transaction_escapes() -> None:
     assert keeps_transaction("self.a, self.b = 1, tx.packs.condemned")
     assert not keeps_transaction("self._seq = tx.pending.newest()")
     assert not keeps_transaction("packs = tx.packs")
-    assert keeps_writer("def __init__(self, db: RowWriter) -> None: ...")
+    assert keeps_transaction("self._machine = RelayMachine(updates, tx.segments)")
+    assert not keeps_transaction("self.changes = Changes(tx)"), "made in it"
+    imported = "from hybrisfs.state.database import Reader as Rows\n"
+    assert keeps_writer(f"{imported}def __init__(self, db: Rows) -> None: ...")
+    assert not keeps_writer("def __init__(self, reader: Reader) -> None: ...")

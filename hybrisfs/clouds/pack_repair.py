@@ -60,7 +60,7 @@ class PackMender:
         """Verify every share of a pack and rebuild what is wrong; what was wrong.
 
         Nothing is written to clouds but *writable* ones. With *move* a share goes to another cloud when its
-        own cannot take it. A device that is no full member moves none: the others would not believe it.
+        own cannot take it. Only a full member moves shares: the others would not believe another device.
         """
         move = move and self._fs.is_full
         placement = self._placement(pack)

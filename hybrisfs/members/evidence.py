@@ -15,8 +15,8 @@ evidence  ``f`` device id (16), kind u8       version u8 = 1, the device's publi
 
 A proof convinces any device without the log: it holds the key, from which the id of the device follows, and
 the updates that were signed with it. So a register that proves nothing breaks its rule, and no device can be
-accused falsely. The first proof of a kind is enough. A fork alone is no crime: a device that was restored
-from a backup forks. It goes on from both branches as soon as it has the other one (`UpdateLog.has_rejoined`).
+accused falsely. The first proof of a kind is enough. A fork alone proves no bad intent: a device that was
+restored from a backup forks. It goes on from both branches once it has both (`UpdateLog.has_rejoined`).
 
 As a file, for use outside the volume: magic "HFEV", version u16 = 1, volume (16), key (blob), value (blob).
 """

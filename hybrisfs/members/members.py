@@ -14,9 +14,9 @@ vote of its author: what follows from all votes, `hybrisfs.members.removal` tell
 for good never comes back: pairing it again makes it another one.
 
 A device *in reserve* is the key of a recovery kit (`hybrisfs.recovery`): it gets the keys of every epoch, and
-its updates are accepted. No device waits for it, as it is no machine. It is in reserve only with the record
-of its kit. The record still says so when the member register was overwritten. No register makes a reserve of
-a device, or a device of a reserve.
+its updates are accepted. It is not a machine, so no device waits for it. It is in reserve only with the
+record of its kit. The record still says so when the member register was overwritten. No register makes a
+reserve of a device, or a device of a reserve.
 
 A device and its inviter both say that the inviter let it in (`hybrisfs.members.admission`). Where they do
 not, the inviter is the author of the first member register that arrived; one of its own says nothing.

@@ -13,7 +13,7 @@ one with the highest stamp counts. A volume whose clouds were never changed has 
 
 A cloud is *active*; or *draining*: it is read, but gets nothing new, until another has all that it holds; or
 *lost*: the same, but it is not asked for anything; or *gone*, when no register names anything there any more.
-Registers and placements say which shares have to move. So there is no list of jobs that a crash could leave
+Registers and placements say which shares have to move. There is no list of jobs, which a crash could leave
 out of date.
 """
 

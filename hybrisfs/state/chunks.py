@@ -54,7 +54,7 @@ class ChunkStore(ChunkPlaces):
     def __init__(self, database: RowWriter, journal: Journal, namer: ChunkNamer) -> None:
         super().__init__(database, journal)
         self._journal = journal
-        self.namer: Final = namer
+        self._namer: Final = namer
         self.lost: set[int] = set()  # on no cloud and damaged here: nothing need wait for them
         self._verified: set[int] = set()
         self._recent: OrderedDict[int, bytes] = OrderedDict()
@@ -171,7 +171,7 @@ class ChunkStore(ChunkPlaces):
                 data = self._journal.read(segment, position, cut.length)
             except OSError:
                 return False
-            if data is None or self.namer.chunk_id(data) != cut.id:
+            if data is None or self._namer.chunk_id(data) != cut.id:
                 return False
             self._verified.add(number)
         return True
@@ -204,7 +204,7 @@ class ChunkStore(ChunkPlaces):
             self._rotten(ref)
             return None
         whole = self._journal.read(ref.segment, ref.position, ref.length)
-        if whole is None or self.namer.chunk_id(whole) != ref.id:
+        if whole is None or self._namer.chunk_id(whole) != ref.id:
             self._rotten(ref)
             return None
         if len(self._verified) >= _MAX_VERIFIED:

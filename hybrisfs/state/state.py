@@ -36,7 +36,8 @@ __all__ = ["State", "Transaction"]
 
 
 class Transaction(RowWriter):
-    """The open transaction, and the tables in it. Only `State.transaction` hands it out; nothing keeps it."""
+    """The open transaction, and the tables in it. Only `State.transaction` hands it out. ADR 022 names what
+    keeps it for longer."""
 
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
         super().__init__(database.connection)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from hybrisfs.state.database import RowWriter
+from hybrisfs.state.database import Reader, RowWriter
 from hybrisfs.state.file_chunks import is_at_hand, is_known
 from hybrisfs.state.versions import (
     forget_removals,
@@ -24,7 +24,7 @@ __all__ = ["forget_lost", "is_readable"]
 
 
 def forget_lost(db: RowWriter) -> None:
-    """Forget versions that no cloud has and of which chunks are missing. The volume's lock is held."""
+    """Forget versions that no cloud has and of which chunks are missing."""
     forget_versions(db, [number for number, value in unshipped_contents(db) if _is_lost(db, value)])
     forget_removals(db, [node for node, value in unshipped_removed_contents(db) if _is_lost(db, value)])
 
@@ -41,5 +41,5 @@ def is_readable(
     return all(is_at_hand(db, chunk) for chunk in chunks)
 
 
-def _is_lost(db: RowWriter, value: bytes) -> bool:
+def _is_lost(db: Reader, value: bytes) -> bool:
     return not all(is_known(db, chunk) for chunk in named_chunks(value)[0])
