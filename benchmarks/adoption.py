@@ -61,7 +61,7 @@ def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot, roo
     check_snapshot(snapshots, stored, root)
     fs, sharing = device.rig.fs, device.rig.sharing
     with without_collections(), fs.state.cutting, fs.state.transaction() as tx:
-        Adoption(fs, sharing.updates, sharing.registers, sharing.arrivals).run(tx, snapshots, stored)
+        Adoption(fs, sharing.arrivals).run(tx, snapshots, stored)
         sharing.checkpoint_taken_in(tx)
 
 

@@ -19,6 +19,7 @@ from typing import Final
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.merge.origins import LogOrigins
 from tests.merge.beginner import filled_like
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import Rig
@@ -94,11 +95,8 @@ def _one_round(fleet: Fleet, tree: list[bytes], later: list[bytes], beginner: Ri
     joined = _measured(files, lambda: _take(new, tree))
     _take(away, tree)
     caught_up = _measured(len(later), lambda: _take(away, later))
-    sharing = beginner.sharing
-    first_view = _measured(
-        files,
-        lambda: build_view(unlocked(beginner.fs), beginner.fs, sharing.registers, sharing.arrivals.origins),
-    )
+    tx = unlocked(beginner.fs)
+    first_view = _measured(files, lambda: build_view(tx, beginner.fs, tx.registers, LogOrigins(tx)))
     return Figures(caught_up, joined, first_view)
 
 

@@ -132,8 +132,8 @@ class HeadSources:
     ) -> tuple[Statement | None, CheckpointId | None]:
         return self.checkpointer.statement(tx), self.checkpointer.newest(tx, earlier_heads.checkpoint)
 
-    def state(self) -> StateClaim | None:
-        return self.agreement.claim()
+    def state(self, tx: Transaction) -> StateClaim | None:
+        return self.agreement.claim(tx)
 
     def head_put(self, head: Head) -> None:
         self.checkpointer.machine.head_put(head.checkpoint)

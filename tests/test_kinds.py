@@ -9,6 +9,7 @@ import pytest
 
 from hybrisfs import kinds
 from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, REDUNDANCY, ROLE, VOTE, Kind, Trait, having, sql_node
+from hybrisfs.log.registers import is_kept
 from hybrisfs.members.admission import let_in
 from hybrisfs.members.epochs import epoch_key
 from hybrisfs.members.evidence import Misdeed, evidence_key
@@ -17,7 +18,6 @@ from hybrisfs.members.removal import vote_key
 from hybrisfs.members.roles import new_role_key
 from hybrisfs.merge.authority import RULES, described
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
-from hybrisfs.merge.registers import is_kept
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
 from hybrisfs.registers.labels import label_key

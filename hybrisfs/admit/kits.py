@@ -26,9 +26,9 @@ from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
 from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
+from hybrisfs.log.registers import Registers
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
-from hybrisfs.merge.registers import Registers
 from hybrisfs.parts import Ground
 from hybrisfs.recovery import (
     DEFAULT_COST,
@@ -143,16 +143,16 @@ class Kits:
             for n, answer in sorted(answers.items())
             if n in names
         ]
-        with self._ground.fs.state.transaction():
-            used = any(branch.device == kit.id for branch in self._sharing.updates.state.branches)
-            maker = self._sharing.members.inviter_of(kit.id)
-            made_by = self._sharing.members.shown_name(maker) if maker is not None else ""
+        with self._ground.fs.state.transaction() as tx:
+            used = any(branch.device == kit.id for branch in tx.updates.state.branches)
+            maker = tx.members.inviter_of(kit.id)
+            made_by = tx.members.shown_name(maker) if maker is not None else ""
         return Kit(
             kit=kit.id.hex(),
             created=kit.record.created,
             used=used,
             unsigned=UNSET if kit.signed else True,
-            made_by=made_by if made_by and maker != self._sharing.updates.device else UNSET,
+            made_by=made_by if made_by and maker != self._sharing.device else UNSET,
             clouds=clouds,
             complete=all(one.state == "complete" for one in clouds),
         )
@@ -200,8 +200,8 @@ class Kits:
         )
         if secret is None:
             raise UsageError("no recovery kit of this volume opens with this passphrase")
-        with self._ground.fs.state.transaction():
-            signed = self._sharing.updates.signed_with(secret.kit)
+        with self._ground.fs.state.transaction() as tx:
+            signed = tx.updates.signed_with(secret.kit)
         with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
             log_of_kit = ReserveLog(
                 Path(folder), self._ground.config.id, secret.reserve, self._ground.ring.segments
@@ -308,10 +308,10 @@ class Kits:
 
     def _kits(self) -> list[_Kit]:
         found = []
-        with self._ground.fs.state.transaction():
-            registers = self._sharing.registers
-            own = self._sharing.updates.own_branches()
-            for reserve in self._sharing.members.reserves():
+        with self._ground.fs.state.transaction() as tx:
+            registers = tx.registers
+            own = tx.updates.own_branches()
+            for reserve in tx.members.reserves():
                 recorded = _latest(registers, reserve.device)
                 if recorded is not None:
                     stamp, record, signed = recorded
@@ -320,8 +320,8 @@ class Kits:
         return found
 
     def _sources(self, kit: _Kit) -> Sources:
-        with self._ground.fs.state.transaction():
-            registers = self._sharing.registers
+        with self._ground.fs.state.transaction() as tx:
+            registers = tx.registers
             stamps = [
                 value.stamp.clock
                 for kind in KINDS
@@ -329,9 +329,7 @@ class Kits:
                 for values in registers.with_prefix(kind.prefix).values()
                 for value in values
             ]
-            grant = make_grant(
-                self._ground.config, self._ground.ring.keys, self._sharing.members.keys(), None
-            )
+            grant = make_grant(self._ground.config, self._ground.ring.keys, tx.members.keys(), None)
         grant = replace(
             grant,
             name=kit.record.volume_name,

@@ -98,7 +98,7 @@ def _make_anew(
             MemberTable(database.rows).introduce(members.values())
             database.rows.set_meta("inviter", old.inviter())
             journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
-            volume = State(database, journal, namer)
+            volume = State(database, journal, namer, keys.device)
             with volume.transaction() as tx:
                 fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
             _recover(old, fs, report, step)

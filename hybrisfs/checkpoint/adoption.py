@@ -16,15 +16,14 @@ from typing import Final, cast
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.reading import HintedPack, Latest, read_hints, read_snapshot
 from hybrisfs.checkpoint.snapshot import Header, SnapshotHash
+from hybrisfs.log.registers import Merged, is_kept
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.packs import Placement
-from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.checkpoints import StoredSnapshot
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import names_of_updates
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import know_no_versions_before_bare
 from hybrisfs.tree.filesystem import FileSystem
 from sync import ZERO_HASH, DecodeError, Rename, VersionVector
@@ -67,10 +66,8 @@ def _hashed(pieces: Iterable[bytes], hasher: SnapshotHash) -> Iterator[bytes]:
 class Adoption:
     """Takes in one checked checkpoint, under the volume's lock; `Arrivals.refresh` follows."""
 
-    def __init__(self, fs: FileSystem, updates: UpdateLog, registers: Registers, arrivals: Arrivals) -> None:
+    def __init__(self, fs: FileSystem, arrivals: Arrivals) -> None:
         self._fs = fs
-        self._updates = updates
-        self._registers = registers
         self._arrivals = arrivals
         self._stamps: list[Stamp] = []  # of the checkpoint's updates, by their numbers
         self._ours = VersionVector()
@@ -97,13 +94,13 @@ class Adoption:
         self, tx: Transaction, records: Iterator[Header | IndexEntry | Latest]
     ) -> Iterator[Latest]:
         """Take in the entries; what comes after them."""
-        before = self._updates.state.vector
+        before = tx.updates.state.vector
         hashes: list[bytes] = []
         renames: list[Rename] = []
         rest: list[Latest] = []
-        with self._updates.adopting():
+        with tx.updates.adopting():
             while entries := list(_entries(records, rest)):
-                for placed in self._adopt_some(entries, hashes):
+                for placed in self._adopt_some(tx, entries, hashes):
                     renames += placed.renames
                     before = before.renamed(placed.renames)
         self._arrivals.renamed(tx, renames)
@@ -111,13 +108,15 @@ class Adoption:
         self._find_stamps(tx, hashes)
         return chain(rest, cast("Iterator[Latest]", records))
 
-    def _adopt_some(self, entries: Sequence[IndexEntry], hashes: list[bytes]) -> Iterator[Placed]:
+    def _adopt_some(
+        self, tx: Transaction, entries: Sequence[IndexEntry], hashes: list[bytes]
+    ) -> Iterator[Placed]:
         """Take in the next entries, whose hashes join *hashes*; where those are that renamed others."""
-        known = self._updates.known(entry.hash for entry in entries)
+        known = tx.updates.known(entry.hash for entry in entries)
         for entry in entries:
             if entry.hash not in known:
                 prev = ZERO_HASH if entry.prev is None else hashes[entry.prev]
-                placed = self._updates.adopt(entry, prev, [hashes[cause] for cause in entry.causes])
+                placed = tx.updates.adopt(entry, prev, [hashes[cause] for cause in entry.causes])
                 if placed.renames:
                     yield placed
             hashes.append(entry.hash)
@@ -139,7 +138,7 @@ class Adoption:
     def _merge(self, tx: Transaction, latest: Iterator[Latest]) -> None:
         registers = groupby(latest, key=itemgetter(0))
         while some := [(key, list(values)) for key, values in islice(registers, _KEYS)]:
-            ours = self._registers.between(some[0][0], some[-1][0])
+            ours = tx.registers.between(some[0][0], some[-1][0])
             merged = [self._merged(key, ours.get(key, ()), values) for key, values in some if is_kept(key)]
             self._arrivals.absorb(tx, [one for one in merged if one.gone or one.come])
 

@@ -19,10 +19,8 @@ from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.state_at_vector import Base, look_back
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.checkpoints import Recorded
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, DeviceKey, Head, Statement, VersionVector
@@ -38,24 +36,22 @@ class Checkpointer:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
+        volume: bytes,
         key: DeviceKey,
-        members: MemberTable,
         snapshots: LocalSnapshots,
         intake: Intake,
         cloud_checkpoint: CloudCheckpoint,
     ) -> None:
         self._fs = fs
-        self._updates = updates
+        self._volume = volume
         self._key = key
-        self._members = members
         self._snapshots = snapshots
         self.intake = intake
         self.cloud_checkpoint = cloud_checkpoint
         with fs.state.transaction() as tx:
             at_start = [one.stored.snapshot for one in tx.checkpoints.all()]
         limits = fs.environment.limits.of(CheckpointLimits)
-        self.machine: Final = AgreementMachine(updates.volume, updates.device, limits, at_start)
+        self.machine: Final = AgreementMachine(volume, key.device_id, limits, at_start)
         self.news = Topic[[]]()
         """The own head has something else to tell of checkpoints."""
 
@@ -69,7 +65,7 @@ class Checkpointer:
     def _statement_of(self, tx: Transaction, stated: Recorded | None) -> Statement | None:
         if stated is None or (stated.root is None and not tx.checkpoints.is_shipped(stated.through)):
             return None
-        return Statement.of(self._updates.volume, stated.vector, stated.stored.snapshot, self._key)
+        return Statement.of(self._volume, stated.vector, stated.stored.snapshot, self._key)
 
     def newest(self, tx: Transaction, before: CheckpointId | None = None) -> CheckpointId | None:
         """See `AgreementMachine.named`."""
@@ -80,7 +76,7 @@ class Checkpointer:
         """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
         with self._fs.state.transaction() as tx:
             agreed = tx.checkpoints.agreed()
-            vector = self._updates.state.vector
+            vector = tx.updates.state.vector
         return agreed is not None and agreed.deposited is not None and agreed.vector == vector
 
     def waits_for(self, heads: Mapping[bytes, Head]) -> list[bytes]:
@@ -112,10 +108,10 @@ class Checkpointer:
         with self._fs.state.transaction() as tx:
             stated = tx.checkpoints.stated()
             return View(
-                self._updates.state.vector,
+                tx.updates.state.vector,
                 tx.checkpoints.is_shipped(tx.checkpoints.through()),
-                self._members.devices(),
-                [one.device for one in self._members.asked()],
+                tx.members.devices(),
+                [one.device for one in tx.members.asked()],
                 stated,
                 self._statement_of(tx, stated),
                 tx.checkpoints.agreed(),
@@ -186,7 +182,7 @@ class Checkpointer:
         with ExitStack() as reading:
             with self._fs.state.transaction() as tx:
                 self._fs.commit(tx)
-                vector, through = self._updates.state.vector, tx.checkpoints.through()
+                vector, through = tx.updates.state.vector, tx.checkpoints.through()
                 agreed = tx.checkpoints.agreed()
                 database = reading.enter_context(self._fs.state.snapshot())
             if theirs is not None and theirs.vector != vector:
@@ -194,7 +190,7 @@ class Checkpointer:
                     return False
                 vector = theirs.vector
             hasher = SnapshotHash()
-            snapshotter = Snapshotter(database, self._updates.volume, self.machine.limits.slice_bytes)
+            snapshotter = Snapshotter(database, self._volume, self.machine.limits.slice_bytes)
 
             def pieces() -> Iterator[bytes]:
                 for piece in snapshotter.slices():

@@ -9,7 +9,6 @@ from hybrisfs.checkpoint.compaction import Compactor
 from hybrisfs.checkpoint.deposit import Depositor, parts_of
 from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.checkpoints import Recorded
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, Head
@@ -26,14 +25,12 @@ class CloudCheckpoint:
     def __init__(
         self,
         fs: FileSystem,
-        members: MemberTable,
         snapshots: LocalSnapshots,
         fetching: Fetching,
         depositor: Depositor,
         compactor: Compactor,
     ) -> None:
         self._fs = fs
-        self._members = members
         self._snapshots = snapshots
         self._fetching = fetching
         self._depositor = depositor
@@ -76,7 +73,7 @@ class CloudCheckpoint:
         """The first of *roots*, each with the device that names it, that is one of this checkpoint. Raises
         NotToBeHadError."""
         with self._fs.state.transaction() as tx:
-            members, volume = self._members.devices(), tx.meta("volume")
+            members, volume = tx.members.devices(), tx.meta("volume")
         for device, name in roots:
             try:
                 root = self._fetching.root(name)

@@ -44,7 +44,6 @@ from typing import Final
 
 from hybrisfs.api.status import LogStatus
 from hybrisfs.checkpoint.deposit import CloudStore
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.signals import Signals
 from hybrisfs.state.segment_ends import end_of_segment, is_covered
 from hybrisfs.state.state import Transaction
@@ -69,14 +68,12 @@ class Compactor:
         self,
         fs: FileSystem,
         own: bytes,
-        members: MemberTable,
         store: CloudStore,
         committer: Committer,
         signals: Signals,
     ) -> None:
         self._fs = fs
         self._own = own
-        self._members = members
         self._store = store
         self._committer = committer
         self._signals = signals
@@ -130,9 +127,9 @@ class Compactor:
     # -- on the clouds ---------------------------------------------------------------------------
 
     def _delete_segments(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
-        with self._fs.state.transaction():
-            prefixes = [f"log/{device.hex()}/" for device in self._orphaned()]
-            members = sorted(self._members.devices())
+        with self._fs.state.transaction() as tx:
+            prefixes = [f"log/{device.hex()}/" for device in self._orphaned(tx)]
+            members = sorted(tx.members.devices())
         done = True
         for cloud in self._store.numbers:
             for prefix in (f"log/{self._own.hex()}/", *prefixes):
@@ -164,11 +161,11 @@ class Compactor:
             for cloud, some in listed.items()
         )
 
-    def _orphaned(self) -> Iterable[bytes]:
+    def _orphaned(self, tx: Transaction) -> Iterable[bytes]:
         """Devices that are no members any more, if it falls to this one to remove what they wrote."""
-        if any(device < self._own for device in self._members.devices()):
+        if any(device < self._own for device in tx.members.devices()):
             return ()
-        return sorted(one.device for one in self._members.removed())
+        return sorted(one.device for one in tx.members.removed())
 
     def _delete_from(self, cloud: int, prefix: str, covered: VersionVector) -> bool:
         names = self._store.names(cloud, prefix, _MOST_NAMES)

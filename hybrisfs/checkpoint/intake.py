@@ -19,12 +19,9 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.garbage import without_collections
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.registers import Registers
 from hybrisfs.state.checkpoints import Recorded
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import CheckpointId, DecodeError, Head, LimitError, Members
@@ -45,19 +42,13 @@ class Intake:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
-        registers: Registers,
         arrivals: Arrivals,
-        members: MemberTable,
         snapshots: LocalSnapshots,
         fetching: Fetching,
     ) -> None:
         self._fs = fs
         self._limits = fs.environment.limits.of(CheckpointLimits)
-        self._updates = updates
-        self._registers = registers
         self._arrivals = arrivals
-        self._members = members
         self._snapshots = snapshots
         self._fetching = fetching
         self.taken_in = Topic[[Transaction]]()
@@ -102,9 +93,9 @@ class Intake:
         """Take in the checkpoint with this root if something of it is wanted here, and it can be believed."""
         try:
             root = self._fetching.root(name)
-            with self._fs.state.transaction():
-                members = self._members.devices()
-            root.check(self._updates.volume, members)
+            with self._fs.state.transaction() as tx:
+                members, volume = tx.members.devices(), tx.updates.volume
+            root.check(volume, members)
             if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root, members)):
                 return False
             if not self._is_wanted(name, root, now):
@@ -112,9 +103,7 @@ class Intake:
             stored = self._fetching.fetch_slices(root)
             check_snapshot(self._snapshots, stored, root)
             with without_collections(), self._fs.state.cutting, self._fs.state.transaction() as tx:
-                Adoption(self._fs, self._updates, self._registers, self._arrivals).run(
-                    tx, self._snapshots, stored
-                )
+                Adoption(self._fs, self._arrivals).run(tx, self._snapshots, stored)
                 through = tx.checkpoints.through()
                 tx.checkpoints.put(Recorded(stored, root.vector, through, root.encode(), name))
                 self.taken_in(tx)
@@ -126,8 +115,8 @@ class Intake:
         return True
 
     def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
-        with self._fs.state.transaction():
-            vector = self._updates.state.vector
+        with self._fs.state.transaction() as tx:
+            vector = tx.updates.state.vector
         ahead = root.vector.highest - vector.highest
         if ahead <= 0 and not self._lacks(root):
             self._complete.add(root.snapshot)
@@ -145,8 +134,8 @@ class Intake:
         pieces = (self._fetching.part(one.name) for one in root.slices)
         entries = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
         while some := {one.hash for one in islice(entries, _ENTRIES) if isinstance(one, IndexEntry)}:
-            with self._fs.state.transaction():
-                if not some <= self._updates.known(some):
+            with self._fs.state.transaction() as tx:
+                if not some <= tx.updates.known(some):
                     return True
         return False
 
@@ -154,7 +143,7 @@ class Intake:
         """Whether this device has stated it itself, or the one that let it in has; any member, when that is
         none: a recovery kit, or removed."""
         with self._fs.state.transaction() as tx:
-            inviter = tx.meta("inviter")
+            inviter, own = tx.meta("inviter"), tx.updates.device
         if inviter and inviter not in members:
             return any(device in members for device in root.evidence)
-        return self._updates.device in root.evidence or inviter in root.evidence
+        return own in root.evidence or inviter in root.evidence

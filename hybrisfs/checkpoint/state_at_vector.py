@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from hybrisfs.checkpoint.reading import Latest, read_snapshot
 from hybrisfs.checkpoint.snapshot import Header
+from hybrisfs.log.registers import is_kept
+from hybrisfs.log.supersession import Supersession, Written
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting
-from hybrisfs.merge.registers import is_kept
-from hybrisfs.merge.supersession import Supersession, Written
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.earlier_state import EarlierState
 from sync import VersionVector, decode_signed

@@ -55,26 +55,26 @@ class Checkpoints:
         self._guard = threading.Lock()
         self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
-        updates, keys, members = sharing.updates, ground.ring.segments, sharing.members
+        volume, keys = sharing.volume, ground.ring.segments
         snapshots, store = (
             LocalSnapshots(ground.state / _FOLDER, ground.sealer, fs.environment),
             _Store(clouds),
         )
-        depositor = Depositor(updates.volume, keys, snapshots, store)
-        self._fetching = Fetching(updates.volume, keys, snapshots, clouds.engine, peering)
-        self._compactor = Compactor(fs, updates.device, members, store, ground.committer, ground.signals)
-        cloud_checkpoint = CloudCheckpoint(fs, members, snapshots, self._fetching, depositor, self._compactor)
-        intake = Intake(fs, updates, sharing.registers, sharing.arrivals, members, snapshots, self._fetching)
+        depositor = Depositor(volume, keys, snapshots, store)
+        self._fetching = Fetching(volume, keys, snapshots, clouds.engine, peering)
+        self._compactor = Compactor(fs, sharing.device, store, ground.committer, ground.signals)
+        cloud_checkpoint = CloudCheckpoint(fs, snapshots, self._fetching, depositor, self._compactor)
+        intake = Intake(fs, sharing.arrivals, snapshots, self._fetching)
         intake.taken_in.listen(sharing.checkpoint_taken_in)
         self.checkpointer = Checkpointer(
-            fs, updates, ground.ring.keys.device, members, snapshots, intake, cloud_checkpoint
+            fs, volume, ground.ring.keys.device, snapshots, intake, cloud_checkpoint
         )
         self.checkpointer.news.listen(ground.signals.announce)
         peering.heard.listen(self._hear)
         self.expected = ExpectedCheckpoint(cloud_checkpoint, depositor)
         with fs.state.transaction() as tx:
             self._inviter: bytes = tx.meta("inviter")
-            if self._inviter and not len(updates.state.vector):
+            if self._inviter and not len(tx.updates.state.vector):
                 sharing.begun.clear()
 
     def _hear(self, head: Head) -> None:
@@ -98,7 +98,7 @@ class Checkpoints:
         """What `status` shows."""
         waiting = self.checkpointer.waits_for(self.heads())
         with self._fs.state.transaction() as tx:
-            names = [self._sharing.members.name_of(device) for device in waiting]
+            names = [tx.members.name_of(device) for device in waiting]
             log = self._compactor.facts(tx)
         return CheckpointStatus(self.checkpointer.is_current(), sorted(names), log)
 
@@ -151,7 +151,7 @@ class Checkpoints:
         """The checkpoint that a member's head on the clouds names."""
         public = members.public_key(device)
         assert public is not None
-        volume, keys = self._sharing.updates.volume, self._ring.segments
+        volume, keys = self._sharing.volume, self._ring.segments
         try:
             head = self._engine.get_object(
                 head_name(device),

@@ -99,7 +99,7 @@ class CloudSet:
         self._upkeep = clouds.engine.upkeep
         self._drain = Drain(
             ground.fs,
-            sharing.updates,
+            self._sharing.device,
             self._upkeep,
             maintenance.objects.packs,
             maintenance.objects.segments,
@@ -132,9 +132,9 @@ class CloudSet:
 
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
         """All clouds there ever were, and f and k; as configured here while no register tells."""
-        config, registers = self._ground.config, self._sharing.registers
-        with self._ground.fs.state.transaction():
-            clouds, agreed = read_clouds(registers), read_redundancy(registers)
+        config = self._ground.config
+        with self._ground.fs.state.transaction() as tx:
+            clouds, agreed = read_clouds(tx.registers), read_redundancy(tx.registers)
         if not clouds:
             nobody = Stamp(0, b"")
             clouds = {one.number: (CloudRecord(one.name, one.url), nobody) for one in config.clouds}
@@ -142,15 +142,15 @@ class CloudSet:
 
     def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
         """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
-        with self._ground.fs.state.cutting, self._ground.fs.state.transaction():
-            self._sign(changes, redundancy)
+        with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
+            self._sign(tx, changes, redundancy)
         self._announce_change()
 
     def sign_new(self, record: CloudRecord) -> int:
         """Have all devices agree on one more cloud; its number. Raises UsageError."""
-        with self._ground.fs.state.cutting, self._ground.fs.state.transaction():
+        with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
             number = free_number(self._ground.config.id, record.url, self.records()[0])
-            self._sign({number: record}, None)
+            self._sign(tx, {number: record}, None)
         self._announce_change()
         return number
 
@@ -159,15 +159,17 @@ class CloudSet:
         self._ground.signals.chunks_made()
         self.changed()
 
-    def _sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None) -> None:
+    def _sign(
+        self, tx: Transaction, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None
+    ) -> None:
         sharing = self._sharing
         before, code = self.records()
-        if read_clouds(sharing.registers):
+        if read_clouds(tx.registers):
             entries = entries_of(changes, redundancy)
         else:
             known = {number: record for number, (record, _) in before.items()}
             entries = entries_of({**known, **changes}, redundancy or code)
-        sharing.signer.sign(entries, 0)
+        sharing.signer.sign(tx, entries, 0)
 
     def prove(self, number: int, *, typed: bool = False) -> None:
         """This device has seen, or put, the volume's marker there. *typed*: a person here named the URL."""
@@ -210,8 +212,8 @@ class CloudSet:
         """Bring the configuration and the engine up to date with the registers."""
         with self._arranging:
             with self._ground.fs.state.transaction() as tx:
-                told = {n: record for n, (record, _) in read_clouds(self._sharing.registers).items()}
-                agreed = read_redundancy(self._sharing.registers)
+                told = {n: record for n, (record, _) in read_clouds(tx.registers).items()}
+                agreed = read_redundancy(tx.registers)
                 gone = [n for n, record in told.items() if record.state is CloudState.GONE]
                 named = {n for n in gone if self._count_at(tx, n)}
             redundancy = agreed[0] if agreed is not None else None
@@ -310,8 +312,8 @@ class CloudSet:
 
     def _rewrite(self) -> bool:
         """Rewrite what was written with another f or k; False when something is left."""
-        with self._ground.fs.state.transaction():
-            agreed = read_redundancy(self._sharing.registers)
+        with self._ground.fs.state.transaction() as tx:
+            agreed = read_redundancy(tx.registers)
         if agreed is None:
             return True
         own, code = self._drain.branches(), self._clouds.packs.redundancy
@@ -335,8 +337,8 @@ class CloudSet:
     def _settle_overruled(self) -> None:
         """A cloud that was added here under a number that another device gave to another cloud at the same
         moment gets a number of its own; what was put there is recorded under that number from then on."""
-        with self._ground.fs.state.transaction():
-            lost = overruled(self._sharing.registers, self._drain.branches())
+        with self._ground.fs.state.transaction() as tx:
+            lost = overruled(tx.registers, self._drain.branches())
         for number, record in lost.items():
             records = {one: known for one, (known, _) in self.records()[0].items()}
             again = next((one for one, known in records.items() if known.url == record.url), None)

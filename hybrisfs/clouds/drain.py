@@ -21,7 +21,6 @@ from hybrisfs.state.pack_chunks import filled_packs
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, parse_segment_name
 from sync.checkpoint import CHECKPOINTS
@@ -51,21 +50,21 @@ class Drain:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
+        own: bytes,
         upkeep: Upkeep,
         packs: PackMender,
         segments: SegmentMender,
     ) -> None:
         self._fs = fs
-        self._updates = updates
+        self._own = own
         self._upkeep = upkeep
         self._packs = packs
         self._segments = segments
 
     def branches(self) -> set[bytes]:
         """The branches whose packs this device may move: none if it only reads, as no device would follow."""
-        with self._fs.state.transaction():
-            return set() if self._fs.read_only else self._updates.own_branches()
+        with self._fs.state.transaction() as tx:
+            return set() if self._fs.read_only else tx.updates.own_branches()
 
     def count_at(self, tx: Transaction, cloud: int) -> int:
         """How many shares and own segments the cloud should hold."""
@@ -136,9 +135,7 @@ class Drain:
             return set(), ["it does not tell which parts of the log it has"]
         dropped = {name for name in names if self._is_dropped(name)}
         others = [
-            name
-            for name in names
-            if name not in dropped and self._author(name) not in (None, self._updates.device)
+            name for name in names if name not in dropped and self._author(name) not in (None, self._own)
         ]
         listed = {one: set(self._upkeep.names(one, "log/", _MOST_NAMES) or ()) for one in in_use if others}
         secured, troubles = dropped, list[str]()

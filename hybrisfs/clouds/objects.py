@@ -23,15 +23,13 @@ class CloudObjects:
     def __init__(self, writing: Writing, fetcher: Fetcher, checkpoint: ExpectedCheckpoint) -> None:
         ground, sharing, clouds = writing.clouds.ground, writing.sharing, writing.clouds
         fs, config, keys = ground.fs, ground.config, ground.ring.segments
-        signer, updates = sharing.signer, sharing.updates
+        signer = sharing.signer
         self.upkeep = upkeep = clouds.engine.upkeep
         self.expected = ExpectedObjects(fs, upkeep, ground.ring, config.id)
         renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
         self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, renewer)
-        self.segments = SegmentMender(fs, updates, config.id, keys, upkeep)
-        self.others = OthersLog(
-            fs, updates.device, config.id, keys, sharing.members, upkeep, self.segments, clouds.copies
-        )
+        self.segments = SegmentMender(fs, config.id, keys, upkeep)
+        self.others = OthersLog(fs, sharing.device, config.id, keys, upkeep, self.segments, clouds.copies)
         self.checkpoint = checkpoint
         self.values = ExpectedValues(clouds.key_values)
         self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}

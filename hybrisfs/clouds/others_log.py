@@ -23,9 +23,7 @@ from hybrisfs.dispersal.errors import UnreadableHereError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.segment_ends import end_of_segment
-from hybrisfs.state.sightings import SightingTable
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (
     DecodeError,
@@ -59,7 +57,6 @@ class OthersLog:
         own: bytes,
         volume: bytes,
         keys: SealKeys,
-        members: MemberTable,
         upkeep: Upkeep,
         segments: SegmentMender,
         copies: Callable[[], int],
@@ -69,11 +66,9 @@ class OthersLog:
         self._own = own
         self._volume = volume
         self._keys = keys
-        self._members = members
         self._upkeep = upkeep
         self._segments = segments
         self._copies = copies
-        self._sightings = SightingTable(fs.state)
 
     def mends(
         self, clouds: Collection[int], writable: Container[int]
@@ -84,7 +79,8 @@ class OthersLog:
 
     def _heads_seen(self) -> Iterator[tuple[bytes, bytes | None]]:
         """The other devices, and the newest head of each that was seen here."""
-        sightings = self._sightings.load()
+        with self._fs.state.transaction() as tx:
+            sightings = tx.sightings.load()
         members = self._followed()
         for device in sorted({*members.public_keys, *map(device_id_of, members.former)}):
             if device != self._own:
@@ -162,8 +158,8 @@ class OthersLog:
 
     def _followed(self) -> Members:
         """Those whose logs devices read: also those whose removal is still to be heard of."""
-        with self._fs.state.transaction():
-            return self._members.writers()
+        with self._fs.state.transaction() as tx:
+            return tx.members.writers()
 
     def _decoded(self, device: bytes, data: bytes) -> Head:
         """Raises DecodeError, and UnreadableHereError when nobody here can tell."""

@@ -217,7 +217,7 @@ class PackMender:
                 return False
             value = PackRecord(table.k, table.n, bytes(placement), chunks).encode()
             fs.changes.mark(key, 0)
-            stamp = self._signer.sign([(key, value)], 0)
+            stamp = self._signer.sign(tx, [(key, value)], 0)
             tx.packs.move(table.pack_id, bytes(placement), stamp)
             fs.changes.signed(tx, {key: fs.changes.seq}, stamp.clock)
         log.info("share %d of pack %s is on cloud %d now", index, table.pack_id.hex()[:16], now)

@@ -10,7 +10,6 @@ from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair, candidates, restore
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.state.segments import OwnSegment
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name
 from sync.segment import if_followed
@@ -24,12 +23,9 @@ SEGMENT_LIMIT = 64 << 20
 class SegmentMender:
     """Repairs own log segments, one at a time per caller. Thread-safe."""
 
-    def __init__(
-        self, fs: FileSystem, updates: UpdateLog, volume: bytes, keys: SealKeys, upkeep: Upkeep
-    ) -> None:
+    def __init__(self, fs: FileSystem, volume: bytes, keys: SealKeys, upkeep: Upkeep) -> None:
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
-        self._updates = updates
         self._volume = volume
         self._keys = keys
         self._upkeep = upkeep
@@ -237,7 +233,7 @@ class SegmentMender:
     def _seal_again(self, segment: OwnSegment) -> bytes:
         """The segment, made again from the own log, when no cloud has a good copy."""
         with self._fs.state.transaction() as tx:
-            updates = self._updates.own_between(segment.first, segment.last)
+            updates = tx.updates.own_between(segment.first, segment.last)
             before = tx.segments.before(segment)
         if not updates:
             raise ValueError("its updates are not known here")

@@ -13,7 +13,6 @@ from hybrisfs.dispersal.poll import Changed, Look
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of, read_clouds, read_redundancy
 from hybrisfs.parts import Ground
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.state.sightings import SightingTable
 from sync import DecodeError, head_name
 
 __all__ = ["Signposts"]
@@ -64,23 +63,23 @@ class Signposts:
         """Put the signpost, and heads of other devices, where they are missing or out of date; *also* on a
         cloud that is not in use any more. That of a device that only reads nobody would take."""
         upkeep = self._engine.upkeep
-        with self._ground.fs.state.transaction():
+        with self._ground.fs.state.transaction() as tx:
             if not self._ground.fs.is_full:
                 return
-            registers = self._sharing.registers
+            registers = tx.registers
             told = {number: record for number, (record, _) in read_clouds(registers).items()}
             redundancy = read_redundancy(registers)
+            heads = tx.sightings.load()
         state = (tuple(sorted(told.items())), redundancy, self._engine.in_use, also)
         if not told or redundancy is None or state == self._posted:
             return
         entries, key = entries_of(told, redundancy[0]), self._ground.ring.keys.device
         data = encode_signpost(entries, self._ground.config.id, self._ground.ring.segments, key)
-        heads = SightingTable(self._ground.fs.state).load()
         refused = False
         for number in [*self._engine.in_use, *([] if also is None else [also])]:
             refused |= upkeep.put(number, SIGNPOST_NAME, data) is not None
             for device, sighting in heads.items():
-                if sighting.head is not None and device != self._sharing.updates.device:
+                if sighting.head is not None and device != self._sharing.device:
                     upkeep.put_if_absent(number, head_name(device), sighting.head)
         if not refused:
             self._posted = state

@@ -7,60 +7,61 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from hybrisfs.gc.protocol import Worth
 from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
 from hybrisfs.members.roles import Role
+from hybrisfs.merge.signing import Signer
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.registers.consent import Book
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
-from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.state.state import Transaction
 
 __all__ = ["Assembly"]
 
 
 class Assembly:
-    """Reads and signs for this device: what its `Consent` knows. The volume's lock is held."""
+    """Reads and signs for this device: what its `Consent` knows. Made for one transaction."""
 
-    def __init__(self, fs: FileSystem, sharing: Sharing, signals: Signals) -> None:
-        self.device = sharing.updates.device
-        self._fs = fs
-        self._registers = sharing.registers
-        self._members = sharing.members
-        self._signer = sharing.signer
+    def __init__(self, tx: Transaction, signer: Signer, signals: Signals) -> None:
+        self.device = tx.updates.device
+        self._tx = tx
+        self._signer = signer
         self._signals = signals
 
     @property
     def may_sign(self) -> bool:
         """Whether this device belongs to the volume still."""
-        return self._signer.may_sign
+        return self._signer.may_sign(self._tx)
 
     @property
     def may_propose(self) -> bool:
         """Whether it does not only read, besides."""
-        return self._signer.may_change
+        return self._signer.may_change(self._tx)
 
     @property
     def is_lowest(self) -> bool:
         """Whether this is the full member with the lowest id: it does what one has to do for all."""
         readers = self._readers()
-        members = (one.device for one in self._members.all() if one.device not in readers)
+        members = (one.device for one in self._tx.members.all() if one.device not in readers)
         return self.device == min(members, default=self.device)
 
     def _readers(self) -> set[bytes]:
         """The devices that only read, so that nothing of what they propose could ever end."""
-        roles = self._signer.role_of
-        return {one for one in self._registers.roles.devices() if roles(one) is not Role.FULL}
+        return {
+            one
+            for one in self._tx.registers.roles.devices()
+            if self._signer.role_of(self._tx, one) is not Role.FULL
+        }
 
     def book(self) -> Book:
         """What stands now, and whose consent it takes: also that of devices that are only suspended."""
-        members = [one.device for one in self._members.asked()]
+        members = [one.device for one in self._tx.members.asked()]
         return Book(members, self._values(PROPOSAL), self._values(BALLOT), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:
         """The members that proposals wait for, this device aside, each with when these were signed."""
         book = self.book()
         found: dict[bytes, list[Stamp]] = {}
-        for key, values in self._registers.with_prefix(PROPOSAL.prefix).items():
+        for key, values in self._tx.registers.with_prefix(PROPOSAL.prefix).items():
             for one in values:
                 for listed in Book((key[ID],), {key[ID]: [one.value]}, {}).lists:
                     for device in book.awaited(listed.id) if key[ID] in book.members else ():
@@ -69,24 +70,21 @@ class Assembly:
         return found
 
     def _values(self, kind: Kind) -> dict[bytes, list[bytes | None]]:
-        found: Mapping[bytes, list[Value]] = self._registers.with_prefix(kind.prefix)
+        found: Mapping[bytes, list[Value]] = self._tx.registers.with_prefix(kind.prefix)
         return {key[ID]: [one.value for one in values] for key, values in found.items()}
 
     def condemned(self) -> set[bytes]:
         """The packs on which nothing new relies."""
-        with self._fs.state.transaction() as tx:
-            packs = map(tx.packs.numbered, tx.chunks.condemned)
-            return {pack.id for pack in packs if pack is not None}
+        packs = map(self._tx.packs.numbered, self._tx.chunks.condemned)
+        return {pack.id for pack in packs if pack is not None}
 
     def unread_pages(self) -> Sequence[bytes]:
         """Lists of chunks that were named since, and that nobody has looked through."""
-        with self._fs.state.transaction() as tx:
-            return tx.chunks.condemned.unread_pages()
+        return self._tx.chunks.condemned.unread_pages()
 
     def worth(self, pack: bytes) -> Worth:
         """What a pack is to this device."""
-        with self._fs.state.transaction() as tx:
-            found, condemned = tx.packs.find(pack), tx.chunks.condemned
+        found, condemned = self._tx.packs.find(pack), self._tx.chunks.condemned
         if found is None or not found.n:
             return Worth.ENDED if found is not None and found.is_discarded else Worth.UNNAMED
         if found.number not in condemned:
@@ -95,8 +93,7 @@ class Assembly:
 
     def is_placed(self, stray: Stray) -> bool:
         """Whether the register of its pack places that share just there."""
-        with self._fs.state.transaction() as tx:
-            found = tx.packs.find(stray.pack)
+        found = self._tx.packs.find(stray.pack)
         return found is not None and found.is_at(stray.share, stray.cloud)
 
     def propose(
@@ -116,13 +113,13 @@ class Assembly:
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts for all others, too, if it is signed now."""
-        return self.may_propose and self._signer.may_end(packs)
+        return self.may_propose and self._signer.may_end(self._tx, packs)
 
     def end(self, packs: Iterable[bytes]) -> Stamp:
         """Sign that these packs are no more."""
         return self._sign([(pack_key(pack), None) for pack in packs])
 
     def _sign(self, writes: list[tuple[bytes, bytes | None]]) -> Stamp:
-        stamp = self._signer.sign(writes, 0)
+        stamp = self._signer.sign(self._tx, writes, 0)
         self._signals.chunks_made()
         return stamp

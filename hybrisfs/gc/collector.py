@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
-from hybrisfs.gc.assembly import Assembly
 from hybrisfs.gc.dispose import Disposer
 from hybrisfs.gc.find import Found, Idle, find_idle, remember
 from hybrisfs.gc.limits import GcLimits
@@ -89,9 +88,16 @@ class Collector:
         self._orphans = Orphans(fs, upkeep, trust)
         self._needed = NeededOrphans(fs, upkeep, clouds.engine, signals)
         self._disposer = Disposer(fs, upkeep, trust)
-        self._assembly = Assembly(fs, sharing, signals)
         self._participant = Participant(
-            fs, self._assembly, ground.committer, fetcher, self._orphans, self._needed, clouds.engine
+            fs,
+            sharing.signer,
+            signals,
+            sharing.device,
+            ground.committer,
+            fetcher,
+            self._orphans,
+            self._needed,
+            clouds.engine,
         )
         self._limits = fs.environment.limits.of(GcLimits)
         self._monotonic = fs.environment.monotonic
@@ -189,7 +195,7 @@ class Collector:
         with self._fs.state.snapshot() as snapshot:
             return find_idle(
                 snapshot,
-                self._assembly.device,
+                self._sharing.device,
                 self._pages,
                 self._time_ns(),
                 self._grace_ns,
@@ -235,8 +241,8 @@ class Collector:
 
         The others list them now and then. So what one may not delete is found by another that may.
         """
-        with self._fs.state.transaction():
-            lowest = self._assembly.is_lowest
+        with self._fs.state.transaction() as tx:
+            lowest = self._participant.assembly(tx).is_lowest
         every = self._limits.list_seconds if lowest else self._limits.others_list_seconds
         if self._monotonic() - self._listed < every:
             return False
@@ -294,8 +300,8 @@ class Collector:
             self._committer.commit_now()
 
     def _may_propose(self) -> bool:
-        with self._fs.state.transaction():
-            return self._go_on() and self._assembly.may_propose
+        with self._fs.state.transaction() as tx:
+            return self._go_on() and self._participant.assembly(tx).may_propose
 
     def _dispose(self, collection: Collection) -> None:
         before, _ = self._due()
@@ -320,10 +326,10 @@ class Collector:
     def awaited(self) -> dict[bytes, float]:
         """The devices that have yet to agree to a proposal, and since when it waits for them, in seconds
         since the epoch; this device is not among them."""
-        with self._fs.state.transaction():
+        with self._fs.state.transaction() as tx:
             return {
-                device: min(self._sharing.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
-                for device, stamps in self._assembly.awaited().items()
+                device: min(tx.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
+                for device, stamps in self._participant.assembly(tx).awaited().items()
             }
 
     def _tell(self, collection: Collection) -> None:

@@ -12,10 +12,12 @@ from hybrisfs.gc.orphans import Orphans
 from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.protocol import Answer, Consent, Delete, End, Examine, Propose, ReadPages, Release
 from hybrisfs.gc.references import References
+from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.ballots import Stray
 from hybrisfs.registers.consent import Listed
 from hybrisfs.registers.groups import in_groups
+from hybrisfs.signals import Signals
 from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
@@ -43,7 +45,9 @@ class Participant:
     def __init__(
         self,
         fs: FileSystem,
-        assembly: Assembly,
+        signer: Signer,
+        signals: Signals,
+        own: bytes,
         committer: Committer,
         fetcher: Fetcher,
         orphans: Orphans,
@@ -52,14 +56,19 @@ class Participant:
     ) -> None:
         self._fs = fs
         self._time_ns = fs.environment.time_ns
-        self._assembly = assembly
+        self._signer = signer
+        self._signals = signals
         self._committer = committer
         self._fetcher = fetcher
         self._pages = Pages(fs, fetcher)
         self._orphans = orphans
         self._needed = needed
         self._engine = engine
-        self._consent = Consent(assembly.device)
+        self._consent = Consent(own)
+
+    def assembly(self, tx: Transaction) -> Assembly:
+        """What this device knows and signs, within one transaction."""
+        return Assembly(tx, self._signer, self._signals)
 
     def propose(
         self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
@@ -71,8 +80,9 @@ class Participant:
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
             known = [tx.packs.numbered(number) for number in packs]
             ids = [one.id for one in known if one is not None]
-            waiting = sum(len(one.strays) for one in self._assembly.book().of(self._assembly.device))
-            proposal = self._consent.proposal(self._assembly, ids, orphans, strays)
+            assembly = self.assembly(tx)
+            waiting = sum(len(one.strays) for one in assembly.book().of(assembly.device))
+            proposal = self._consent.proposal(assembly, ids, orphans, strays)
             if proposal is None:
                 return 0
             self._propose(tx, proposal)
@@ -84,19 +94,19 @@ class Participant:
         Raises ChunkUnavailable and OSError when it cannot be told now what is needed.
         """
         with self._fs.state.transaction() as tx:
-            if not self._assembly.book().proposed and not tx.chunks.condemned:
+            if not self.assembly(tx).book().proposed and not tx.chunks.condemned:
                 return False
         self._consent.begin()
         has_signed = False
         while True:
             # A cut holds chunks that neither view nor registers name: its turn is before or after.
             with self._fs.state.cutting, self._fs.state.transaction() as tx:
-                action = self._consent.due(self._assembly)
+                action = self._consent.due(self.assembly(tx))
                 match action:
                     case Release():
                         self._release(tx, action)
                     case Answer():
-                        self._assembly.answer(action.answers)
+                        self.assembly(tx).answer(action.answers)
                         return True
                     case Propose():
                         self._propose(tx, action)
@@ -118,7 +128,7 @@ class Participant:
                         return has_signed
 
     def _propose(self, tx: Transaction, proposal: Propose) -> None:
-        self._assembly.propose(self._time_ns(), proposal.packs, proposal.orphans, proposal.strays)
+        self.assembly(tx).propose(self._time_ns(), proposal.packs, proposal.orphans, proposal.strays)
         tx.deletion_candidates.put_off(proposal.put_off, self._time_ns())
 
     def _release(self, tx: Transaction, action: Release) -> None:
@@ -157,7 +167,7 @@ class Participant:
         has_signed = False
         for batch in (*in_groups(action.packs, self._chunks_in, _BATCH_CHUNKS), action.orphans):
             with self._fs.state.cutting, self._fs.state.transaction() as tx:
-                ending = self._consent.ending(self._assembly, batch)
+                ending = self._consent.ending(self.assembly(tx), batch)
                 if batch and not ending:
                     return has_signed, False
                 if ending:
@@ -170,7 +180,7 @@ class Participant:
             return count_of_pack(tx, pack)
 
     def _sign_end(self, tx: Transaction, ending: Iterable[bytes]) -> None:
-        stamp = self._assembly.end(ending)
+        stamp = self.assembly(tx).end(ending)
         for pack in ending:
             self._dispose(tx, pack, stamp.clock)
             tx.chunks.discard_pack(pack, stamp.clock, stamp.writer)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hybrisfs.kinds import NODE
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.names import (
     MOST_NUMBER,
@@ -21,7 +22,6 @@ from hybrisfs.merge.names import (
     number_names,
 )
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import ViewResolver
 from hybrisfs.merge.rows import Rows
 from hybrisfs.merge.rules import MOST_COPIES, MOST_SHOWN, Contender, Origins, copy_id, is_crowd, judge

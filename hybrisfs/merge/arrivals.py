@@ -29,7 +29,8 @@ from hybrisfs.kinds import (
     Trait,
     having,
 )
-from hybrisfs.members.member_table import MemberTable
+from hybrisfs.log.registers import Merged, is_kept
+from hybrisfs.log.supersession import Written
 from hybrisfs.members.minutes import End
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.authority import is_assigning, permitted
@@ -41,10 +42,8 @@ from hybrisfs.merge.nodes import Nodes
 from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Merged, Registers, is_kept
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place
-from hybrisfs.merge.supersession import Written
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, kind_of
@@ -60,7 +59,6 @@ from hybrisfs.registers.tree import (
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.shown_nodes import is_bare, newest_name, nodes_shown_as
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -83,28 +81,21 @@ _TAKEN_UP: Final = _OF_KEYS | _CLOUDS
 
 
 class Arrivals:
-    """Applies accepted updates to the view of one volume; called with the volume's lock held."""
+    """Applies accepted updates to the view of one volume."""
 
     def __init__(
         self,
         tx: Transaction,
         fs: FileSystem,
-        updates: UpdateLog,
-        registers: Registers,
-        members: MemberTable,
         losses: Losses,
     ) -> None:
         """*losses* holds registers that are lost in mass."""
-        self.origins = LogOrigins(updates, members, registers.roles)
         self._losses = losses
         self._fs = fs
-        self._updates = updates
-        self._registers = registers
-        self._members = members
         self._nodes = Nodes(fs)
-        self._packs = Packs(fs, self.origins)
+        self._packs = Packs(fs)
         self.clouds_changed = Topic[[]]()
-        self.grants_changed = Topic[[Sequence[bytes]]]()
+        self.grants_changed = Topic[[Transaction, Sequence[bytes]]]()
         """Registers of epochs, whose keys are given, have other values, or members came or went."""
         self._disturb_again(tx)
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
@@ -132,7 +123,7 @@ class Arrivals:
             shown = tx.places.at(ino, slot_of(key))
             if shown is not None:
                 disturbed.add((shown.parent, shown.plain))
-            standing = standing_place(self._registers.values(key))
+            standing = standing_place(tx.registers.values(key))
             inode = self._nodes.find(tx, standing[1].parent) if standing else None
             if standing is not None and inode is not None:
                 disturbed.add((inode.ino, standing[1].name))
@@ -143,18 +134,18 @@ class Arrivals:
         if accepted.renames:
             self.renamed(tx, accepted.renames)
         kept, others = _parted(accepted.update.writes)
-        if self._registers.roles or is_assigning(others):
+        if tx.registers.roles or is_assigning(others):
             accepted = self._permitted(tx, accepted)
             kept, others = _parted(accepted.update.writes)
         header, branch = accepted.update.header, accepted.branch
         nodes = {key[NODE] for key, _ in kept}
         if nodes and min(nodes) < FIRST_OF_KINDS:
-            kept = [one for one in kept if one[0][ID] >= FIRST_OF_KINDS or not self._twists(*one)]
+            kept = [one for one in kept if one[0][ID] >= FIRST_OF_KINDS or not self._twists(tx, *one)]
         self._note_changed(key for key, _ in kept)
         if self._is_edited(nodes):
             self._waiting.update(dict.fromkeys(nodes))
             self._make_way(tx, kept)
-        self._losses.note(branch, header, kept)
+        self._losses.note(tx, branch, header, kept)
         stamp = Stamp(header.clock, branch)
         if others:
             kept = [*kept, *(one for one in others if is_kept(one[0]))]
@@ -178,13 +169,13 @@ class Arrivals:
         """The update with those of its writes that its writer might sign by then."""
         if self._assigning:
             self._write(tx)
-        update, roles = accepted.update, self._registers.roles
-        heard = permitted(update, accepted.dependencies, roles, self._updates.vector_of)
+        update, roles = accepted.update, tx.registers.roles
+        heard = permitted(update, accepted.dependencies, roles, tx.updates.vector_of)
         if heard is update:
             return accepted
         void, device = len(update.writes) - len(heard.writes), update.header.writer
         log.warning("%d writes of %s do not count: it may not sign them", void, device.hex())
-        if roles.role(device, accepted.dependencies, self._updates.vector_of) is not Role.FULL:
+        if roles.role(device, accepted.dependencies, tx.updates.vector_of) is not Role.FULL:
             roles.overstepped.add(device)
         return accepted._replace(update=heard)
 
@@ -192,12 +183,12 @@ class Arrivals:
         self, tx: Transaction, accepted: Accepted, stamp: Stamp, others: Sequence[Write]
     ) -> None:
         """Take in writes to registers of packs, devices and the volume."""
-        self._note_packs(accepted, stamp, [one for one in others if one[0][0] == PACK])
+        self._note_packs(tx, accepted, stamp, [one for one in others if one[0][0] == PACK])
         for key, value in others:
             if key[0] in _SAID:
-                self._registers.minutes.note(stamp, key, value)
+                tx.registers.minutes.note(stamp, key, value)
             if key[0] == ROLE:
-                self._registers.roles.note(stamp, key, value)
+                tx.registers.roles.note(stamp, key, value)
             if key[0] == ASSIGNMENT:
                 self._assigning = True
             if key[0] in _DIRECT:
@@ -207,15 +198,13 @@ class Arrivals:
                 self._packs.rewrite(tx, key[ID], value, dict(accepted.update.writes))
         self._take_up(tx, [key for key, _ in others])
 
-    def _note_packs(self, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
+    def _note_packs(self, tx: Transaction, accepted: Accepted, stamp: Stamp, writes: Sequence[Write]) -> None:
         """Store what the update says of packs with the next `_write`."""
         ended = [key[ID] for key, value in writes if value is None]
         ends: Mapping[bytes, End] = {}
         if ended:
             author = accepted.update.header.writer
-            ends = self._registers.minutes.judge(
-                author, accepted.dependencies, ended, self._updates.vector_of
-            )
+            ends = tx.registers.minutes.judge(author, accepted.dependencies, ended, tx.updates.vector_of)
         for key, value in writes:
             end = ends.get(key[ID], End.AGREED) if value is None else End.AGREED
             if end is End.AGREED:
@@ -225,14 +214,14 @@ class Arrivals:
             if end is End.DOUBTFUL:
                 self._placements.append(Placement(key[ID], None, stamp, hearsay=True))
 
-    def _twists(self, key: bytes, value: bytes | None) -> bool:
+    def _twists(self, tx: Transaction, key: bytes, value: bytes | None) -> bool:
         """Whether attributes are of another kind than those that the update may have seen, of a node whose id
         does not tell it (`hybrisfs.merge.authority`)."""
         if key[0] != ATTRIBUTES or value is None or kind_of(key[ID]) is not None:
             return False
         kind = stat.S_IFMT(Attr.decode(value).mode)
         if key not in self._kinds:
-            standing = standing_attr(self._registers.values(key))
+            standing = standing_attr(tx.registers.values(key))
             self._kinds[key] = kind if standing is None else stat.S_IFMT(standing[1].mode)
         return kind != self._kinds[key]
 
@@ -244,17 +233,17 @@ class Arrivals:
         nodes = {key[NODE] for key, _ in come if is_of_tree(key)}
         if self._is_edited(nodes):
             self._make_way(tx, come)
-        self._registers.merge(changes)
+        tx.registers.merge(changes)
         self._waiting.update(dict.fromkeys(nodes))
         for one in changes if self._only else ():
             self._only.pop(one.key, None)
         for one in changes:
             for value in one.come if one.key[0] in _SAID else ():
-                self._registers.minutes.note(value.stamp, one.key, value.value, begins=True)
+                tx.registers.minutes.note(value.stamp, one.key, value.value, begins=True)
             for value in one.come if one.key[0] in _DIRECT else ():
                 self._fs.facets.heard(tx, one.key, value.value)
         if any(one.key[0] == ROLE for one in changes):
-            self._registers.roles.load()
+            tx.registers.roles.load()
         self._take_up(tx, [key for key, _ in come if key[0] not in _TREE])
 
     def place(self, tx: Transaction, placements: Sequence[Placement]) -> None:
@@ -271,7 +260,7 @@ class Arrivals:
         self._waiting.clear()
         self._only.clear()
         changes, self._changes = self._changes, []
-        changes += build_view(tx, self._fs, self._registers, self.origins)
+        changes += build_view(tx, self._fs, tx.registers, LogOrigins(tx))
         self._losses.came_above(tx, 0)
         return changes
 
@@ -284,26 +273,26 @@ class Arrivals:
         if not kinds.isdisjoint(_CLOUDS):
             self.clouds_changed()
         if not kinds.isdisjoint(_OF_MEMBERS):
-            self._members.words_changed()
+            tx.members.words_changed()
             for key in (key for key in keys if key[0] == SIGNED_KIT):
-                self._learn_reserve(key)
+                self._learn_reserve(tx, key)
             for key in (key for key in keys if key[0] == MEMBER):
-                before = self._members.name_of(key[ID])
-                self._members.learn(key, self._registers.values(key), self.origins.signer)
-                if self._members.name_of(key[ID]) != before:
+                before = tx.members.name_of(key[ID])
+                tx.members.learn(key, tx.registers.values(key), LogOrigins(tx).signer)
+                if tx.members.name_of(key[ID]) != before:
                     self._renamed.update(tx.places.contested())
             if not kinds.isdisjoint(_KIN):
-                self._registers.roles.kin_changed()
-            self._updates.set_members(self._members.writers())
+                tx.registers.roles.kin_changed()
+            tx.updates.set_members(tx.members.writers())
         # After the members: a removed one may not be given keys by it.
         if not kinds.isdisjoint(_OF_KEYS):
-            self.grants_changed([key for key in keys if key[0] == EPOCH])
+            self.grants_changed(tx, [key for key in keys if key[0] == EPOCH])
 
-    def _learn_reserve(self, key: bytes) -> None:
-        for value in self._registers.values(key):
+    def _learn_reserve(self, tx: Transaction, key: bytes) -> None:
+        for value in tx.registers.values(key):
             with suppress(DecodeError):  # an earlier version kept it unread
                 public = SignedKit.decode(key, value.value or b"").public
-                self._members.learn_reserve(public, self.origins.signer(value.stamp), value.stamp.clock)
+                tx.members.learn_reserve(public, LogOrigins(tx).signer(value.stamp), value.stamp.clock)
 
     def _write(self, tx: Transaction, renames: Sequence[Rename] = ()) -> None:
         """Write the accepted updates to registers and packs. *renames*: see `Registers.write`."""
@@ -311,7 +300,7 @@ class Arrivals:
         self._assigning = False
         self._kinds.clear()
         if unwritten:
-            for key, only in self._registers.write(unwritten, renames).items():
+            for key, only in tx.registers.write(unwritten, renames).items():
                 if only is None:
                     self._only.pop(key, None)
                 else:
@@ -324,24 +313,24 @@ class Arrivals:
         if renames:
             self._write(tx, renames)
         for rename in renames:
-            self._registers.minutes.rename(rename)
+            tx.registers.minutes.rename(rename)
             self._losses.renamed(rename)
             self._rename(tx, rename)
-        if renames and self._registers.roles:
-            self._registers.roles.load()
+        if renames and tx.registers.roles:
+            tx.registers.roles.load()
 
     def _rename(self, tx: Transaction, rename: Rename) -> None:
         """Values of a forked device get other names, which may change the winner."""
         self._only.clear()
         tx.packs.rename(rename)
-        for key, stamps in self._registers.rename_branch(rename.old, rename.above, rename.new).items():
+        for key, stamps in tx.registers.rename_branch(rename.old, rename.above, rename.new).items():
             if not is_of_tree(key):
                 continue
             self._waiting[key[NODE]] = None
             inode = self._nodes.find(tx, key[NODE]) if key[0] == CONTENT else None
             for stamp in stamps:
-                if inode and inode.content_stamp == self._registers.number_of(stamp):
-                    inode.content_stamp = self._registers.number_of(Stamp(stamp.clock, rename.new))
+                if inode and inode.content_stamp == tx.registers.number_of(stamp):
+                    inode.content_stamp = tx.registers.number_of(Stamp(stamp.clock, rename.new))
                     self._fs.inodes.touch(inode)
 
     def refresh(self, tx: Transaction) -> list[Change]:
@@ -363,7 +352,7 @@ class Arrivals:
         return self._refresh(tx, set(), tx.places.contested())
 
     def _resolver(self, tx: Transaction) -> Resolver:
-        return Resolver(self._registers, UnsignedView(tx, self._fs), self.origins)
+        return Resolver(tx.registers, UnsignedView(tx, self._fs), LogOrigins(tx))
 
     def reveal(self, tx: Transaction, nodes: Iterable[bytes]) -> list[Change]:
         """Show *nodes* as the registers say that an own update has written. Returns the changes to report to
@@ -392,12 +381,12 @@ class Arrivals:
         if tx.conflicts.are_any():
             return self._refresh(tx, {*nodes, *folders}, disturbed)
         # A node that was removed elsewhere and survived under its former name may have got a better one.
-        survivors = {one for one in self._registers.linked(nodes) if self._has_survived(tx, one)}
-        return self._refresh(tx, {*survivors, *(one for one in folders if self._is_removed(one))}, ())
+        survivors = {one for one in tx.registers.linked(nodes) if self._has_survived(tx, one)}
+        return self._refresh(tx, {*survivors, *(one for one in folders if self._is_removed(tx, one))}, ())
 
     def _has_survived(self, tx: Transaction, node: bytes) -> bool:
         """Whether the view may show a name of the node that another device has removed."""
-        removed = self._registers.removed_slots(node)
+        removed = tx.registers.removed_slots(node)
         if not removed:
             return False
         inode = self._nodes.find(tx, node)
@@ -429,16 +418,16 @@ class Arrivals:
         if not nodes and not disturbed:
             return changes
         self._fs.flush(tx)
-        newcomers = Newcomers(self._fs, self._registers, only)
+        newcomers = Newcomers(self._fs, tx.registers, only)
         rest = newcomers.settle(tx, nodes)
         changes += newcomers.changes
         if not rest and not disturbed:
             return changes
-        refresh = Refresh(tx, self._fs, self._registers, self.origins)
+        refresh = Refresh(tx, self._fs, tx.registers, LogOrigins(tx))
         return changes + refresh.run(tx, rest, disturbed, slots)
 
-    def _is_removed(self, directory: bytes) -> bool:
-        return is_removed(self._registers.values(place_key(directory, 0)))
+    def _is_removed(self, tx: Transaction, directory: bytes) -> bool:
+        return is_removed(tx.registers.values(place_key(directory, 0)))
 
     # -- what is unsigned here -------------------------------------------------------------------
 
@@ -460,7 +449,7 @@ class Arrivals:
                 self._take_back_removal(tx, key)
             elif key[0] == CONTENT:
                 node = key[NODE]
-                for place in self._registers.with_prefix(PLACE.key(node)):
+                for place in tx.registers.with_prefix(PLACE.key(node)):
                     self._take_back_removal(tx, place)
                 if key in unsigned and key not in self._fs.changes.held:
                     inode = self._fs.inodes.get(tx, unsigned[key][0])
@@ -486,7 +475,7 @@ class Arrivals:
             return
         self._fs.flush(tx)
         if slots.issuperset(tx.places.slots(inode.ino)):
-            for key in self._registers.with_prefix(PLACE.key(node)):
+            for key in tx.registers.with_prefix(PLACE.key(node)):
                 entry = self._fs.changes.unsigned.get(key)
                 if entry is not None and unsigned_place(tx, self._fs, key, entry[0]) is None:
                     self._fs.changes.drop(key)
@@ -501,7 +490,7 @@ class Arrivals:
             self._fs.changes.drop(key)
         self._nodes.replace(tx, inode)
         parent = names[0].parent
-        copy = begin_beside(tx, self._fs, inode, parent, names[0].plain, self.origins.myself(), node)
+        copy = begin_beside(tx, self._fs, inode, parent, names[0].plain, LogOrigins(tx).myself(), node)
         self._fs.flush(tx)
         self._changes += [Change(at, called, (inode.ino, inode.mode)) for at, called, _ in names]
         self._changes += [Change(parent, copy), Change(parent), Change(inode.ino)]

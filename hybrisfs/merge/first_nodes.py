@@ -19,9 +19,9 @@ from stat import S_ISDIR
 from typing import Final
 
 from hybrisfs.kinds import NODE
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import Origins
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, beginning_of, removed_place

@@ -38,7 +38,6 @@ from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
 from hybrisfs.registers.node_id import made_at
@@ -65,7 +64,6 @@ from hybrisfs.state.shown_nodes import (
     unmerged_ino,
 )
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -120,14 +118,10 @@ class Losses:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
-        registers: Registers,
         brake: Brake,
     ) -> None:
         self._fs = fs
         self._time_ns = fs.environment.time_ns
-        self._updates = updates
-        self._registers = registers
         self._brake = brake
         self._clock = fs.environment.monotonic
         self._limits = fs.environment.limits.of(LossLimits)
@@ -137,10 +131,10 @@ class Losses:
 
     # -- what has come ---------------------------------------------------------------------------
 
-    def note(self, branch: bytes, header: SignedHeader, writes: Sequence[Write]) -> None:
+    def note(self, tx: Transaction, branch: bytes, header: SignedHeader, writes: Sequence[Write]) -> None:
         """These registers of the tree were written by an update that has just been accepted. All else is left
         to the look that follows, for most of them have no former value."""
-        if header.writer != self._updates.device:
+        if header.writer != tx.updates.device:
             self._noted.append(_Noted(branch, header, writes))
 
     def renamed(self, rename: Rename) -> None:
@@ -169,8 +163,8 @@ class Losses:
         author = cache(self._author)
         return {key: author(one.branch, one.header) for key, one in reversed(last.items())}
 
-    def _author(self, branch: bytes, header: SignedHeader) -> _Author:
-        moment = self._updates.moment_of(branch, header.clock)
+    def _author(self, tx: Transaction, branch: bytes, header: SignedHeader) -> _Author:
+        moment = tx.updates.moment_of(branch, header.clock)
         return _Author(header.writer, header.hash, header.time_ns, moment)
 
     def came_above(self, tx: Transaction, low: int) -> None:
@@ -252,11 +246,11 @@ class Losses:
 
     def _stays_held(self, tx: Transaction, key: bytes, inode: Inode, author: _Author) -> bool:
         if key[0] == PLACE:
-            return is_removed(self._registers.values(key))
+            return is_removed(tx.registers.values(key))
         if not tx.held.is_held_from(author.device, key):
             return False  # another device has given it a value
         if key[0] == ATTRIBUTES:
-            return self._loses_access(inode)
+            return self._loses_access(tx, inode)
         return self._lost_content(tx, key, inode, author) is not None
 
     def _is_shown(self, tx: Transaction, inode: Inode, loss: Loss, author: _Author) -> bool:
@@ -274,7 +268,7 @@ class Losses:
         key, others = place_key(node, 0), set[bytes]()
         values = some_values(tx, key, _FEW + 1)
         for start in {beginning_of(value) for value in values if value is not None}:
-            for found in (self._registers.some_places, partial(places_once, tx)):
+            for found in (tx.registers.some_places, partial(places_once, tx)):
                 keys = found(start, after(start), _FEW + 1)
                 if len(keys) > _FEW:
                     return False
@@ -291,12 +285,12 @@ class Losses:
         if version is not None:
             stamp, first = version
         else:
-            standing = standing_place(self._registers.values(key))
+            standing = standing_place(tx.registers.values(key))
             if standing is None or standing[1].removed:
                 return False
             stamp = standing[0]
-            first = self._updates.moment_of(stamp.writer, stamp.clock)
-        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+            first = tx.updates.moment_of(stamp.writer, stamp.clock)
+        signed = tx.updates.signed_by(stamp.writer, stamp.clock)
         return first >= since and signed is not None and signed[0] == device
 
     # -- names -----------------------------------------------------------------------------------
@@ -304,7 +298,7 @@ class Losses:
     def _lost_name(
         self, tx: Transaction, key: bytes, inode: Inode, author: _Author, resolver: Resolver
     ) -> Loss | None:
-        if not is_removed(self._registers.values(key)):
+        if not is_removed(tx.registers.values(key)):
             return None
         slot = slot_of(key)
         if not inode.is_directory:
@@ -316,17 +310,17 @@ class Losses:
         if name is None:
             return None
         former = Place(*name).encode()
-        other = self._in_its_place(*name)
+        other = self._in_its_place(tx, *name)
         if other is None:
             return Loss(key, former)
-        before, now = (winner(self._registers.values(content_key(one))) for one in (inode.id, other))
-        return self._compared(key, former, before, now, author)
+        before, now = (winner(tx.registers.values(content_key(one))) for one in (inode.id, other))
+        return self._compared(tx, key, former, before, now, author)
 
-    def _in_its_place(self, folder: bytes, name: bytes) -> bytes | None:
+    def _in_its_place(self, tx: Transaction, folder: bytes, name: bytes) -> bytes | None:
         """A node that has the name in the folder by a register."""
         start = beginning(folder, name)
         for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
-            keys = self._registers.some_places(start + first, start + last, 1)
+            keys = tx.registers.some_places(start + first, start + last, 1)
             if keys:
                 return keys[0][NODE]
         return None
@@ -334,18 +328,17 @@ class Losses:
     # -- contents --------------------------------------------------------------------------------
 
     def _lost_content(self, tx: Transaction, key: bytes, inode: Inode, author: _Author) -> Loss | None:
-        values = self._registers.values(key)
+        values = tx.registers.values(key)
         now = winner(values)
-        if not inode.size or any(
-            self._registers.number_of(one.stamp) == inode.content_stamp for one in values
-        ):
+        if not inode.size or any(tx.registers.number_of(one.stamp) == inode.content_stamp for one in values):
             return None  # it is still shown, perhaps beside another
         before = version_stamped(tx, key, inode.content_stamp)
         former = None if before is None else before.value
-        return self._compared(key, former, before, now, author, size=inode.size)
+        return self._compared(tx, key, former, before, now, author, size=inode.size)
 
     def _compared(
         self,
+        tx: Transaction,
         key: bytes,
         former: bytes | None,
         before: Value | None,
@@ -366,20 +359,20 @@ class Losses:
             return None
         if new.size * _SHRUNK <= size:
             return Loss(key, former)
-        since = self._updates.moment_of(before.stamp.writer, before.stamp.clock)
+        since = tx.updates.moment_of(before.stamp.writer, before.stamp.clock)
         return Loss(key, former, overwritten=True) if since <= author.moment - self._limits.old_ns else None
 
     # -- access ----------------------------------------------------------------------------------
 
-    def _loses_access(self, inode: Inode) -> bool:
-        standing = standing_attr(self._registers.values(attr_key(inode.id)))
+    def _loses_access(self, tx: Transaction, inode: Inode) -> bool:
+        standing = standing_attr(tx.registers.values(attr_key(inode.id)))
         if standing is None or not _is_readable(inode.mode, owned=True):
             return False
         attr = standing[1]
         return not _is_readable(attr.mode, owned=attr.uid == inode.uid)
 
     def _lost_access(self, tx: Transaction, key: bytes, inode: Inode) -> Loss | None:
-        if not self._loses_access(inode):
+        if not self._loses_access(tx, inode):
             return None
         names = 1
         if inode.is_directory:
@@ -422,15 +415,15 @@ class Losses:
         self._brake.forget(deletion.device)
         if not wanted:
             return [], {key[NODE] for key in held}
-        lost: list[Write] = [(key, former) for key, former in back if self._is_gone(key, deletion.device)]
+        lost: list[Write] = [(key, former) for key, former in back if self._is_gone(tx, key, deletion.device)]
         return lost, {key[NODE] for key, _ in lost}
 
-    def _is_gone(self, key: bytes, device: bytes) -> bool:
+    def _is_gone(self, tx: Transaction, key: bytes, device: bytes) -> bool:
         """Whether a register still says what the device has made of it."""
-        values = self._registers.values(key)
+        values = tx.registers.values(key)
         if key[0] == PLACE:
             return is_removed(values)
-        signed = [self._updates.signed_by(one.stamp.writer, one.stamp.clock) for one in values]
+        signed = [tx.updates.signed_by(one.stamp.writer, one.stamp.clock) for one in values]
         return all(one is not None and one[0] == device for one in signed)
 
 

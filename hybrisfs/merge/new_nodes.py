@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
-from hybrisfs.merge.registers import Registers
+from hybrisfs.log.registers import Registers
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.nodes import NodeRow

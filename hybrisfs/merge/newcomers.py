@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.new_nodes import NewNode, NewNodes
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.rules import decode_place
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key, beginning, content_key, place_key

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from hybrisfs.members.member_table import MemberTable
-from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.names import Author
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.state import Transaction
 
 __all__ = ["LogOrigins"]
 
 
 class LogOrigins:
-    """The origins that the log of one volume tells; called with the volume's lock held."""
+    """The origins that the log of one volume tells; made for one transaction."""
 
-    def __init__(self, updates: UpdateLog, members: MemberTable, roles: Roles) -> None:
-        self._updates = updates
-        self._time_ns = updates.environment.time_ns
-        self._members = members
-        self._roles = roles
+    def __init__(self, tx: Transaction) -> None:
+        self._updates = tx.updates
+        self._members = tx.members
+        self._roles = tx.registers.roles
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """Whether the writer of the one update had seen the other."""
@@ -36,7 +33,7 @@ class LogOrigins:
 
     def myself(self) -> Author:
         """For the conflict name of what a program here has just written."""
-        return Author(self._members.name_of(self._updates.device), self._time_ns())
+        return Author(self._members.name_of(self._updates.device), self._updates.environment.time_ns())
 
     def signer(self, stamp: Stamp) -> bytes | None:
         """The device that signed an update."""

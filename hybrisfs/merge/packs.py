@@ -36,9 +36,8 @@ class Placement(NamedTuple):
 class Packs:
     """Takes in what other devices say of packs, under the volume's lock."""
 
-    def __init__(self, fs: FileSystem, origins: LogOrigins) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._origins = origins
 
     def take(self, tx: Transaction, placements: Sequence[Placement]) -> None:
         """Note where other devices have put chunks, or moved them, unless something later is known, and which
@@ -87,7 +86,7 @@ class Packs:
         code: an update that says otherwise is wrong. What a contributor says counts as long as no other
         device tells of the pack."""
         packs, overrules = tx.packs, False
-        if self._origins.is_contributed(one.stamp):
+        if LogOrigins(tx).is_contributed(one.stamp):
             if not packs.is_told_by(one.pack, one.stamp.writer):
                 return
         else:
@@ -102,7 +101,7 @@ class Packs:
 
     def _is_only_contributed(self, tx: Transaction, pack: bytes) -> bool:
         found = tx.packs.find(pack)
-        return found is not None and self._origins.is_contributed(found.stamp)
+        return found is not None and LogOrigins(tx).is_contributed(found.stamp)
 
     def rewrite(
         self, tx: Transaction, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]

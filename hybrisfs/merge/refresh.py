@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.agenda import Agenda
 from hybrisfs.merge.arrange import Arranger
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolver import ViewResolver
 from hybrisfs.merge.rows import Rows
 from hybrisfs.merge.rules import Origins, copy_id

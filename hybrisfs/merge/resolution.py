@@ -14,7 +14,7 @@ from hybrisfs.kinds import PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_beside, begin_node
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.registers.tree import content_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
@@ -26,11 +26,10 @@ __all__ = ["ConflictResolution"]
 
 
 class ConflictResolution:
-    """`InodeTable.resolve` of a volume with several devices; called with the volume's lock held."""
+    """`InodeTable.resolve` of a volume with several devices."""
 
-    def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
+    def __init__(self, fs: FileSystem, arrivals: Arrivals) -> None:
         self._fs = fs
-        self._registers = registers
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
 
@@ -49,7 +48,7 @@ class ConflictResolution:
                 continue
             if not inode.is_directory or intent is Intent.REMOVE:
                 tx.conflicts.part(node)
-            for key in self._registers.with_prefix(PLACE.key(node)):
+            for key in tx.registers.with_prefix(PLACE.key(node)):
                 self._fs.changes.mark(key, inode.ino)
             if not inode.is_directory and intent is not Intent.REMOVE:
                 self._fs.facets.inherit(tx, inode, node)
@@ -113,7 +112,7 @@ class ConflictResolution:
         tx.nodes.forget_nameless(inode.ino)
         inode.orphan = False
         fs.total_files += 1
-        name = begin_beside(tx, fs, inode, parent, name, self._arrivals.origins.myself(), place.node)
+        name = begin_beside(tx, fs, inode, parent, name, LogOrigins(tx).myself(), place.node)
         self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         if parent != ROOT_INO and not tx.places.is_shown(parent):
             self._fs.shown(self._arrivals.reveal(tx, [place.folder]))

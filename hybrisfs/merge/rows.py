@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.names import is_conflict_name, is_kept
-from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.tree import place_key
 from hybrisfs.state.places import Holder, ShownPlace
 from hybrisfs.state.state import Transaction

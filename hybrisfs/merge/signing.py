@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kinds import PLACE
-from hybrisfs.members.member_table import MemberTable
+from hybrisfs.log.registers import is_kept
 from hybrisfs.members.minutes import End
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.authority import may_write
-from hybrisfs.merge.registers import Registers, is_kept
 from hybrisfs.merge.rules import standing_place
 from hybrisfs.registers.tree import Place
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from sync import Write
 
@@ -42,67 +42,65 @@ def is_limited() -> HybrisError:
 
 
 class Signer:
-    """Signs transactions of this device; called with the volume's lock held."""
+    """Signs transactions of this device."""
 
-    def __init__(
-        self,
-        updates: UpdateLog,
-        registers: Registers,
-        members: MemberTable,
-        waits: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, environment: Environment, waits: Callable[[], bool] = lambda: False) -> None:
         """*waits*: whether own updates that this device has forgotten are still to come."""
         self._waits = waits
         self.signed = Topic[[]]()
         """There is an own update more; with the lock held."""
-        self._updates = updates
-        self._time_ns = updates.environment.time_ns
-        self._registers = registers
-        self._members = members
+        self._time_ns = environment.time_ns
 
-    def sign(self, writes: Iterable[Write], chunk_high: int, directories: Container[bytes] = ()) -> Stamp:
+    def sign(
+        self, tx: Transaction, writes: Iterable[Write], chunk_high: int, directories: Container[bytes] = ()
+    ) -> Stamp:
         """Sign *writes*, which name no chunk above *chunk_high*, as one transaction; its stamp.
 
         A place register without a value means that its node is gone. *directories*: the keys of the places
         of directories. Raises HybrisError as `ensure_allowed` does, and when this device may not write these.
         """
-        self.ensure_allowed()
+        self.ensure_allowed(tx)
         return self._sign(
-            [write for key, value in writes if (write := self._completed(key, value, key in directories))],
+            tx,
+            [
+                write
+                for key, value in writes
+                if (write := self._completed(tx, key, value, key in directories))
+            ],
             chunk_high,
         )
 
-    def plead(self) -> Stamp:
+    def plead(self, tx: Transaction) -> Stamp:
         """Sign that this device, which is suspended, should be kept. That counts for nothing by itself, but
         it depends on the accusation, which perhaps no other device has heard: those for which this one is a
         member accept both, and can veto. Raises HybrisError as `sign` does, but for the suspension."""
-        self._ensure_chain()
-        device = self._updates.device
-        return self._sign([(vote_key(device, device), encode_vote(Stance.KEEP))], 0)
+        self._ensure_chain(tx)
+        device = tx.updates.device
+        return self._sign(tx, [(vote_key(device, device), encode_vote(Stance.KEEP))], 0)
 
-    def _sign(self, writes: list[Write], chunk_high: int) -> Stamp:
-        rights = self.rights
-        if not all(self._may_write(rights, *write) for write in writes):
+    def _sign(self, tx: Transaction, writes: list[Write], chunk_high: int) -> Stamp:
+        rights = self.rights(tx)
+        if not all(self._may_write(tx, rights, *write) for write in writes):
             raise _refusal(rights.role)
-        update = self._updates.sign(writes, self._time_ns(), chunk_high)
-        tip = self._updates.own_tip()
+        update = tx.updates.sign(writes, self._time_ns(), chunk_high)
+        tip = tx.updates.own_tip()
         assert tip is not None
         stamp = Stamp(update.header.clock, tip.branch)
-        self._registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
+        tx.registers.write_own(stamp, [write for write in writes if is_kept(write[0])])
         self.signed()
         return stamp
 
-    def ensure_allowed(self) -> None:
+    def ensure_allowed(self, tx: Transaction) -> None:
         """Raises HybrisError when this device was removed from the volume, or waits for its own log."""
-        self._ensure_chain()
-        if not self.may_sign:
+        self._ensure_chain(tx)
+        if not self.may_sign(tx):
             raise HybrisError(
                 "this device was removed from the volume", "nothing that it writes is accepted by others"
             )
 
-    def _ensure_chain(self) -> None:
+    def _ensure_chain(self, tx: Transaction) -> None:
         """Raises HybrisError when an update signed now would not follow the last one of this device."""
-        if self._registers.roles.are_awaited(self._updates.device):
+        if tx.registers.roles.are_awaited(tx.updates.device):
             raise only_reads()
         if self._waits():
             raise HybrisError(
@@ -111,88 +109,84 @@ class Signer:
                 "hybrisfs status tells when it is there.",
             )
 
-    @property
-    def may_sign(self) -> bool:
+    def may_sign(self, tx: Transaction) -> bool:
         """False once this device was removed from the volume: other devices ignore its updates. And
         while its own log is to come back: what it signed would make it fork. And while it knows that it is a
         reader, and its log does not say so: no device would accept it."""
-        return self.may_plead and self._updates.device in self._updates.members
+        return self.may_plead(tx) and tx.updates.device in tx.updates.members
 
-    @property
-    def may_plead(self) -> bool:
+    def may_plead(self, tx: Transaction) -> bool:
         """Whether it may sign that it should be kept, if it is suspended."""
-        return not self._waits() and not self._registers.roles.are_awaited(self._updates.device)
+        return not self._waits() and not tx.registers.roles.are_awaited(tx.updates.device)
 
-    @property
-    def role(self) -> Role:
+    def role(self, tx: Transaction) -> Role:
         """What this device may do."""
-        return self.role_of(self._updates.device)
+        return self.role_of(tx, tx.updates.device)
 
-    def role_of(self, device: bytes) -> Role:
+    def role_of(self, tx: Transaction, device: bytes) -> Role:
         """What a device may do, as far as is known here."""
-        return self.rights_of(device).role
+        return self.rights_of(tx, device).role
 
-    @property
-    def rights(self) -> Rights:
+    def rights(self, tx: Transaction) -> Rights:
         """The role of this device, and in which areas."""
-        return self.rights_of(self._updates.device)
+        return self.rights_of(tx, tx.updates.device)
 
-    def rights_of(self, device: bytes) -> Rights:
+    def rights_of(self, tx: Transaction, device: bytes) -> Rights:
         """The role of a device, and in which areas, as far as is known here."""
-        roles, updates = self._registers.roles, self._updates
+        roles, updates = tx.registers.roles, tx.updates
         if device == updates.device and roles.are_awaited(device):
             return Rights(Role.READER)
         return roles.rights(device, updates.state.vector, updates.vector_of)
 
-    def pending_roles(self, device: bytes) -> list[tuple[bytes, Rights]]:
+    def pending_roles(self, tx: Transaction, device: bytes) -> list[tuple[bytes, Rights]]:
         """See `RoleTable.pending`."""
-        return self._registers.roles.pending(device, self._updates.vector_of)
+        return tx.registers.roles.pending(device, tx.updates.vector_of)
 
-    @property
-    def may_change(self) -> bool:
+    def may_change(self, tx: Transaction) -> bool:
         """Whether it may sign all that members may sign."""
-        return self.may_sign and self.role is Role.FULL
+        return self.may_sign(tx) and self.role(tx) is Role.FULL
 
-    @property
-    def may_contribute(self) -> bool:
+    def may_contribute(self, tx: Transaction) -> bool:
         """Whether it may sign what programs change, in some folders at least."""
-        return self.may_sign and self.role is not Role.READER
+        return self.may_sign(tx) and self.role(tx) is not Role.READER
 
-    def counting(self) -> Callable[[bytes, bytes | None], bool]:
+    def counting(self, tx: Transaction) -> Callable[[bytes, bytes | None], bool]:
         """Tells of a write that breaks no other rule, as `sign` takes it, whether it would count now."""
-        rights = self.rights
+        rights = self.rights(tx)
 
         def counts(key: bytes, value: bytes | None) -> bool:
-            write = self._completed(key, value, True)  # what is no directory has not been moved from one
-            return write is None or self._may_write(rights, *write)
+            write = self._completed(tx, key, value, True)  # what is no directory has not been moved from one
+            return write is None or self._may_write(tx, rights, *write)
 
         return counts
 
-    def _may_write(self, rights: Rights, key: bytes, value: bytes | None) -> bool:
-        grounds = self._registers.roles.grounds(rights, None)
-        return may_write(rights.role, self._updates.device, key, value, grounds)
+    def _may_write(self, tx: Transaction, rights: Rights, key: bytes, value: bytes | None) -> bool:
+        grounds = tx.registers.roles.grounds(rights, None)
+        return may_write(rights.role, tx.updates.device, key, value, grounds)
 
-    def require_writer(self) -> None:
+    def require_writer(self, tx: Transaction) -> None:
         """Raises HybrisError unless this device is a full member."""
-        if self.role is not Role.FULL:
-            raise _refusal(self.role)
+        if self.role(tx) is not Role.FULL:
+            raise _refusal(self.role(tx))
 
-    def may_end(self, packs: Collection[bytes]) -> bool:
+    def may_end(self, tx: Transaction, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts if this device signs it now."""
-        updates, minutes = self._updates, self._registers.minutes
+        updates, minutes = tx.updates, tx.registers.minutes
         ends = minutes.judge(updates.device, updates.state.vector, packs, updates.vector_of)
         return all(end is End.AGREED for end in ends.values())
 
-    def number_of(self, stamp: Stamp) -> int:
+    def number_of(self, tx: Transaction, stamp: Stamp) -> int:
         """The stamp as the view stores it."""
-        return self._registers.number_of(stamp)
+        return tx.registers.number_of(stamp)
 
-    def _completed(self, key: bytes, value: bytes | None, is_directory: bool) -> Write | None:
+    def _completed(
+        self, tx: Transaction, key: bytes, value: bytes | None, is_directory: bool
+    ) -> Write | None:
         """The write, completed by what a place must say about the place before; None for the removal of a
         place that no update has named."""
         if key[0] != PLACE or (value is not None and not is_directory):
             return key, value
-        before = standing_place(self._registers.values(key))
+        before = standing_place(tx.registers.values(key))
         if value is None:
             if before is None:
                 return None

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.beginning import begin_beside
 from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.nodes import Nodes
-from hybrisfs.merge.registers import Registers
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.registers.values import Value
@@ -30,10 +29,8 @@ __all__ = ["Sparing"]
 class Sparing:
     """Asked before the filesystem does what a program wants, with the volume's lock held."""
 
-    def __init__(self, fs: FileSystem, registers: Registers, arrivals: Arrivals) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._registers = registers
-        self._origins = arrivals.origins
         self._nodes = Nodes(fs)
 
     def before_rename(
@@ -102,14 +99,14 @@ class Sparing:
             version = self._content_of(tx, inode)
             stamp = version.stamp if version is not None else None
         else:
-            standing = standing_place(self._registers.values(place_key(inode.id, slot)))
+            standing = standing_place(tx.registers.values(place_key(inode.id, slot)))
             stamp = standing[0] if standing is not None else None
-        return self._origins.myself() if stamp is None else self._origins.author(stamp)
+        return LogOrigins(tx).myself() if stamp is None else LogOrigins(tx).author(stamp)
 
     def _content_of(self, tx: Transaction, inode: Inode) -> Value | None:
         """The signed content that a file shows, or that the version of one shows."""
         node = self._node_of(tx, inode)
-        values = self._registers.values(content_key(node))
+        values = tx.registers.values(content_key(node))
         if not inode.is_conflict_copy:
             return winner(values)
         return winner([one for one in values if copy_id(node, one.value) == inode.id])
@@ -134,7 +131,7 @@ class Sparing:
         copy = self._nodes.make(tx, fs.inodes.new_id(inode.mode), fs.attributes.record(tx, inode))
         fs.received.show(tx, copy, content.value)
         shown = begin_beside(
-            tx, fs, copy, parent, wanted, self._origins.author(content.stamp), self._node_of(tx, inode)
+            tx, fs, copy, parent, wanted, LogOrigins(tx).author(content.stamp), self._node_of(tx, inode)
         )
         fs.flush(tx)
         self._fs.shown([Change(parent, shown), Change(parent)])

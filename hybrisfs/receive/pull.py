@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeVar
 from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
 from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 from hybrisfs.signals import Pause, Signals
+from hybrisfs.state.state import State
 from sync import (
     MAX_SEGMENT,
     Head,
@@ -103,6 +104,21 @@ class Memory(Protocol):
     def load(self) -> Mapping[bytes, Sighting]: ...
 
     def store(self, sightings: Mapping[bytes, Sighting]) -> None: ...
+
+
+class Sightings:
+    """Keeps them in the volume's database."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def load(self) -> Mapping[bytes, Sighting]:
+        with self._state.transaction() as tx:
+            return tx.sightings.load()
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None:
+        with self._state.transaction() as tx:
+            tx.sightings.store(sightings)
 
 
 @dataclass(frozen=True, slots=True)

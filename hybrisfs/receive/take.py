@@ -19,7 +19,6 @@ from hybrisfs.registers.tree import Place, is_of_tree
 from hybrisfs.signals import Signals
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.view import Change
@@ -71,7 +70,6 @@ class Receiver:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
         arrivals: Arrivals,
         signals: Signals,
         upcoming: Upcoming,
@@ -81,7 +79,6 @@ class Receiver:
         self._upcoming = upcoming
         self._fs = fs
         self._sleep = fs.environment.sleep
-        self._updates = updates
         self._arrivals = arrivals
         self._signals = signals
         self._inbox = Inbox()
@@ -118,7 +115,8 @@ class Receiver:
         """Batches to take in; the next ones are being checked by then."""
         ahead: deque[_Batch] = deque()
         for some in _batches(updates, self._batch_updates):
-            keys = self._updates.members.public_keys
+            with self._fs.state.transaction() as tx:
+                keys = tx.updates.members.public_keys
             ahead.append((some, self._checker.check(some, keys, self._known)))
             if len(ahead) > _AHEAD:
                 yield ahead.popleft()
@@ -134,15 +132,15 @@ class Receiver:
         return self._named.get(device, 0)
 
     def _known(self, hashes: Iterable[bytes]) -> set[bytes]:
-        with self._fs.state.transaction():
-            return self._updates.known(hashes)
+        with self._fs.state.transaction() as tx:
+            return tx.updates.known(hashes)
 
     def _take_in(self, updates: Sequence[bytes], checked: UpdateCheck) -> bool:
         found = {data: one for data, one in zip(updates, checked.result(), strict=True) if one is not None}
         with self._prepared(list(found.values())), self._fs.state.cutting:
             with self._fs.state.transaction() as tx:
                 try:
-                    with self._updates.deferred():
+                    with tx.updates.deferred():
                         complete = self._take(tx, updates, found)
                 finally:
                     changes = self._arrivals.refresh(tx)
@@ -178,7 +176,7 @@ class Receiver:
                     complete &= not outcome.retryable
                     self._note(outcome)
         if grown:
-            self._updates.grew()
+            tx.updates.grew()
         return complete
 
     def _accept(self, tx: Transaction, checked: Mapping[bytes, CheckedUpdate], data: bytes) -> Outcome:
@@ -187,7 +185,7 @@ class Receiver:
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
         signed = lawful(one.update, one.void) if one.void else one.update
-        outcome = self._updates.accept_signed(signed, verified=one.signed)
+        outcome = tx.updates.accept_signed(signed, verified=one.signed)
         if isinstance(outcome, Accepted):
             self._arrivals.take(tx, outcome)
             if one.void:

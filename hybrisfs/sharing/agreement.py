@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, StateClaim
 
@@ -37,10 +37,9 @@ class AgreementLimits:
 class Agreement:
     """The state hash at the history for which it was computed last. Thread-safe."""
 
-    def __init__(self, fs: FileSystem, updates: UpdateLog) -> None:
+    def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._monotonic = fs.environment.monotonic
-        self._updates = updates
         self._quiet = fs.environment.limits.of(AgreementLimits).quiet_seconds
         self._guard = threading.Lock()
         self._history = b""
@@ -66,8 +65,8 @@ class Agreement:
         self._compare()
 
     def _compare(self) -> None:
-        with self._fs.state.transaction():
-            own = self.claim()
+        with self._fs.state.transaction() as tx:
+            own = self.claim(tx)
             found = set(self._disagreeing)
             for device, head in self._claims.items():
                 if own is not None and head.state is not None and head.state.history == own.history:
@@ -76,15 +75,15 @@ class Agreement:
                 log.error("device %s has made another state of the same log", device.hex())
             self._disagreeing = frozenset(found)
 
-    def claim(self) -> StateClaim | None:
+    def claim(self, tx: Transaction) -> StateClaim | None:
         """What heads are to say of this device's state, None while it is not known. Called with the volume's
         lock held."""
-        state = self.current()
+        state = self.current(tx)
         return None if state is None else StateClaim(self._history, state)
 
-    def current(self) -> bytes | None:
+    def current(self, tx: Transaction) -> bytes | None:
         """The hash of the state as it is, None while it is not known. Called with the volume's lock held."""
-        return self._hash if self._updates.history() == self._history else None
+        return self._hash if tx.updates.history() == self._history else None
 
     def refresh(self, last_change: float) -> None:
         """Compute it if that is worth while; *last_change* is when the view changed last (monotonic)."""
@@ -100,10 +99,10 @@ class Agreement:
             self._fs.journal.sync()
             with contextlib.ExitStack() as reading:
                 with self._fs.state.transaction() as tx:
-                    if self.current() is not None:
+                    if self.current(tx) is not None:
                         return
                     self._fs.commit(tx)
-                    history = self._updates.history()
+                    history = tx.updates.history()
                     database = reading.enter_context(self._fs.state.snapshot())
                 computed = state_hash(database)
             with self._fs.state.transaction():

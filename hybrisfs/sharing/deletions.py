@@ -6,7 +6,6 @@ from typing import Final
 
 from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.signing import Signer
@@ -27,14 +26,12 @@ class Deletions:
         self,
         fs: FileSystem,
         losses: Losses,
-        members: MemberTable,
         arrivals: Arrivals,
         signer: Signer,
         signals: Signals,
     ) -> None:
         self._fs = fs
         self._losses = losses
-        self._members = members
         self._arrivals = arrivals
         self._signer = signer
         self._signals = signals
@@ -45,7 +42,7 @@ class Deletions:
             return [
                 api.Deletion(
                     id=one.id.hex()[:_SHORT],
-                    device=self._members.name_of(one.device),
+                    device=tx.members.name_of(one.device),
                     time=one.time_ns / 1e9,
                     names=one.names,
                     of=one.of,
@@ -67,11 +64,11 @@ class Deletions:
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
             deletion = self._held(tx, which)
             if wanted:
-                self._signer.ensure_allowed()
-                self._signer.require_writer()
+                self._signer.ensure_allowed(tx)
+                self._signer.require_writer(tx)
             writes, nodes = self._losses.release(tx, deletion, wanted=wanted)
             if writes:
-                self._signer.sign(writes, tx.chunks.newest())
+                self._signer.sign(tx, writes, tx.chunks.newest())
             if nodes:
                 self._fs.shown(self._arrivals.reveal(tx, nodes))
 

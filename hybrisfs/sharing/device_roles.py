@@ -7,13 +7,10 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from hybrisfs.api.devices import DeviceRole, Proposal
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.shared_folders import SharedFolders
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Write
 
@@ -27,29 +24,23 @@ class DeviceRoles:
         self,
         fs: FileSystem,
         membership: Membership,
-        members: MemberTable,
-        updates: UpdateLog,
-        registers: Registers,
         signer: Signer,
         shared_folders: SharedFolders,
     ) -> None:
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
         self._membership = membership
-        self._members = members
-        self._updates = updates
-        self._registers = registers
         self._signer = signer
         self._shared_folders = shared_folders
 
     def proposed(self, device: bytes) -> list[Proposal]:
         """What members want the device to be, which is less than it is, and has no effect yet."""
         with self._fs.state.transaction() as tx:
-            pending = self._registers.roles.pending(device, self._updates.vector_of)
-            present = self._members.keys()
+            pending = tx.registers.roles.pending(device, tx.updates.vector_of)
+            present = tx.members.keys()
             return [
                 Proposal(
-                    by=self._members.shown_name(author),
+                    by=tx.members.shown_name(author),
                     role=rights.role.name.lower(),
                     folders=list(self._shared_folders.paths(tx, rights.areas)) if rights.areas else UNSET,
                 )
@@ -87,7 +78,7 @@ class DeviceRoles:
                     RoleRecord(rights.role, areas=tuple(areas)).encode(),
                 )
             )
-        with self._fs.state.transaction():
-            holds = self._signer.rights_of(member.device) == rights
+        with self._fs.state.transaction() as tx:
+            holds = self._signer.rights_of(tx, member.device) == rights
         if holds:
             self._shared_folders.assign(areas)

@@ -11,18 +11,14 @@ from hybrisfs.api.removal import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.members.admission import came_by, let_in
 from hybrisfs.members.areas import Area
-from hybrisfs.members.hearing import Hearing
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.signals import Signals
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Known, Write
@@ -48,22 +44,14 @@ class Membership:
     def __init__(
         self,
         fs: FileSystem,
-        members: MemberTable,
-        updates: UpdateLog,
-        registers: Registers,
         signer: Signer,
         epochs: Epochs,
-        hearing: Hearing,
         signals: Signals,
     ) -> None:
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
-        self._members = members
-        self._updates = updates
-        self._registers = registers
         self._signer = signer
         self._epochs = epochs
-        self._hearing = hearing
         self._signals = signals
         self.changed = Topic[[]]()
         """Others are members now, or may do other things; told without any lock."""
@@ -73,8 +61,8 @@ class Membership:
     @property
     def own_name(self) -> str:
         """What this device is called."""
-        with self._fs.state.transaction():
-            return self._members.name_of(self._updates.device)
+        with self._fs.state.transaction() as tx:
+            return tx.members.name_of(tx.updates.device)
 
     def rename(self, which: str, name: str) -> None:
         """Call a device otherwise, on all devices; *which* is its name or the beginning of its id.
@@ -84,17 +72,17 @@ class Membership:
         if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
             raise UsageError(f"{name[:80]!r} cannot name a device")
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            member = _choose(self._members.all(), which)
+            member = _choose(tx.members.all(), which)
             renamed = replace(member, name=name)
-            self._signer.sign([(member_key(member.device), renamed.encode())], 0)
-            self._members.admit([renamed])
+            self._signer.sign(tx, [(member_key(member.device), renamed.encode())], 0)
+            tx.members.admit([renamed])
             self.renamed(tx)
         self._signals.chunks_made()
 
     def find(self, which: str) -> Member:
         """The device of that name, or whose id begins so; also one that was removed. Raises UsageError."""
-        with self._fs.state.transaction():
-            return _choose([*self._members.all(), *self._members.removed()], which)
+        with self._fs.state.transaction() as tx:
+            return _choose([*tx.members.all(), *tx.members.removed()], which)
 
     def admit(
         self,
@@ -110,88 +98,88 @@ class Membership:
             record = RoleRecord(role, from_first=True, areas=tuple(areas))
             also = [*also, (new_role_key(member.device, self._random_bytes), record.encode())]
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            device, this = member.device, self._updates.device
+            device, this = member.device, tx.updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
-            if not self._registers.values(member_key(this)):
-                entries.append(self._own_register())
-            stamp = self._signer.sign([*entries, *self._own_word(tx)], 0)
-            self._members.words_changed()
-            self._members.admit([member], self._updates.device, stamp.clock)
-            self._updates.set_members(self._members.writers())
-            self._epochs.learn()
+            if not tx.registers.values(member_key(this)):
+                entries.append(self._own_register(tx))
+            stamp = self._signer.sign(tx, [*entries, *self._own_word(tx)], 0)
+            tx.members.words_changed()
+            tx.members.admit([member], tx.updates.device, stamp.clock)
+            tx.updates.set_members(tx.members.writers())
+            self._epochs.learn(tx)
         self._signals.chunks_made()
         self.changed()
 
     def rights_of(self, which: str) -> tuple[Member, Rights]:
         """A device and what it may do. Raises UsageError."""
-        with self._fs.state.transaction():
-            member = _choose(self._members.all(), which)
-            return member, self._signer.rights_of(member.device)
+        with self._fs.state.transaction() as tx:
+            member = _choose(tx.members.all(), which)
+            return member, self._signer.rights_of(tx, member.device)
 
     def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
         """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
         ascending order: what takes rights from it has no effect until others say so, too
         (`hybrisfs.members.backing`). Raises UsageError, and HybrisError when this device may not say so."""
-        with self._fs.state.cutting, self._fs.state.transaction():
-            self._signer.require_writer()
-            member = _choose(self._members.all(), which)
-            if member.device == self._updates.device:
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            self._signer.require_writer(tx)
+            member = _choose(tx.members.all(), which)
+            if member.device == tx.updates.device:
                 raise UsageError(
                     "a device does not say itself what it may do", "", "Say it on another full member."
                 )
-            this, vector_of = self._updates.device, self._updates.vector_of
-            pending = self._registers.roles.pending(member.device, vector_of)
+            this, vector_of = tx.updates.device, tx.updates.vector_of
+            pending = tx.registers.roles.pending(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
-            holds = self._signer.rights_of(member.device) == record.rights
+            holds = self._signer.rights_of(tx, member.device) == record.rights
             if (this, record.rights) in pending or (holds and not pending):
                 return member
-            if role is Role.FULL and not self._registers.roles.may_lift(this, member.device, vector_of):
+            if role is Role.FULL and not tx.registers.roles.may_lift(this, member.device, vector_of):
                 raise HybrisError(
                     f"this device cannot make {member.name} a full member",
                     "that one has let it in",
                     "Say it on another full member.",
                 )
-            self._signer.sign([(new_role_key(member.device, self._random_bytes), record.encode())], 0)
-            self._updates.set_members(self._members.writers())  # a reader has no vote
-            self._epochs.learn()
+            self._signer.sign(tx, [(new_role_key(member.device, self._random_bytes), record.encode())], 0)
+            tx.updates.set_members(tx.members.writers())  # a reader has no vote
+            self._epochs.learn(tx)
         self._signals.chunks_made()
         self.changed()
         return member
 
-    def _own_register(self) -> Write:
+    def _own_register(self, tx: Transaction) -> Write:
         """The register that says that this device belongs to the volume."""
-        this = self._updates.device
-        own = next(one for one in self._members.all() if one.device == this)
+        this = tx.updates.device
+        own = next(one for one in tx.members.all() if one.device == this)
         return member_key(this), own.encode()
 
     def _own_word(self, tx: Transaction) -> list[Write]:
         """By whom this device came, unless it has said so."""
-        word = came_by(self._updates.device, tx.meta("inviter") or None)
-        return [] if self._registers.values(word[0]) else [word]
+        word = came_by(tx.updates.device, tx.meta("inviter") or None)
+        return [] if tx.registers.values(word[0]) else [word]
 
     def describe_admission(self) -> None:
         """Say by whom this device came, if it has signed something and not this."""
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            word = self._own_word(tx) if self._signer.may_sign and self._updates.own_tip() else []
+            word = self._own_word(tx) if self._signer.may_sign(tx) and tx.updates.own_tip() else []
             if word:
-                self._signer.sign(word, 0)
-                self._members.words_changed()
+                self._signer.sign(tx, word, 0)
+                tx.members.words_changed()
         if word:
             self._signals.chunks_made()
 
     def described(self, which: str) -> tuple[Member, list[NamedDevice]]:
         """A device, and what `remove` can remove with it. Raises UsageError."""
-        with self._fs.state.transaction():
-            member = _choose(self._members.all(), which)
-            return member, [_named(one) for one in self._admitted_by(member.device)]
+        with self._fs.state.transaction() as tx:
+            member = _choose(tx.members.all(), which)
+            return member, [_named(one) for one in self._admitted_by(tx, member.device)]
 
-    def _admitted_by(self, device: bytes) -> list[Member]:
+    def _admitted_by(self, tx: Transaction, device: bytes) -> list[Member]:
         """See `MemberTable.admitted_by`; not this device, which cannot be removed here, nor those that it let
         in itself after it came that way."""
-        this, admitted = self._updates.device, self._members.admitted_by(device)
+        this, admitted = tx.updates.device, tx.members.admitted_by(device)
         if all(one.device != this for one in admitted):
             return admitted
-        mine = {this, *(one.device for one in self._members.admitted_by(this))}
+        mine = {this, *(one.device for one in tx.members.admitted_by(this))}
         return [one for one in admitted if one.device not in mine]
 
     def remove(self, which: str, *, with_admitted: bool = False) -> Removal:
@@ -203,10 +191,10 @@ class Membership:
         A member alone removes one line of others at a time. Raises UsageError, OSError, and HybrisError when
         this device cannot make new keys: then nothing has changed.
         """
-        with self._fs.state.cutting, self._fs.state.transaction():
-            member, admitted = self._chosen(self._removable(), which)
-            self._vote([member, *(admitted if with_admitted else [])], Stance.REMOVE)
-            facts = self._outcome(member, admitted)
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            member, admitted = self._chosen(tx, self._removable(tx), which)
+            self._vote(tx, [member, *(admitted if with_admitted else [])], Stance.REMOVE)
+            facts = self._outcome(tx, member, admitted)
         self._signals.chunks_made()
         self.changed()
         return facts
@@ -215,46 +203,46 @@ class Membership:
         self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
     ) -> Removal:
         """The same, where *vote* has a recovery kit vote about these devices; nothing is locked then."""
-        with self._fs.state.transaction():
-            member, admitted = self._chosen([*self._members.all(), *self._members.removed()], which)
+        with self._fs.state.transaction() as tx:
+            member, admitted = self._chosen(tx, [*tx.members.all(), *tx.members.removed()], which)
         vote([one.device for one in (member, *(admitted if with_admitted else []))])
-        with self._fs.state.transaction():
-            return self._outcome(member, admitted)
+        with self._fs.state.transaction() as tx:
+            return self._outcome(tx, member, admitted)
 
-    def _chosen(self, members: Sequence[Member], which: str) -> tuple[Member, list[Member]]:
+    def _chosen(self, tx: Transaction, members: Sequence[Member], which: str) -> tuple[Member, list[Member]]:
         member = _choose(members, which)
-        if member.device == self._updates.device:
+        if member.device == tx.updates.device:
             raise UsageError(
                 "a device cannot remove itself",
                 "",
                 "Remove it on another one, or delete the volume here.",
             )
-        return member, self._admitted_by(member.device)
+        return member, self._admitted_by(tx, member.device)
 
-    def _outcome(self, member: Member, admitted: Sequence[Member]) -> Removal:
-        out = self._members.gone()
+    def _outcome(self, tx: Transaction, member: Member, admitted: Sequence[Member]) -> Removal:
+        out = tx.members.gone()
         return Removal(
             member,
-            final=member.device not in self._members.suspended and member.device in out,
+            final=member.device not in tx.members.suspended and member.device in out,
             counts=member.device in out,
             removed=[_named(one) for one in admitted if one.device in out],
             remain=[_named(one) for one in admitted if one.device not in out],
         )
 
-    def _removable(self) -> list[Member]:
+    def _removable(self, tx: Transaction) -> list[Member]:
         """Those that this device may vote to remove: also those that others have accused."""
-        stances, this = self._hearing.stances(), self._updates.device
+        stances, this = tx.hearing.stances(), tx.updates.device
         seconded = {one for (one, by), cast in stances.items() if by == this and cast.stance is Stance.REMOVE}
-        suspended = self._members.suspended.keys() - seconded
-        return [*self._members.all(), *(one for one in self._members.removed() if one.device in suspended)]
+        suspended = tx.members.suspended.keys() - seconded
+        return [*tx.members.all(), *(one for one in tx.members.removed() if one.device in suspended)]
 
     def keep(self, which: str) -> tuple[Member, bool]:
         """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume
         now. Raises UsageError, OSError, HybrisError."""
-        with self._fs.state.cutting, self._fs.state.transaction():
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
             member = self.find_accused(which)
-            self._vote([member], Stance.KEEP)
-            kept = member.device not in self._members.gone()
+            self._vote(tx, [member], Stance.KEEP)
+            kept = member.device not in tx.members.gone()
         self._signals.chunks_made()
         self.changed()
         self.heed_removals()
@@ -262,11 +250,11 @@ class Membership:
 
     def find_accused(self, which: str) -> Member:
         """The device or recovery kit of that name that a member wants to remove. Raises UsageError."""
-        with self._fs.state.transaction():
+        with self._fs.state.transaction() as tx:
             accused = {
-                one for (one, _), cast in self._hearing.stances().items() if cast.stance is not Stance.KEEP
+                one for (one, _), cast in tx.hearing.stances().items() if cast.stance is not Stance.KEEP
             }
-            everybody = [*self._members.all(), *self._members.reserves(), *self._members.removed()]
+            everybody = [*tx.members.all(), *tx.members.reserves(), *tx.members.removed()]
             found = [one for one in everybody if one.device in accused]
         if not found:
             raise UsageError("nobody wants to remove a device of this volume")
@@ -275,21 +263,22 @@ class Membership:
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
         final. Raises UsageError, OSError."""
-        with self._fs.state.cutting, self._fs.state.transaction():
-            self._signer.require_writer()
-            member = _choose(self._members.reserves(), which, "recovery kit")
-            self._vote([member], Stance.REMOVE, also)
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            self._signer.require_writer(tx)
+            member = _choose(tx.members.reserves(), which, "recovery kit")
+            self._vote(tx, [member], Stance.REMOVE, also)
         self._signals.chunks_made()
         self.changed()
         return member
 
-    def vote(self, members: Iterable[Member], stance: Stance) -> None:
+    def vote(self, tx: Transaction, members: Iterable[Member], stance: Stance) -> None:
         """Vote about them, with the locks held that `Receiver` holds, and nothing else. Raises OSError,
         HybrisError."""
-        self._vote(list(members), stance)
+        self._vote(tx, list(members), stance)
 
     def _vote(
         self,
+        tx: Transaction,
         members: Sequence[Member],
         stance: Stance,
         also: Callable[[Member], Sequence[Write]] = lambda one: (),
@@ -297,11 +286,11 @@ class Membership:
         """One update votes, and takes from those that go by that the newest keys; nothing has changed before
         it is signed but that keys are known which are not used yet. Of those that are gone for good the
         member registers say so, too: that is what earlier versions read."""
-        self._signer.ensure_allowed()
-        self._signer.require_writer()
-        table, hearing, this = self._members, self._hearing, self._updates.device
+        self._signer.ensure_allowed(tx)
+        self._signer.require_writer(tx)
+        table, hearing, this = tx.members, tx.hearing, tx.updates.device
         unknown = {one.device for one in members if not hearing.knows(one.device)}
-        clock = self._updates.state.vector.highest + 1
+        clock = tx.updates.state.vector.highest + 1
         verdict = hearing.verdict_with(this, [one.device for one in members], stance, clock)
         out = verdict.out | (unknown if stance is Stance.REMOVE else frozenset())
         writes: list[Write] = [(vote_key(one.device, this), encode_vote(stance)) for one in members]
@@ -309,7 +298,7 @@ class Membership:
         kits = {one.device for one in table.reserves()}
         for one in final:
             writes.append((member_key(one.device), replace(one, removed=True).encode()))
-            if one.device in kits and self._registers.values(kit_key(one.device)):
+            if one.device in kits and tx.registers.values(kit_key(one.device)):
                 writes += also(one) or [(kit_key(one.device), None)]
         leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
         returning = [
@@ -317,11 +306,11 @@ class Membership:
         ]
         epoch = []
         if leaving:
-            epoch = [self._epochs.begin(leaving, returning)]
-        stamp = self._signer.sign([*writes, *epoch], 0)
+            epoch = [self._epochs.begin(tx, leaving, returning)]
+        stamp = self._signer.sign(tx, [*writes, *epoch], 0)
         table.admit([replace(one, removed=True) for one in final], this, stamp.clock)
-        self._updates.set_members(table.writers())
-        self._epochs.learn([key for key, _ in epoch])
+        tx.updates.set_members(table.writers())
+        self._epochs.learn(tx, [key for key, _ in epoch])
         assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
 
     def heed_removals(self) -> None:
@@ -329,65 +318,65 @@ class Membership:
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
         this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
         and asks for a veto."""
-        with self._fs.state.cutting, self._fs.state.transaction():
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
             if not self.is_removal_unheeded():
                 return
-            if not self._signer.may_sign:
-                self._signer.plead()
-            elif not self._sign_what_follows():
+            if not self._signer.may_sign(tx):
+                self._signer.plead(tx)
+            elif not self._sign_what_follows(tx):
                 return
         self._signals.chunks_made()
 
-    def _sign_what_follows(self) -> bool:
+    def _sign_what_follows(self, tx: Transaction) -> bool:
         """From removals and vetoes; False when nothing was signed."""
         writes: list[Write] = []
-        if self._epochs.is_one_due and self._signer.may_change:
+        if self._epochs.is_one_due and self._signer.may_change(tx):
             try:
-                writes.append(self._epochs.begin())
+                writes.append(self._epochs.begin(tx))
             except HybrisError as error:
                 log.error("what is written now, a removed device may still read: %s", error)
-                if not (self._is_anything_unvouched() or self._epochs.give_back()):
+                if not (self._is_anything_unvouched(tx) or self._epochs.give_back(tx)):
                     return False
-        if self._signer.may_change:
-            writes += self._epochs.give_back()
-        self._signer.sign(writes or [self._own_register()], 0)
-        self._epochs.learn([key for key, _ in writes])
+        if self._signer.may_change(tx):
+            writes += self._epochs.give_back(tx)
+        self._signer.sign(tx, writes or [self._own_register(tx)], 0)
+        self._epochs.learn(tx, [key for key, _ in writes])
         return True
 
     def is_removal_unheeded(self) -> bool:
         """Whether this device has something to sign because another was removed, or its removal vetoed, or
         because it is accused itself."""
-        with self._fs.state.transaction():
-            if not self._signer.may_sign:
-                return self._signer.may_plead and self._is_accusation_unanswered()
-            if self._signer.may_change and (self._epochs.is_one_due or self._epochs.give_back()):
+        with self._fs.state.transaction() as tx:
+            if not self._signer.may_sign(tx):
+                return self._signer.may_plead(tx) and self._is_accusation_unanswered(tx)
+            if self._signer.may_change(tx) and (self._epochs.is_one_due or self._epochs.give_back(tx)):
                 return True
-            return self._is_anything_unvouched()
+            return self._is_anything_unvouched(tx)
 
-    def _is_accusation_unanswered(self) -> bool:
+    def _is_accusation_unanswered(self, tx: Transaction) -> bool:
         """Whether this device has signed nothing since it heard why it is suspended."""
-        this, tip = self._updates.device, self._updates.own_tip()
-        accusers = self._members.suspended.get(this, ())
-        stances = self._hearing.stances() if accusers else {}
+        this, tip = tx.updates.device, tx.updates.own_tip()
+        accusers = tx.members.suspended.get(this, ())
+        stances = tx.hearing.stances() if accusers else {}
         casts = [stances[this, accuser] for accuser in accusers]
         return any(tip is None or tip.dependencies[one.branch] < one.clock for one in casts)
 
-    def _is_anything_unvouched(self) -> bool:
+    def _is_anything_unvouched(self, tx: Transaction) -> bool:
         """Whether no member has said yet that it saw all that removed devices have written, or what others
         wrote before they heard that they only read; or this one has not said that it has heard of that."""
-        tips = self._updates.state.tips()
-        members = self._members.keys()
+        tips = tx.updates.state.tips()
+        members = tx.members.keys()
         seen = [tip.dependencies for tip in tips if tip.device in members]
-        own = self._updates.device
+        own = tx.updates.device
         return any(
             (tip.device == own or all(vector[tip.branch] < tip.clock for vector in seen))
-            and (members.former_key(tip.device) or self._is_from_before(tip))
+            and (members.former_key(tip.device) or self._is_from_before(tx, tip))
             for tip in tips
         )
 
-    def _is_from_before(self, tip: Known) -> bool:
+    def _is_from_before(self, tx: Transaction, tip: Known) -> bool:
         """Whether its writer signed this before it heard that it only reads."""
-        updates, roles = self._updates, self._registers.roles
+        updates, roles = tx.updates, tx.registers.roles
         bounds = roles.bounds(tip.device, updates.state.vector, updates.vector_of)
         return any(tip.dependencies[one.branch] < one.clock for one in bounds)
 

@@ -23,11 +23,9 @@ from hybrisfs.members.evidence import (
     prove_fork,
     prove_offence,
 )
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.merge.authority import breach, fault
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, SignedUpdate, Write, decode_signed_header
 
@@ -46,15 +44,9 @@ class Misconduct:
     def __init__(
         self,
         fs: FileSystem,
-        members: MemberTable,
-        updates: UpdateLog,
-        registers: Registers,
         signer: Signer,
     ) -> None:
         self._fs = fs
-        self._members = members
-        self._updates = updates
-        self._registers = registers
         self._signer = signer
         self._offences: dict[bytes, bytes] = {}  # the first update of a device that broke a rule
 
@@ -65,67 +57,67 @@ class Misconduct:
 
     def look_after(self) -> bool:
         """Sign proofs that no register holds yet; whether there were any."""
-        with self._fs.state.cutting, self._fs.state.transaction():
-            if not self._signer.may_sign:
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            if not self._signer.may_sign(tx):
                 return False
-            found = [*self._forks(), *self._offences_unsigned()]
+            found = [*self._forks(tx), *self._offences_unsigned(tx)]
             if found:
-                self._signer.sign(found, 0)
+                self._signer.sign(tx, found, 0)
         return bool(found)
 
-    def _forks(self) -> Iterable[Write]:
-        for device in self._updates.forks():
-            key, public = evidence_key(device, Misdeed.FORK), self._public(device)
-            if device == self._updates.device or public is None or self._registers.values(key):
+    def _forks(self, tx: Transaction) -> Iterable[Write]:
+        for device in tx.updates.forks():
+            key, public = evidence_key(device, Misdeed.FORK), self._public(tx, device)
+            if device == tx.updates.device or public is None or tx.registers.values(key):
                 continue
-            headers = self._updates.forked_headers(device)
+            headers = tx.updates.forked_headers(device)
             if headers is not None:
                 yield key, prove_fork(public, *map(decode_signed_header, headers))
 
-    def _offences_unsigned(self) -> Iterable[Write]:
+    def _offences_unsigned(self, tx: Transaction) -> Iterable[Write]:
         for device, update in self._offences.items():
-            key, public = evidence_key(device, Misdeed.OFFENCE), self._public(device)
-            if public is not None and not self._registers.values(key):
+            key, public = evidence_key(device, Misdeed.OFFENCE), self._public(tx, device)
+            if public is not None and not tx.registers.values(key):
                 value = prove_offence(public, update)
-                if fault(self._updates.device, key, value) is None:
+                if fault(tx.updates.device, key, value) is None:
                     yield key, value
 
-    def _public(self, device: bytes) -> bytes | None:
-        writers = self._members.writers()
+    def _public(self, tx: Transaction, device: bytes) -> bytes | None:
+        writers = tx.members.writers()
         return writers.public_key(device) or writers.former_key(device)
 
-    def charges(self) -> dict[bytes, list[Charge]]:
-        """What is proven, by device; with the volume's lock held."""
+    def charges(self, tx: Transaction) -> dict[bytes, list[Charge]]:
+        """What is proven, by device."""
         found: dict[bytes, list[Charge]] = {}
-        for one in self._proven():
+        for one in self._proven(tx):
             found.setdefault(one.charge.device, []).append(one.charge)
         return found
 
     def facts(self, device: bytes) -> list[api.Charge]:
         """What is proven against one device, as commands show it."""
-        with self._fs.state.transaction():
-            return [described(charge) for charge in self.charges().get(device, ())]
+        with self._fs.state.transaction() as tx:
+            return [described(charge) for charge in self.charges(tx).get(device, ())]
 
-    def _proven(self) -> Iterable[_Proven]:
-        for key, values in sorted(self._registers.with_prefix(EVIDENCE.prefix).items()):
+    def _proven(self, tx: Transaction) -> Iterable[_Proven]:
+        for key, values in sorted(tx.registers.with_prefix(EVIDENCE.prefix).items()):
             first = min(values, key=lambda one: one.stamp)
             try:
                 charge = decode_evidence(key, first.value or b"", breach)
             except DecodeError:
                 continue
-            if charge.volume == self._updates.volume:
+            if charge.volume == tx.updates.volume:
                 yield _Proven(key, first.value or b"", charge)
 
     def proof(self, device: bytes) -> bytes:
         """The file that proves what is known against a device. Raises UsageError when nothing is."""
-        with self._fs.state.transaction():
-            proven = [one for one in self._proven() if one.charge.device == device]
-            name = self._members.name_of(device)
+        with self._fs.state.transaction() as tx:
+            proven = [one for one in self._proven(tx) if one.charge.device == device]
+            name, volume = tx.members.name_of(device), tx.updates.volume
         if not proven:
             raise UsageError(f"nothing is proven against {name}")
         # What no accident explains comes first.
         best = max(proven, key=lambda one: one.charge.misdeed)
-        return encode_evidence_file(self._updates.volume, best.key, best.value)
+        return encode_evidence_file(volume, best.key, best.value)
 
     def check(self, data: bytes) -> tuple[Charge, str | None]:
         """What a file proves, and the name of the device if it is of this volume. Raises UsageError."""
@@ -133,10 +125,9 @@ class Misconduct:
             charge = decode_evidence_file(data, breach)
         except DecodeError as error:
             raise UsageError("this file proves nothing", str(error)) from error
-        if charge.volume != self._updates.volume:
-            return charge, None
-        with self._fs.state.transaction():
-            return charge, self._members.name_of(charge.device)
+        with self._fs.state.transaction() as tx:
+            known = charge.volume == tx.updates.volume
+            return charge, tx.members.name_of(charge.device) if known else None
 
 
 def described(charge: Charge) -> api.Charge:

@@ -74,7 +74,8 @@ class Peering:
     def open(self, checkpointer: Checkpointer) -> None:
         """Let there be links from now on. *checkpointer* answers about checkpoints."""
         self._checkpointer = checkpointer
-        self._sharing.updates.grew.listen(self._advanced)
+        with self._fs.state.transaction() as tx:
+            tx.updates.grew.listen(self._advanced)
         self._sharing.members_changed.listen(self.members_changed)
         self._sharing.looked_after.listen(self._look_after)
         self.members_changed()
@@ -95,7 +96,7 @@ class Peering:
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
-        identity = PeerIdentity(self._sharing.updates.volume, self._ring.keys.device, secret)
+        identity = PeerIdentity(self._sharing.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
             new_exchange=lambda device: _DurableExchange(
                 self._fs, self._sharing, self._committer, checkpointer
@@ -176,7 +177,7 @@ class Peering:
         if public is None:
             return
         try:
-            head = decode_head(data, self._sharing.updates.volume, public, self._ring.segments)
+            head = decode_head(data, self._sharing.volume, public, self._ring.segments)
         except UnknownEpochError:
             return  # its key comes with the log
         except NewerFormatError as error:
@@ -224,7 +225,13 @@ class _DurableExchange:
         self._fs = fs
         self._committer = committer
         self._checkpointer = checkpointer
-        self._exchange = Exchange(sharing.updates, sharing.agreement.current, checkpointer.root)
+        self._agreement = sharing.agreement
+        with fs.state.transaction() as tx:
+            self._exchange = Exchange(tx.updates, self._state_hash, checkpointer.root)
+
+    def _state_hash(self) -> bytes | None:
+        with self._fs.state.transaction() as tx:
+            return self._agreement.current(tx)
 
     def begin(self) -> Sequence[bytes]:
         return self._durably(self._exchange.begin)

@@ -11,7 +11,6 @@ from hybrisfs.errors import UsageError
 from hybrisfs.kinds import AREA_SIZE
 from hybrisfs.members.areas import Area, new_assignment
 from hybrisfs.members.roles import MAX_AREAS, Rights, Role
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.signing import Signer, is_limited, only_reads
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.registers.node_id import born_in
@@ -32,9 +31,8 @@ _AT_ONCE: Final = 2000  # in one update; programs wait while it is signed
 class SharedFolders:
     """Those of one volume. Its methods may be called from any thread."""
 
-    def __init__(self, fs: FileSystem, registers: Registers, signer: Signer, signals: Signals) -> None:
+    def __init__(self, fs: FileSystem, signer: Signer, signals: Signals) -> None:
         self._fs = fs
-        self._registers = registers
         self._signer = signer
         self._signals = signals
 
@@ -57,14 +55,14 @@ class SharedFolders:
     def choose(self, tx: Transaction, paths: Sequence[str], device: bytes | None = None) -> tuple[Area, ...]:
         """The areas of these folders, those that a member has proposed for a *device* if there are any.
         Raises UsageError unless a device can be limited to them."""
-        pending = self._signer.pending_roles(device) if device is not None else []
+        pending = self._signer.pending_roles(tx, device) if device is not None else []
         proposed = {area.folder: area.id for _, rights in pending for area in rights.areas}
         chosen: dict[bytes, Area] = {}
         shared = self._fs.borders.folders
         for path in paths:
             folder = self._folder(tx, path)
             self._require_apart(tx, path, folder, {*shared, *chosen})
-            area = shared.get(folder.id) or proposed.get(folder.id) or self._new_area(chosen.values())
+            area = shared.get(folder.id) or proposed.get(folder.id) or self._new_area(tx, chosen.values())
             chosen[folder.id] = Area(area, folder.id)
         if len(chosen) > MAX_AREAS:
             raise UsageError(f"a contributor is limited to {MAX_AREAS} folders at most")
@@ -98,8 +96,8 @@ class SharedFolders:
                     "Choose folders that are apart.",
                 )
 
-    def _new_area(self, chosen: Iterable[Area]) -> bytes:
-        taken = self._registers.roles.known_areas() | {one.id for one in chosen}
+    def _new_area(self, tx: Transaction, chosen: Iterable[Area]) -> bytes:
+        taken = tx.registers.roles.known_areas() | {one.id for one in chosen}
         while (area := self._fs.environment.random_bytes(AREA_SIZE)) in taken:
             pass
         return area
@@ -111,15 +109,15 @@ class SharedFolders:
             with self._fs.state.cutting, self._fs.state.transaction() as tx:
                 lacking = self._lacking(tx, area)
             for batch in in_groups(lacking, lambda node: 1, _AT_ONCE):
-                with self._fs.state.cutting, self._fs.state.transaction():
-                    self._signer.sign([new_assignment(node, area.id) for node in batch], 0)
+                with self._fs.state.cutting, self._fs.state.transaction() as tx:
+                    self._signer.sign(tx, [new_assignment(node, area.id) for node in batch], 0)
                 self._signals.chunks_made()
 
     def _lacking(self, tx: Transaction, area: Area) -> list[bytes]:
         self._fs.flush(tx)
         ino = ino_of(tx, area.folder)
         nodes = [] if ino is None else nodes_below(tx, ino)
-        roles = self._registers.roles
+        roles = tx.registers.roles
         return [
             node
             for node in nodes

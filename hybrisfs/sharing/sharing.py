@@ -12,20 +12,16 @@ from msgspec import UNSET
 
 from hybrisfs.api.devices import Device
 from hybrisfs.keyring import KeyRing
-from hybrisfs.members.hearing import Hearing
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member
 from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.losses import Losses, LossLimits
-from hybrisfs.merge.registers import Registers
 from hybrisfs.merge.resolution import ConflictResolution
 from hybrisfs.merge.signing import Signer
 from hybrisfs.merge.sparing import Sparing
-from hybrisfs.merge.versions import VersionStore
 from hybrisfs.read.freshness import Freshness
-from hybrisfs.receive.pull import CloudReader, GrantSource, Puller
+from hybrisfs.receive.pull import CloudReader, GrantSource, Puller, Sightings
 from hybrisfs.receive.take import Receiver, Upcoming, unprepared
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
@@ -41,10 +37,8 @@ from hybrisfs.sharing.misconduct import Misconduct, described
 from hybrisfs.sharing.shared_folders import SharedFolders
 from hybrisfs.sharing.trials import Trials
 from hybrisfs.signals import IDLE, Pause, Signals
-from hybrisfs.state.sightings import SightingTable
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import has_update
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, Members, VersionVector, decode_signed_header
@@ -87,75 +81,38 @@ class Sharing:
         self.members_changed = Topic[[]]()
         self.looked_after = Topic[[]]()
         """There are other devices, and it is time for what is done now and then."""
-        self.hearing = Hearing(tx)
-        self.members = MemberTable(tx, self.hearing)
-        if not self.members.all():
-            self.members.admit([Member(ring.keys.device.public, default_device_name())])
-        self.updates = UpdateLog(
-            tx, fs.environment, self.members.writers(), ring.keys.device, self._is_suspended
-        )
-        self.hearing.vector_of = self.updates.vector_of
-        self.versions = VersionStore(tx, self.updates)
-        self.registers = Registers(tx, tx.chunks.condemned, self.versions)
-        self.hearing.roles = self.registers.roles
-        epochs = Epochs(tx, ring, self.updates, self.registers, self.members)
-        self.signer = Signer(self.updates, self.registers, self.members, lambda: self._awaited_log.under_way)
-        self.signer.signed.listen(self.updates.grew)
-        self.membership = Membership(
-            fs,
-            self.members,
-            self.updates,
-            self.registers,
-            self.signer,
-            epochs,
-            self.hearing,
-            signals,
-        )
+        if not tx.members.all():
+            tx.members.admit([Member(ring.keys.device.public, default_device_name())])
+            tx.updates.set_members(tx.members.writers())
+        self.device: Final = ring.keys.device.device_id
+        """The id of this one."""
+        self.volume: Final[bytes] = tx.meta("volume")
+        epochs = Epochs(tx, ring)
+        self.signer = Signer(fs.environment, lambda: self._awaited_log.under_way)
+        self.signer.signed.listen(tx.updates.grew)
+        self.membership = Membership(fs, self.signer, epochs, signals)
         self.membership.changed.listen(self._members_changed)
         self.membership.renamed.listen(lambda tx: fs.shown(self.arrivals.device_renamed(tx)))
-        self.shared_folders = SharedFolders(fs, self.registers, self.signer, signals)
-        self.roles = DeviceRoles(
-            fs, self.membership, self.members, self.updates, self.registers, self.signer, self.shared_folders
-        )
+        self.shared_folders = SharedFolders(fs, self.signer, signals)
+        self.roles = DeviceRoles(fs, self.membership, self.signer, self.shared_folders)
         self._rights = Rights(Role.FULL)
-        self.registers.roles.changed.listen(self._roles_changed)
-        self.updates.use_bounds(self.registers.roles.binds)
-        self._roles_changed(self.registers.roles.devices())
-        if self.registers.roles.are_awaited(self.updates.device):
+        tx.registers.roles.changed.listen(self._roles_changed)
+        tx.updates.use_bounds(tx.registers.roles.binds)
+        self._roles_changed(tx.registers.roles.devices())
+        if tx.registers.roles.are_awaited(self.device):
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share, fs.environment.limits.of(LossLimits).few)
-        self.losses = Losses(fs, self.updates, self.registers, self.brake)
-        self.arrivals = Arrivals(tx, fs, self.updates, self.registers, self.members, self.losses)
+        self.losses = Losses(fs, self.brake)
+        self.arrivals = Arrivals(tx, fs, self.losses)
         self.arrivals.grants_changed.listen(epochs.learn)
-        self.misconduct = Misconduct(fs, self.members, self.updates, self.registers, self.signer)
-        self.trials = Trials(
-            fs,
-            self.hearing,
-            self.members,
-            self.updates,
-            self.signer,
-            self.misconduct,
-            self.membership,
-        )
-        self.receiver = Receiver(
-            fs,
-            self.updates,
-            self.arrivals,
-            signals,
-            upcoming,
-        )
+        self.misconduct = Misconduct(fs, self.signer)
+        self.trials = Trials(fs, self.signer, self.misconduct, self.membership)
+        self.receiver = Receiver(fs, self.arrivals, signals, upcoming)
         self.receiver.offended.listen(self.misconduct.note)
-        self.deletions = Deletions(
-            fs,
-            self.losses,
-            self.members,
-            self.arrivals,
-            self.signer,
-            signals,
-        )
-        fs.inodes.resolve = ConflictResolution(fs, self.registers, self.arrivals)
-        self.sparing = Sparing(fs, self.registers, self.arrivals)
-        self.agreement = Agreement(fs, self.updates)
+        self.deletions = Deletions(fs, self.losses, self.arrivals, self.signer, signals)
+        fs.inodes.resolve = ConflictResolution(fs, self.arrivals)
+        self.sparing = Sparing(fs)
+        self.agreement = Agreement(fs)
         self._puller: Puller | None = None
         self.freshness = Freshness(self, environment=fs.environment)
         self._looked_at = self._monotonic()
@@ -169,12 +126,12 @@ class Sharing:
         self._grants = grants
         self._puller = Puller(
             engine,
-            self.updates.volume,
+            self.volume,
             self._ring.segments,
-            self.updates.device,
+            self.device,
             self._signals,
             self,
-            SightingTable(self._fs.state),
+            Sightings(self._fs.state),
             grants,
         )
         return self._puller
@@ -197,7 +154,7 @@ class Sharing:
             return False
         if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
             if self._head_before is None:  # before this start has put another in its place
-                self._head_before = self._puller.heads().get(self.updates.device)
+                self._head_before = self._puller.heads().get(self.device)
             return True
         if self._monotonic() - self._looked_at >= _LOOK_AGAIN:
             self._looked_at = self._monotonic()
@@ -207,7 +164,7 @@ class Sharing:
     def _has_own_log(self, puller: Puller) -> bool:
         if not self._awaited_log.under_way:
             return True
-        own = self.updates.device
+        own = self.device
         if not self._awaited_log.look(puller.heads().get(own), lambda identity: self.holds(own, identity)):
             return False
         log.info("the log of the rebuilt volume is back")
@@ -229,8 +186,8 @@ class Sharing:
     def heard(self, device: bytes, head: Head) -> None:
         """A linked device has told where it stands: if that is known here, it is known to be up to date."""
         self.agreement.hear(head)
-        with self._fs.state.transaction():
-            known = self.updates.state.vector.covers(head.vector)
+        with self._fs.state.transaction() as tx:
+            known = tx.updates.state.vector.covers(head.vector)
         if known and self._puller is not None:
             self._puller.heard(device, min(head.time_ns, self._time_ns()))
 
@@ -254,7 +211,7 @@ class Sharing:
             self.agreement.refresh(self._signals.last_change)
         if self._puller is not None:
             for device, head in self._puller.heads().items():
-                if device != self.updates.device:
+                if device != self.device:
                     self.agreement.hear(head)
 
     def adopt(self, config: VolumeConfig) -> None:
@@ -265,49 +222,52 @@ class Sharing:
 
     def require_writer(self) -> None:
         """Raises HybrisError when this device only reads."""
-        with self._fs.state.transaction():
-            self.signer.require_writer()
+        with self._fs.state.transaction() as tx:
+            self.signer.require_writer(tx)
 
     def current_members(self) -> Members:
         """The devices that belong to the volume, and those that did."""
-        with self._fs.state.transaction():
-            return self.members.devices()
+        with self._fs.state.transaction() as tx:
+            return tx.members.devices()
 
     def full_members(self) -> Members:
         """The devices that belong to the volume and do not only read, as far as is known here."""
-        with self._fs.state.transaction():
-            members, roles = self.members.devices(), self.registers.roles
+        with self._fs.state.transaction() as tx:
+            members, roles = tx.members.devices(), tx.registers.roles
             if not roles:
                 return members
             return Members(
                 public
                 for device, public in members.public_keys.items()
-                if self.signer.role_of(device) is Role.FULL
+                if self.signer.role_of(tx, device) is Role.FULL
             )
 
     def _roles_changed(self, devices: Collection[bytes]) -> None:
-        """What these devices may do may be something else, votes included; with the volume's lock held."""
-        updates, roles = self.updates, self.registers.roles
-        updates.set_members(self.members.writers())
-        for device in devices:
-            if device != updates.device:  # what this one has signed it takes back from a cloud at any time
-                updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
-        before, self._rights = self._rights, self.signer.rights
-        self._fs.read_only = self._rights.role is Role.READER
-        self._fs.is_full = self._rights.role is Role.FULL
-        self._draw_borders()
-        if before != self._rights and not self._fs.read_only:  # what has waited can go on its way
-            self._signals.changes_made()
-            self._signals.chunks_made()
+        """What these devices may do may be something else, votes included."""
+        with self._fs.state.transaction() as tx:
+            updates, roles = tx.updates, tx.registers.roles
+            updates.set_members(tx.members.writers())
+            for device in devices:
+                if (
+                    device != updates.device
+                ):  # what this one has signed it takes back from a cloud at any time
+                    updates.bind(device, roles.bounds(device, updates.state.vector, updates.vector_of))
+            before, self._rights = self._rights, self.signer.rights(tx)
+            self._fs.read_only = self._rights.role is Role.READER
+            self._fs.is_full = self._rights.role is Role.FULL
+            self._draw_borders(tx)
+            if before != self._rights and not self._fs.read_only:  # what has waited can go on its way
+                self._signals.changes_made()
+                self._signals.chunks_made()
 
-    def _draw_borders(self) -> None:
-        """Let programs here be kept to the folders that members are limited to; with the lock held."""
+    def _draw_borders(self, tx: Transaction) -> None:
+        """Let programs here be kept to the folders that members are limited to."""
         borders, role = self._fs.borders, self._rights.role
         limited = self._rights.areas if role is Role.CONTRIBUTOR else None
         borders.limits = None if limited is None else frozenset(area.id for area in limited)
         self._fs.inodes.permit = None if limited is None else borders.require_change
         every = sorted(
-            {area for one in self.members.devices() for area in self.signer.rights_of(one).areas},
+            {area for one in tx.members.devices() for area in self.signer.rights_of(tx, one).areas},
             reverse=True,
         )
         borders.folders = {area.folder: area.id for area in every}  # the lowest of several of one folder
@@ -318,19 +278,16 @@ class Sharing:
         self.membership.admit(member, role=rights.role, areas=areas)
         self.shared_folders.assign(areas)
 
-    def _is_suspended(self) -> bool:
-        return self.updates.device in self.members.suspended
-
     def key_holders(self) -> Members:
         """The same, with those in reserve."""
-        with self._fs.state.transaction():
-            return self.members.keys()
+        with self._fs.state.transaction() as tx:
+            return tx.members.keys()
 
     def followed(self) -> Members:
         """Whose log is looked for on the clouds: also that of devices whose removal is still to be heard
         of."""
-        with self._fs.state.transaction():
-            return self.members.followed(self.updates.device)
+        with self._fs.state.transaction() as tx:
+            return tx.members.followed(self.device)
 
     def holds(self, device: bytes, start: bytes) -> bool:
         """Whether the log has the update of the device whose hash begins so."""
@@ -338,8 +295,8 @@ class Sharing:
             return has_update(tx, device, start)
 
     def vector(self) -> VersionVector:
-        with self._fs.state.transaction():
-            return self.updates.state.vector
+        with self._fs.state.transaction() as tx:
+            return tx.updates.state.vector
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
@@ -351,17 +308,19 @@ class Sharing:
         if after != before:
             self._members_changed()
         unfit = was_fit and not self._ring.is_fit  # a member gave a removed device the keys
-        if after != before or unfit or (self.registers.roles and self.membership.is_removal_unheeded()):
+        with self._fs.state.transaction() as tx:
+            limits = bool(tx.registers.roles)
+        if after != before or unfit or (limits and self.membership.is_removal_unheeded()):
             self.membership.heed_removals()
-        if self.updates.device in after - before:  # what was held back is signed now
+        if self.device in after - before:  # what was held back is signed now
             self._signals.changes_made()
             self._signals.chunks_made()
         return complete
 
     def _members_changed(self) -> None:
-        with self._fs.state.transaction():
-            if self.registers.roles:
-                self._draw_borders()
+        with self._fs.state.transaction() as tx:
+            if tx.registers.roles:
+                self._draw_borders(tx)
         self.members_changed()
         refused = self.receiver.take_refused()  # of those whose removal was vetoed, perhaps
         if refused:
@@ -388,13 +347,13 @@ class Sharing:
     def checkpoint_taken_in(self, tx: Transaction) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
         self._fs.shown(self.arrivals.unveil(tx))
-        self.updates.grew()
+        tx.updates.grew()
 
     def receive_pulled(self, updates: Sequence[bytes]) -> bool:
         """Take in consecutive updates of one device from the clouds. Of a device that had been removed before
         this one was let in only what others depend on: the rest it may have written afterwards."""
-        with self._fs.state.transaction():
-            told = {member.device for member in self.members.told_removed()}
+        with self._fs.state.transaction() as tx:
+            told = {member.device for member in tx.members.told_removed()}
         writer = decode_signed_header(updates[0]).writer if updates else None
         if writer in told:
             last = self.receiver.named(writer)
@@ -410,7 +369,7 @@ class Sharing:
     def was_removed(self) -> bool:
         """Whether this device belongs to the volume no longer, by its own log, or by what the clouds show: a
         member seals with keys that it gives to its fellow members, and not to this device."""
-        return self.updates.device not in self.current_members() or (
+        return self.device not in self.current_members() or (
             self._grants is not None and self._grants.is_shut_out
         )
 
@@ -425,17 +384,17 @@ class Sharing:
         doubts = self._puller.doubts() if self._puller is not None else []
         heads = dict(self._puller.heads()) if self._puller is not None else {}
         if self._head_before is not None:
-            heads[self.updates.device] = self._head_before
-        with self._fs.state.transaction():
-            names = {device: self.members.name_of(device) for device in heads}
-        doubts += clock_doubts(heads, self.updates.device, self._time_ns(), names.__getitem__)
+            heads[self.device] = self._head_before
+        with self._fs.state.transaction() as tx:
+            names = {device: tx.members.name_of(device) for device in heads}
+        doubts += clock_doubts(heads, self.device, self._time_ns(), names.__getitem__)
         if self._awaited_log.under_way:
             doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
         if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
             doubts = []
-        with self._fs.state.transaction():
+        with self._fs.state.transaction() as tx:
             doubts += [
-                f"{self.members.name_of(device)} and this device have made different things of the same log: "
+                f"{tx.members.name_of(device)} and this device have made different things of the same log: "
                 "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
                 for device in sorted(self.agreement.disagreeing)
             ]
@@ -446,27 +405,27 @@ class Sharing:
         their ids."""
         sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
         with self._fs.state.transaction() as tx:
-            members = self.members.all()
-            vector = self.updates.state.vector
-            forks = self.updates.forks()
-            rejoined = {device for device in forks if self.updates.has_rejoined(device)}
-            charges = self.misconduct.charges()
-            names = {member.device: self.members.shown_name(member.device) for member in members}
-            rights = {one.device: self.signer.rights_of(one.device) for one in members}
+            members = tx.members.all()
+            vector = tx.updates.state.vector
+            forks = tx.updates.forks()
+            rejoined = {device for device in forks if tx.updates.has_rejoined(device)}
+            charges = self.misconduct.charges(tx)
+            names = {member.device: tx.members.shown_name(member.device) for member in members}
+            rights = {one.device: self.signer.rights_of(tx, one.device) for one in members}
             folders = {
                 device: self.shared_folders.paths(tx, one.areas)
                 for device, one in rights.items()
                 if one.role is Role.CONTRIBUTOR
             }
-            overstepped = self.registers.roles.overstepped
+            overstepped = tx.registers.roles.overstepped
             proposed = {member.device: self.roles.proposed(member.device) for member in members}
-            inviters = {member.device: self.members.inviter_of(member.device) for member in members}
+            inviters = {member.device: tx.members.inviter_of(member.device) for member in members}
             let_in_by = {
-                device: self.members.shown_name(inviter)
+                device: tx.members.shown_name(inviter)
                 for device, inviter in inviters.items()
                 if inviter is not None
             }
-        this, found = self.updates.device, []
+        this, found = self.device, []
         for member in members:
             device = Device(
                 id=member.device.hex(),

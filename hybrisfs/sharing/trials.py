@@ -13,8 +13,6 @@ from typing import Final
 from hybrisfs.api.devices import Accused, Vote
 from hybrisfs.errors import HybrisError
 from hybrisfs.members.evidence import Misdeed
-from hybrisfs.members.hearing import Hearing
-from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Cast, Stance
 from hybrisfs.merge.signing import Signer
@@ -23,7 +21,6 @@ from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct
 from hybrisfs.state.members import NO_MEMBER, Charge, charges, forget_charges, note_charges
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Trials"]
@@ -40,17 +37,11 @@ class Trials:
     def __init__(
         self,
         fs: FileSystem,
-        hearing: Hearing,
-        members: MemberTable,
-        updates: UpdateLog,
         signer: Signer,
         misconduct: Misconduct,
         membership: Membership,
     ) -> None:
         self._fs = fs
-        self._hearing = hearing
-        self._members = members
-        self._updates = updates
         self._signer = signer
         self._misconduct = misconduct
         self._membership = membership
@@ -66,14 +57,14 @@ class Trials:
     def look_after(self, now_ns: int) -> bool:
         """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            if not self._signer.may_sign:
+            if not self._signer.may_sign(tx):
                 return False
             seconded, accused = self._overdue(tx, now_ns), self._proven(tx, now_ns)
             try:
                 if seconded:
-                    self._membership.vote(seconded, Stance.REMOVE)
+                    self._membership.vote(tx, seconded, Stance.REMOVE)
                 if accused:
-                    self._membership.vote(accused, Stance.SUSPEND)
+                    self._membership.vote(tx, accused, Stance.SUSPEND)
             except (HybrisError, OSError) as error:
                 log.error("this device cannot vote on a removal: %s", error)
                 return False
@@ -81,7 +72,7 @@ class Trials:
 
     def _overdue(self, tx: Transaction, now_ns: int) -> list[Member]:
         """Whom to second the removal of."""
-        suspended, stances = self._members.suspended, self._hearing.stances()
+        suspended, stances = tx.members.suspended, tx.hearing.stances()
         accusations = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
         since = self._known_since(tx, accusations, now_ns)
         until = now_ns - self.veto_hours * _HOUR_NS
@@ -90,15 +81,15 @@ class Trials:
             for accused, accuser in accusations
             if since[accused, accuser] <= until
             and stances[accused, accuser].stance is Stance.REMOVE
-            and (accused, self._updates.device) not in stances
+            and (accused, tx.updates.device) not in stances
         }
-        return [one for one in self._members.removed() if one.device in due]
+        return [one for one in tx.members.removed() if one.device in due]
 
     def _known_since(
         self, tx: Transaction, accusations: set[tuple[bytes, bytes]], now_ns: int
     ) -> dict[tuple[bytes, bytes], int]:
         """Since when these are known; what no longer holds is forgotten."""
-        forks = {(device, NO_MEMBER) for device in self._updates.forks()}
+        forks = {(device, NO_MEMBER) for device in tx.updates.forks()}
         known = {(one.accused, one.accuser): one.since for one in charges(tx)}
         current = accusations | forks
         forget_charges(tx, sorted(known.keys() - current))
@@ -109,16 +100,16 @@ class Trials:
         """Whom to accuse because of a proof."""
         if not self.evicts:
             return []
-        stances, this = self._hearing.stances(), self._updates.device
+        stances, this = tx.hearing.stances(), tx.updates.device
         forked = {one.accused: one.since for one in charges(tx) if one.accuser == NO_MEMBER}
         found = []
-        for member in self._members.all():
+        for member in tx.members.all():
             device = member.device
-            kinds = {one.misdeed for one in self._misconduct.charges().get(device, ())}
+            kinds = {one.misdeed for one in self._misconduct.charges(tx).get(device, ())}
             unexplained = (
                 Misdeed.FORK in kinds
                 and now_ns - forked.get(device, now_ns) >= _REJOIN_NS
-                and not self._updates.has_rejoined(device)
+                and not tx.updates.has_rejoined(device)
             )
             if device != this and (device, this) not in stances and (Misdeed.OFFENCE in kinds or unexplained):
                 found.append(member)
@@ -127,7 +118,7 @@ class Trials:
     def facts(self) -> list[Accused]:
         """The devices and recovery kits that are accused or were removed by votes."""
         with self._fs.state.transaction() as tx:
-            verdict, stances = self._hearing.outcome.verdict, self._hearing.stances()
+            verdict, stances = tx.hearing.outcome.verdict, tx.hearing.stances()
             since: dict[bytes, int] = {}
             for accused, accuser, known in charges(tx):
                 if accuser != NO_MEMBER:
@@ -139,22 +130,26 @@ class Trials:
                 found.append(
                     Accused(
                         id=accused.hex(),
-                        name=self._members.shown_name(accused),
-                        this=accused == self._updates.device,
+                        name=tx.members.shown_name(accused),
+                        this=accused == tx.updates.device,
                         final=final,
                         suspended=bool(by),
                         until=None if until is None else until / 1e9 + self.veto_hours * 3600.0,
-                        votes=self._votes(accused, stances, by),
+                        votes=self._votes(tx, accused, stances, by),
                     )
                 )
             return found
 
     def _votes(
-        self, accused: bytes, stances: Mapping[tuple[bytes, bytes], Cast], by: Collection[bytes]
+        self,
+        tx: Transaction,
+        accused: bytes,
+        stances: Mapping[tuple[bytes, bytes], Cast],
+        by: Collection[bytes],
     ) -> list[Vote]:
         """What members say about one, in the order in which they said so; *by* are those that count."""
         return [
-            Vote(self._members.shown_name(voter), voter.hex(), cast.stance.name.lower(), voter in by)
+            Vote(tx.members.shown_name(voter), voter.hex(), cast.stance.name.lower(), voter in by)
             for (about, voter), cast in sorted(stances.items(), key=lambda one: (one[1].clock, one[0]))
             if about == accused
         ]

@@ -2,7 +2,7 @@
 
 A row of `register` is one of the values that nothing supersedes, with the stamp of the update that wrote it:
 its clock, and the number that `writer` gives its branch. Which values supersede which, `Registers` knows
-(`hybrisfs.merge.registers`), which alone writes them. All other code here reads only the stored rows.
+(`hybrisfs.log.registers`), which alone writes them. All other code here reads only the stored rows.
 
 `RegisterTable` remembers which number is which branch's. The functions read a snapshot as well as the open
 transaction. Rows that a function gives by the hundred thousand are plain tuples, read as the caller goes on.

@@ -424,7 +424,7 @@ CREATE TABLE IF NOT EXISTS charge (
 """
 
 HISTORY = f"""
--- Values that registers of the tree had once (hybrisfs.merge.versions): written by the update that `clock`
+-- Values that registers of the tree had once (hybrisfs.log.versions): written by the update that `clock`
 -- and `writer` name, true from the moment `since` until the moment `until`, when an update superseded them.
 -- What is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
 CREATE TABLE past (

@@ -14,6 +14,10 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.log.registers import Registers
+from hybrisfs.log.versions import VersionStore
+from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.member_table import MemberTable
 from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.chunks import ChunkStore
@@ -31,15 +35,18 @@ from hybrisfs.state.pending import PendingTable
 from hybrisfs.state.pins import PinTable
 from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.segments import SegmentTable
+from hybrisfs.state.sightings import SightingTable
+from hybrisfs.state.updates import UpdateLog
+from sync import DeviceKey
 
 __all__ = ["State", "Transaction"]
 
 
 class Transaction(RowWriter):
-    """The open transaction, and the tables in it. Only `State.transaction` hands it out. ADR 022 names what
-    keeps it for longer."""
+    """The open transaction, and the tables in it, the log and what follows from it among them. Only
+    `State.transaction` hands it out."""
 
-    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
+    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
         super().__init__(database.connection)
         self._database = database
         self.nodes: Final = NodeTable(self)
@@ -59,6 +66,19 @@ class Transaction(RowWriter):
         self.deletion_candidates: Final = DeletionCandidateTable(self)
         self.orphans: Final = OrphanTable(self)
         self.disposals: Final = DisposalTable(self)
+        self.sightings: Final = SightingTable(self)
+        self.hearing: Final = Hearing(self)
+        self.members: Final = MemberTable(self, self.hearing)
+        self.updates: Final = UpdateLog(
+            self, database.environment, self.members.writers(), key, self._is_suspended
+        )
+        self.versions: Final = VersionStore(self, self.updates)
+        self.registers: Final = Registers(self, self.chunks.condemned, self.versions)
+        self.hearing.vector_of = self.updates.vector_of
+        self.hearing.roles = self.registers.roles
+
+    def _is_suspended(self) -> bool:
+        return self.updates.device in self.members.suspended
 
     def commit(self) -> None:
         """End the SQLite transaction and begin the next: see `Database.commit`."""
@@ -91,14 +111,15 @@ class _Turn:
 class State:
     """Database, journal and lock of one open volume."""
 
-    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer) -> None:
+    def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
+        """*key*: that of this device, with which it signs."""
         self._database = database
         self.journal: Final = journal
         self.namer: Final = namer
         self.environment: Final = database.environment
         self.cutting: Final = threading.Lock()
         """Held by what cuts changes, or takes in the updates of others; taken before a transaction."""
-        self._turn: Final = _Turn(Transaction(database, journal, namer))
+        self._turn: Final = _Turn(Transaction(database, journal, namer, key))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Hold the volume's lock, and with it the open transaction. Nothing in the block waits for a cloud,

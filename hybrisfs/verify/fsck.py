@@ -43,7 +43,7 @@ class Fsck:
         self._clouds = writing.clouds
         self._ground = writing.clouds.ground
         self._fs = self._ground.fs
-        self._updates = writing.sharing.updates
+        self._sharing = writing.sharing
         self._maintenance = maintenance
         self._collector = collector
         self._cloud_set = cloud_set
@@ -52,7 +52,7 @@ class Fsck:
         """Check everything; problems are in the report, never raised."""
         report = FsckReport()
         checks: list[ObjectCheck] = []
-        local = LocalVolume(self._updates.volume, self._updates.device, self._ground.sealer)
+        local = LocalVolume(self._sharing.volume, self._sharing.device, self._ground.sealer)
         with self._fs.state.snapshot() as db:
             check_database(db, local, report, progress)
             run_steps(

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from hybrisfs.kinds import ATTRIBUTES, ID, KINDS, VOTE, Trait
+from hybrisfs.log.registers import is_kept
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge.authority import described, fault
-from hybrisfs.merge.registers import is_kept
 from hybrisfs.registers.node_id import kind_of
 from hybrisfs.state.members import Membership, member_rows
 from hybrisfs.state.register_checks import (

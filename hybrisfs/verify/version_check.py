@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 
 from hybrisfs.kinds import Trait, having
+from hybrisfs.log.registers import is_kept
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting, described
-from hybrisfs.merge.registers import is_kept
 from hybrisfs.state.file_chunks import is_known
 from hybrisfs.state.stored_log import body_of
 from hybrisfs.state.versions import all_versions, kept_contents

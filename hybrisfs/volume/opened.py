@@ -143,7 +143,7 @@ class Opened:
         them now."""
         if self.fs.is_full:
             return 0
-        changes, counts = self.fs.changes, self.sharing.signer.counting()
+        changes, counts = self.fs.changes, self.sharing.signer.counting(tx)
         unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
         return len({ino for key, ino in unsigned if is_withheld(tx, self.fs, counts, key, ino)})
 
@@ -159,7 +159,7 @@ class Opened:
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        volume = State(database, journal, self.sealer)
+        volume = State(database, journal, self.sealer, keys.device)
         with volume.transaction() as tx:
             self.fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
             remove_unnamed_segments(tx, journal)
@@ -194,7 +194,6 @@ class Opened:
                 self._mounting.upcoming,
             )
         self.sharing.adopt(self.config)
-        self.updates = self.sharing.updates
         self.conflict_table = Conflicts(ground.fs)
 
     def _open_clouds(self, keys: VolumeKeys) -> None:
@@ -254,17 +253,15 @@ class Opened:
         self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher)
         self.relayer = Relayer(
             fs,
-            self.updates,
             signals,
             self.ring.segments,
             puller,
             self.fetcher,
             self.peering,
         )
-        self.uploads = Uploads(fs, signals, self.updates, self.relayer, self.fetcher)
+        self.uploads = Uploads(fs, signals, self.relayer, self.fetcher)
         self._shipper = Shipper(
             fs,
-            self.updates,
             signals,
             self.committer,
             self.ring,
@@ -279,7 +276,7 @@ class Opened:
         fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
         objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.expected)
         self.maintenance = Maintenance(objects, self.writing)
-        recent = RecentPuts(fs, objects.expected, objects.upkeep, self.updates.device, self.environment)
+        recent = RecentPuts(fs, objects.expected, objects.upkeep, self.sharing.device, self.environment)
         self.checkup = Checkup(fs, self.engine, self._clouds.marker, signals, recent, self.maintenance)
         self.checkup.minute.listen(sharing.look_after)
         self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
@@ -289,7 +286,6 @@ class Opened:
             self.fetcher,
             self.thinner,
             self.uploads,
-            sharing.versions,
             config.name,
         )
         self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting)

@@ -13,7 +13,6 @@ from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.signing import only_reads
-from hybrisfs.merge.versions import VersionStore
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr
 from hybrisfs.shown import quoted, shown
@@ -52,7 +51,6 @@ class Versions:
         fetcher: Fetcher,
         thinner: Thinner,
         uploads: Uploads,
-        store: VersionStore,
         volume: str,
     ) -> None:
         """*volume* is its name."""
@@ -62,9 +60,8 @@ class Versions:
         self._fetcher = fetcher
         self._thinner = thinner
         self._uploads = uploads
-        self._store = store
         self._volume = volume
-        store.keeps = not thinner.rule.is_off
+        self._note_rule()
 
     @property
     def rule(self) -> RetentionRule:
@@ -74,8 +71,11 @@ class Versions:
     def keep(self, rule: RetentionRule) -> None:
         """Keep versions like that from now on; what is kept no longer goes within the hour."""
         self._thinner.rule = rule
-        with self._fs.state.transaction():
-            self._store.keeps = not rule.is_off
+        self._note_rule()
+
+    def _note_rule(self) -> None:
+        with self._fs.state.transaction() as tx:
+            tx.versions.keeps = not self.rule.is_off
 
     def facts(self) -> VersionRoom:
         """What `status` tells of them."""

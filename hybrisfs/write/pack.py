@@ -88,8 +88,8 @@ class Packer:
 
     def pack_round(self) -> None:
         """Pack the waiting chunks; those that do not fill a pack stay for a while unless a caller flushes."""
-        with self._fs.state.transaction():
-            if not self._signer.may_contribute:
+        with self._fs.state.transaction() as tx:
+            if not self._signer.may_contribute(tx):
                 return
         self._take_pending()
         if self._builder is not None and self._due():

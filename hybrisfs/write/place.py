@@ -126,12 +126,12 @@ def record_packs(
         for (pack, placement), chunks in zip(placed, contents, strict=True)
     ]
     with fs.state.transaction() as tx:
-        if not signer.may_contribute:
+        if not signer.may_contribute(tx):
             return False
         if any(is_ending(fs, pack.pack_id) or bans_place(tx, pack.pack_id, at) for pack, at in placed):
             return False
         # Before anything here relies on the packs: that may be refused.
-        stamp = signer.sign([*writes, *more], 0)
+        stamp = signer.sign(tx, [*writes, *more], 0)
         for key, _ in writes:
             fs.changes.mark(key, 0)
             seqs[key] = fs.changes.seq

@@ -106,11 +106,11 @@ class Publisher:
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
         with self._fs.state.transaction() as tx:
-            if not self._signer.may_contribute:
+            if not self._signer.may_contribute(tx):
                 return None
             withheld = None
             if not self._fs.is_full:
-                withheld = partial(is_withheld, tx, self._fs, self._signer.counting())
+                withheld = partial(is_withheld, tx, self._fs, self._signer.counting(tx))
             cut, rest_wanted = take_cut(
                 tx,
                 self._fs,
@@ -139,9 +139,9 @@ class Publisher:
             cut.without(inode)
 
     def _sign(self, tx: Transaction, cut: Cut) -> None:
-        stamp = self._signer.sign(cut.writes.items(), tx.chunks.newest(), cut.directories)
+        stamp = self._signer.sign(tx, cut.writes.items(), tx.chunks.newest(), cut.directories)
         self._fs.changes.signed(tx, cut.seqs, stamp.clock)
-        record_signed(tx, self._fs, cut.inos, self._signer.number_of(stamp))
+        record_signed(tx, self._fs, cut.inos, self._signer.number_of(tx, stamp))
         self._receiver.signed(tx, {key[NODE] for key in cut.writes})
         log.debug("signed update %d: %d registers", stamp.clock, len(cut.writes))
 

@@ -69,6 +69,7 @@ __all__ = [
     "Relay",
     "RelayLog",
     "RelayMachine",
+    "RelayRows",
     "RelayedSegments",
     "Seen",
 ]
@@ -129,6 +130,16 @@ class RelayedSegments(Protocol):
 
     def newest_name(self, through: int) -> str | None:
         """The name of the newest own segment that ends at a clock or below."""
+
+
+class RelayRows(Protocol):
+    """The open transaction, as far as the machine reads it."""
+
+    @property
+    def updates(self) -> RelayLog: ...
+
+    @property
+    def segments(self) -> RelayedSegments: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +235,8 @@ class _Ages:
 class RelayMachine:
     """What this device relays. *now* is a clock that never goes back, *time_ns* the time of day."""
 
-    def __init__(self, log: RelayLog, segments: RelayedSegments, *, read_only: bool = False) -> None:
+    def __init__(self, *, read_only: bool = False) -> None:
         """*read_only*: this device can tell nobody where it would put the chunks of others."""
-        self._log = log
-        self._segments = segments
         self._read_only = read_only
         # Authors of what no cloud has that are away, the branches that others have left, and since when.
         self._away: dict[bytes, float] = {}
@@ -237,35 +246,37 @@ class RelayMachine:
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
         self._missing = MissingEvidence(_AWAIT_SECONDS)
 
-    def due(self, seen: Seen, unplaced: Collection[bytes], now: float, time_ns: int) -> list[Action]:
+    def due(
+        self, tx: RelayRows, seen: Seen, unplaced: Collection[bytes], now: float, time_ns: int
+    ) -> list[Action]:
         """What to do now. *unplaced*: the authors of files that are shown here and whose bytes no cloud is
         known to have."""
         ages, self._ages = self._ages, {}
-        paths = [(path, self._long_lacked(path, seen, now, time_ns)) for path in self._paths()]
-        left = self._left([path for path, _ in paths], seen)
-        actions: list[Action] = self._claims(seen, unplaced, left, now, time_ns)
+        paths = [(path, self._long_lacked(tx, path, seen, now, time_ns)) for path in self._paths(tx)]
+        left = self._left(tx, [path for path, _ in paths], seen)
+        actions: list[Action] = self._claims(tx, seen, unplaced, left, now, time_ns)
         self._missing.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
         authors = {path.author for path, _ in paths} - in_doubt
-        handed = {name for author in sorted(authors) for name in self._handed_over(author, seen)}
+        handed = {name for author in sorted(authors) for name in self._handed_over(tx, author, seen)}
         actions += [Forget(name) for name in sorted(handed)]
         for path, lacked in paths:
-            before = path.newest_of(self._points(path, seen, lacked, handed))
+            before = path.newest_of(self._points(tx, path, seen, lacked, handed))
             above = before.clock if before else 0
             branch, newest = path.steps[0]
-            if newest == above or self._is_bare(branch, newest) or self._is_ahead(path, seen, now):
+            if newest == above or self._is_bare(tx, branch, newest) or self._is_ahead(tx, path, seen, now):
                 continue
             alone = _is_hurried(path.author, seen)
             hurried = alone or (seen.linked is not None and branch in left)
-            patience = 0.0 if hurried else self._patience(path.author)
+            patience = 0.0 if hurried else self._patience(tx, path.author)
             age = self._ages[branch] = ages.get(branch) or _Ages()
             age.note(newest, now, max(patience, _FORGO_SECONDS))
             if (now < age.wait_until and not hurried) or age.of(above + 1, now) < patience:
                 continue
             # One that was removed brings nothing any more, and what others wrote since may depend on it.
-            removed = path.author not in self._log.members
+            removed = path.author not in tx.updates.members
             forgo = alone or removed or age.of(above + 1, now) >= _FORGO_SECONDS
-            claim = forgo or branch in left or self._is_away(path.author, seen, time_ns)
+            claim = forgo or branch in left or self._is_away(tx, path.author, seen, time_ns)
             actions.append(Relay(path, before, claim and not self._read_only, forgo))
         return actions
 
@@ -273,35 +284,36 @@ class RelayMachine:
         """None of the next updates of *path* may go to the clouds yet."""
         self._ages[path.steps[0][0]].wait_until = now + _WAIT_SECONDS
 
-    def frontier(self) -> list[tuple[bytes, int]]:
+    def frontier(self, tx: RelayRows) -> list[tuple[bytes, int]]:
         """(branch, clock) of the newest updates of other devices."""
-        return [path.steps[0] for path in self._paths() if not self._is_own(path.author)]
+        return [path.steps[0] for path in self._paths(tx) if not self._is_own(tx, path.author)]
 
     def unshipped_authors(
-        self, seen: Seen, through: Collection[tuple[bytes, int]] | None = None
+        self, tx: RelayRows, seen: Seen, through: Collection[tuple[bytes, int]] | None = None
     ) -> set[bytes]:
         """The other devices whose updates no cloud is known to have; with *through*, only those up to there
         count."""
         found = set[bytes]()
-        goals = self.frontier() if through is None else through
-        for path in self._paths():
-            if self._is_own(path.author) or path.author not in self._log.members:
+        goals = self.frontier(tx) if through is None else through
+        for path in self._paths(tx):
+            if self._is_own(tx, path.author) or path.author not in tx.updates.members:
                 continue
             last = dict(path.steps)
             ours = [(clock, branch) for branch, clock in goals if clock <= last.get(branch, 0)]
             clock, branch = max(ours, default=(0, b""))
-            if not clock or self._is_bare(branch, clock):
+            if not clock or self._is_bare(tx, branch, clock):
                 continue
-            before = path.newest_of(self._points(path, seen, None))
+            before = path.newest_of(self._points(tx, path, seen, None))
             # What is not here yet may go on from here; an end that is here is a point, or on another branch.
             logs = [head.on_clouds for head in self._of(path.author, seen) if head.on_clouds is not None]
-            reached = [one.last for one in logs if self._find(path.author, one.newest) is None]
+            reached = [one.last for one in logs if self._find(tx, path.author, one.newest) is None]
             if clock > max([before.clock if before else 0, *reached]):
                 found.add(path.author)
         return found
 
     def _claims(
         self,
+        tx: RelayRows,
         seen: Seen,
         unplaced: Collection[bytes],
         left: Mapping[bytes, bytes],
@@ -310,9 +322,9 @@ class RelayMachine:
     ) -> list[Action]:
         """Have this device bring to the clouds what it holds of files whose authors stay away, or have *left*
         the branch that they wrote it on."""
-        if self._log.device not in self._log.members or self._read_only:
+        if tx.updates.device not in tx.updates.members or self._read_only:
             return []
-        away = {one: one for one in unplaced if self._is_away(one, seen, time_ns)}
+        away = {one: one for one in unplaced if self._is_away(tx, one, seen, time_ns)}
         gone = {branch: one for branch, one in left.items() if one in unplaced and one not in away}
         self._away = {one: self._away.get(one, now) for one in away | gone}
         due = {
@@ -320,12 +332,12 @@ class RelayMachine:
             for one, author in (away | gone).items()
             if _is_hurried(author, seen)
             or (one in gone and seen.linked is not None)
-            or now - self._away[one] >= self._patience(author)
+            or now - self._away[one] >= self._patience(tx, author)
         }
         self.is_lacking = bool(due)
         return [Claim(due & away.keys(), due & gone.keys())] if due else []
 
-    def _left(self, paths: list[Path], seen: Seen) -> dict[bytes, bytes]:
+    def _left(self, tx: RelayRows, paths: list[Path], seen: Seen) -> dict[bytes, bytes]:
         """The branches from which their authors, by their newest heads, do not go on, with the authors: what
         they wrote there they may not have any more."""
         found: dict[bytes, bytes] = {}
@@ -333,66 +345,69 @@ class RelayMachine:
         for author in (author for author, tips in count.items() if tips > 1):
             own = [path for path in paths if path.author == author]
             head = max(self._of(author, seen), key=lambda one: one.serial, default=None)
-            ends = [end for one in _newest_of(head) if (end := self._find(author, one)) is not None]
+            ends = [end for one in _newest_of(head) if (end := self._find(tx, author, one)) is not None]
             chain = {branch for path in own if any(map(path.leads_to, ends)) for branch, _ in path.steps}
             if chain:
                 found |= {branch: author for path in own for branch, _ in path.steps if branch not in chain}
         return found
 
-    def _is_away(self, author: bytes, seen: Seen, time_ns: int) -> bool:
+    def _is_away(self, tx: RelayRows, author: bytes, seen: Seen, time_ns: int) -> bool:
         """Whether the author is not expected to bring its chunks to the clouds itself."""
-        own = self._is_own(author)
+        own = self._is_own(tx, author)
         return own or _is_hurried(author, seen) or not _is_present(seen.clouds.get(author), time_ns)
 
-    def listed(self, seen: Seen) -> tuple[Relayed, ...]:
+    def listed(self, tx: RelayRows, seen: Seen) -> tuple[Relayed, ...]:
         """What this device's head should name."""
-        lacking, here = self._sorted_out(seen)
+        lacking, here = self._sorted_out(tx, seen)
         found = dict.fromkeys(lacking, MAX_CLOCK)
-        for path in self._paths():
-            points = [one for one in here.get(path.author, ()) if not self._is_led_to(path.author, one, seen)]
-            newest = path.newest_of([*points, *self._relayed(path.author)])
+        for path in self._paths(tx):
+            points = [
+                one for one in here.get(path.author, ()) if not self._is_led_to(tx, path.author, one, seen)
+            ]
+            newest = path.newest_of([*points, *self._relayed(tx, path.author)])
             if newest is not None:
                 found[Relayed(path.author, newest.segment)] = newest.clock
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
-    def _sorted_out(self, seen: Seen) -> tuple[list[Relayed], dict[bytes, list[Point]]]:
+    def _sorted_out(self, tx: RelayRows, seen: Seen) -> tuple[list[Relayed], dict[bytes, list[Point]]]:
         """What our heads on the clouds lead to: what is not here in full, unless the author's chain leads to
         it, and what is here, by author."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[Point]] = {}
         for one in seen.earlier_heads.segments:
-            point = self._find(one.author, one.segment)
+            point = self._find(tx, one.author, one.segment)
             # Named for ever, what a checkpoint has let us drop would stay on the clouds for ever, too.
             if point is None or (
-                self._is_bare(point.branch, point.clock) and not self._is_led_to(one.author, point, seen)
+                self._is_bare(tx, point.branch, point.clock)
+                and not self._is_led_to(tx, one.author, point, seen)
             ):
                 lacking.append(one)
             if point is not None:
                 here.setdefault(one.author, []).append(point)
         return lacking, here
 
-    def _is_bare(self, branch: bytes, clock: int) -> bool:
+    def _is_bare(self, tx: RelayRows, branch: bytes, clock: int) -> bool:
         """Whether an update is known through a checkpoint only, and so all that it follows: no segment of
         ours will hold it, and it need not be relayed."""
-        return self._log.update_at(branch, clock) is None
+        return tx.updates.update_at(branch, clock) is None
 
     # -- what the clouds hold --------------------------------------------------------------------
 
-    def _is_own(self, author: bytes) -> bool:
-        return author == self._log.device
+    def _is_own(self, tx: RelayRows, author: bytes) -> bool:
+        return author == tx.updates.device
 
-    def _paths(self) -> Iterator[Path]:
+    def _paths(self, tx: RelayRows) -> Iterator[Path]:
         """The ways to the newest updates of all devices, but for our own chain; none when this device is no
         member. One that is suspended goes on: it may be the only one that has heard who accuses it."""
-        members, chain = self._log.members, self._log.own_tip()
-        if self._log.device not in members and not self._log.is_suspended():
+        members, chain = tx.updates.members, tx.updates.own_tip()
+        if tx.updates.device not in members and not tx.updates.is_suspended():
             return
-        for tip in self._log.tips():
+        for tip in tx.updates.tips():
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):
-                yield Path(tip.device, self._log.path(tip))
+                yield Path(tip.device, tx.updates.path(tip))
 
     def _points(
-        self, path: Path, seen: Seen, lacked: int | None, handed: Collection[str] = ()
+        self, tx: RelayRows, path: Path, seen: Seen, lacked: int | None, handed: Collection[str] = ()
     ) -> list[Point]:
         """Where segments on the clouds end that a head leads to, those on *path* among them.
 
@@ -402,29 +417,29 @@ class RelayMachine:
         segments = [
             one.segment
             for device, head in seen.clouds.items()
-            if device != self._log.device
+            if device != tx.updates.device
             for one in head.relayed
             if one.author == author
         ]
         segments += [one.segment for one in seen.earlier_heads.segments if one.author == author]
-        if self._is_own(author):
-            segments += self._shipped(self._parting(path))
-        named = [point for one in segments if (point := self._find(author, one)) is not None]
-        ends = [] if self._is_own(author) else self._of(author, seen)
+        if self._is_own(tx, author):
+            segments += self._shipped(tx, self._parting(tx, path))
+        named = [point for one in segments if (point := self._find(tx, author, one)) is not None]
+        ends = [] if self._is_own(tx, author) else self._of(author, seen)
         for one in (segment for head in ends for segment in _newest_of(head)):
-            point = self._find(author, one)
+            point = self._find(tx, author, one)
             if point is not None:
                 named.append(point)
         if lacked is None:
-            return named + self._relayed(author, handed)
-        return [one for one in named if one.clock <= lacked] + self._relayed_from(path, lacked)
+            return named + self._relayed(tx, author, handed)
+        return [one for one in named if one.clock <= lacked] + self._relayed_from(tx, path, lacked)
 
-    def _relayed_from(self, path: Path, clock: int) -> list[Point]:
+    def _relayed_from(self, tx: RelayRows, path: Path, clock: int) -> list[Point]:
         """The segments that this device put there and that lead on from an update of *path* without a gap: a
         device that has that update reads them."""
         found: list[Point] = []
-        for point in sorted(self._relayed(path.author), key=lambda one: one.segment):
-            following = self._log.next_whole(path.steps, clock)
+        for point in sorted(self._relayed(tx, path.author), key=lambda one: one.segment):
+            following = tx.updates.next_whole(path.steps, clock)
             if path.leads_to(point) and following is not None and point.segment.first <= following:
                 found.append(point)
                 clock = max(clock, point.clock)
@@ -435,29 +450,29 @@ class RelayMachine:
         """The newest heads of a device, from clouds and over links."""
         return [head for head in (seen.clouds.get(author), seen.told.get(author)) if head is not None]
 
-    def _shipped(self, through: int = MAX_CLOCK) -> list[SegmentId]:
+    def _shipped(self, tx: RelayRows, through: int = MAX_CLOCK) -> list[SegmentId]:
         """The newest segment of our own chain that ends at that clock or below, if there is one."""
-        name = self._segments.newest_name(through)
+        name = tx.segments.newest_name(through)
         return [] if name is None else [parse_segment_name(name)[1]]
 
-    def _parting(self, path: Path) -> int:
+    def _parting(self, tx: RelayRows, path: Path) -> int:
         """The clock of the last update that is on *path* and on our own chain, 0 when there is none."""
-        chain, steps = self._log.own_tip(), dict(path.steps)
-        own = self._log.path(chain) if chain is not None else []
+        chain, steps = tx.updates.own_tip(), dict(path.steps)
+        own = tx.updates.path(chain) if chain is not None else []
         return max((min(clock, steps[branch]) for branch, clock in own if branch in steps), default=0)
 
-    def _relayed(self, author: bytes, but: Collection[str] = ()) -> list[Point]:
+    def _relayed(self, tx: RelayRows, author: bytes, but: Collection[str] = ()) -> list[Point]:
         """The segments of *author* that this device put there."""
-        names = (name for name in self._segments.relayed(author) if name not in but)
-        found = (self._find(author, parse_segment_name(name)[1]) for name in names)
+        names = (name for name in tx.segments.relayed(author) if name not in but)
+        found = (self._find(tx, author, parse_segment_name(name)[1]) for name in names)
         return [point for point in found if point is not None]
 
-    def _find(self, author: bytes, segment: SegmentId) -> Point | None:
+    def _find(self, tx: RelayRows, author: bytes, segment: SegmentId) -> Point | None:
         """Where in our log the segment ends, None when that update is not here."""
-        end = self._segments.end(segment_name(author, segment))
+        end = tx.segments.end(segment_name(author, segment))
         return Point(*end, segment) if end is not None else None
 
-    def _is_ahead(self, path: Path, seen: Seen, now: float) -> bool:
+    def _is_ahead(self, tx: RelayRows, path: Path, seen: Seen, now: float) -> bool:
         """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
 
         When it does not come for long, no cloud has it: the author lies, or they all do."""
@@ -465,7 +480,7 @@ class RelayMachine:
         if head is None or head.on_clouds is None or head.on_clouds.last < path.steps[0][1]:
             return False
         newest = head.on_clouds.newest
-        if self._find(path.author, newest) is not None:
+        if self._find(tx, path.author, newest) is not None:
             return False
         awaited, since = self._awaited.get(path.author, (newest, now))
         if awaited != newest:
@@ -473,43 +488,43 @@ class RelayMachine:
         self._awaited[path.author] = newest, since
         return now - since < _AWAIT_SECONDS
 
-    def _long_lacked(self, path: Path, seen: Seen, now: float, time_ns: int) -> int | None:
+    def _long_lacked(self, tx: RelayRows, path: Path, seen: Seen, now: float, time_ns: int) -> int | None:
         """Up to which clock all have the updates of *path* who have long looked for the rest in vain on the
         clouds; None when nobody has."""
         branch, newest = path.steps[0]
         known = {
             device: Known(max(min(head.vector[one], last) for one, last in path.steps), head.time_ns)
             for device, head in seen.clouds.items()
-            if device not in (self._log.device, path.author) and _is_present(head, time_ns)
+            if device not in (tx.updates.device, path.author) and _is_present(head, time_ns)
         }
         return self._missing.note(branch, newest, known, now)
 
-    def _handed_over(self, author: bytes, seen: Seen) -> list[str]:
+    def _handed_over(self, tx: RelayRows, author: bytes, seen: Seen) -> list[str]:
         """The segments to which the author's own chain on the clouds leads by now."""
         return [
             segment_name(author, point.segment)
-            for point in self._relayed(author)
-            if self._is_led_to(author, point, seen)
+            for point in self._relayed(tx, author)
+            if self._is_led_to(tx, author, point, seen)
         ]
 
-    def _is_led_to(self, author: bytes, point: Point, seen: Seen) -> bool:
+    def _is_led_to(self, tx: RelayRows, author: bytes, point: Point, seen: Seen) -> bool:
         """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
         is relayed of that one goes on from there."""
-        segments = self._shipped() if self._is_own(author) else _newest_of(seen.clouds.get(author))
-        end = self._find(author, segments[0]) if segments else None
+        segments = self._shipped(tx) if self._is_own(tx, author) else _newest_of(seen.clouds.get(author))
+        end = self._find(tx, author, segments[0]) if segments else None
         if end is None:
             return False
-        path = Path(author, self._log.path_through(end.branch, end.clock))
+        path = Path(author, tx.updates.path_through(end.branch, end.clock))
         if not path.leads_to(point):
             return False
-        others = (one for one in self._paths() if one.author == author and not one.leads_to(end))
+        others = (one for one in self._paths(tx) if one.author == author and not one.leads_to(end))
         return not any(other.leads_to(point) for other in others)
 
-    def _patience(self, author: bytes) -> float:
-        if self._is_own(author):
+    def _patience(self, tx: RelayRows, author: bytes) -> float:
+        if self._is_own(tx, author):
             return COPY_SECONDS
-        others = sorted({*self._log.members, self._log.device} - {author})
-        return RELAY_SECONDS + _RANK_SECONDS * others.index(self._log.device)
+        others = sorted({*tx.updates.members, tx.updates.device} - {author})
+        return RELAY_SECONDS + _RANK_SECONDS * others.index(tx.updates.device)
 
 
 def _newest_of(head: Head | None) -> list[SegmentId]:

@@ -23,7 +23,7 @@ __all__ = ["RelayGate"]
 
 
 class RelayGate:
-    """Looks at the chunks of one volume; called with the volume's lock held."""
+    """Looks at the chunks of one volume."""
 
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs

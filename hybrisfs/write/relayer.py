@@ -15,7 +15,6 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.write.relay import Action, Claim, Forget, Path, Point, Relay, RelayMachine, Seen
@@ -84,7 +83,6 @@ class Relayer:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
         signals: Signals,
         segment_keys: SealKeys,
         clouds: CloudsFollowed,
@@ -95,7 +93,6 @@ class Relayer:
         """They may be others at any moment."""
         self._fs = fs
         self._random_bytes = fs.environment.random_bytes
-        self._updates = updates
         self._signals = signals
         self._keys = segment_keys
         self._clouds = clouds
@@ -103,8 +100,7 @@ class Relayer:
         self._links = links
         self._unplaced = Unplaced(fs)
         self._gate = RelayGate(fs, signals)
-        with fs.state.transaction() as tx:
-            self._machine = RelayMachine(updates, tx.segments, read_only=fs.read_only)
+        self._machine = RelayMachine(read_only=fs.read_only)
 
     @property
     def is_lacking(self) -> bool:
@@ -117,7 +113,7 @@ class Relayer:
         with self._fs.state.transaction() as tx:
             unplaced = () if self._fs.read_only else self._unplaced.count(tx).devices
             seen = replace(self._seen(), linked=self._linked() if self._signals.flushing else None)
-            actions = self._machine.due(seen, unplaced, now, time_ns)
+            actions = self._machine.due(tx, seen, unplaced, now, time_ns)
             batch = self._carry_out(tx, actions, now)
             unread, self._gate.unread = self._gate.unread, {}
         for ref in unread.values():
@@ -147,7 +143,7 @@ class Relayer:
                     if self._unplaced.claim(tx, authors, branches):
                         self._signals.chunks_made()
                 case Relay(path, before, claim, forgo):
-                    rows = self._after(path, before.clock if before else 0)
+                    rows = self._after(tx, path, before.clock if before else 0)
                     count = self._gate.count(tx, [data for _, _, data in rows], claim=claim, forgo=forgo)
                     if count:
                         return path, before, rows[:count]
@@ -159,19 +155,21 @@ class Relayer:
         with self._fs.state.transaction() as tx:
             tx.segments.put_relayed(segment.name, segment.author, len(segment.data), placement)
 
-    # -- called with the volume's lock held ------------------------------------------------------
+    # -- what heads and commands ask -------------------------------------------------------------
 
-    def frontier(self) -> list[tuple[bytes, int]]:
+    def frontier(self, tx: Transaction) -> list[tuple[bytes, int]]:
         """See `RelayMachine.frontier`."""
-        return self._machine.frontier()
+        return self._machine.frontier(tx)
 
-    def unshipped_authors(self, through: Collection[tuple[bytes, int]] | None = None) -> set[bytes]:
+    def unshipped_authors(
+        self, tx: Transaction, through: Collection[tuple[bytes, int]] | None = None
+    ) -> set[bytes]:
         """See `RelayMachine.unshipped_authors`."""
-        return self._machine.unshipped_authors(self._seen(), through)
+        return self._machine.unshipped_authors(tx, self._seen(), through)
 
-    def listed(self, earlier_heads: EarlierHeads) -> tuple[Relayed, ...]:
+    def listed(self, tx: Transaction, earlier_heads: EarlierHeads) -> tuple[Relayed, ...]:
         """What this device's head should name, given the own heads before it."""
-        return self._machine.listed(replace(self._seen(), earlier_heads=earlier_heads))
+        return self._machine.listed(tx, replace(self._seen(), earlier_heads=earlier_heads))
 
     # -- making segments -------------------------------------------------------------------------
 
@@ -184,11 +182,11 @@ class Relayer:
         )
         return RelaySegment(path.author, first, last, name, sealed)
 
-    def _after(self, path: Path, above: int) -> list[_Row]:
+    def _after(self, tx: Transaction, path: Path, above: int) -> list[_Row]:
         """The next updates of *path* that are not bare, as many as a segment takes."""
         found: list[_Row] = []
         size = 0
-        for clock, identity, data in self._updates.after(path.steps, above):
+        for clock, identity, data in tx.updates.after(path.steps, above):
             size += len(data or b"")
             full = size > self.limits.segment_bytes or len(found) == self.limits.segment_updates
             if found and (full or data is None):

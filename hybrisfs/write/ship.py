@@ -18,7 +18,6 @@ from hybrisfs.signals import Signals, Wake
 from hybrisfs.state.journal_chunks import first_pending
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
@@ -118,8 +117,8 @@ class HeadSource(Protocol):
     ) -> tuple[Statement | None, CheckpointId | None]:
         """What it has stated, and the newest checkpoint that it knows."""
 
-    def state(self) -> StateClaim | None:
-        """What it made of its log; called with the volume's lock held."""
+    def state(self, tx: Transaction, /) -> StateClaim | None:
+        """What it made of its log."""
 
     def head_put(self, head: Head, /) -> None:
         """The clouds have this head."""
@@ -131,7 +130,6 @@ class Shipper:
     def __init__(
         self,
         fs: FileSystem,
-        updates: UpdateLog,
         signals: Signals,
         committer: Committer,
         ring: KeyRing,
@@ -159,7 +157,6 @@ class Shipper:
         self._monotonic = environment.monotonic
         self._time_ns = environment.time_ns
         self._random_bytes = environment.random_bytes
-        self._updates = updates
         self._signals = signals
         self._committer = committer
         self._device = ring.keys.device
@@ -218,8 +215,8 @@ class Shipper:
         now = self._monotonic()
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
         if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
-            with self._fs.state.transaction():
-                due = self._source.state() not in (None, self._put_state)
+            with self._fs.state.transaction() as tx:
+                due = self._source.state(tx) not in (None, self._put_state)
             self._state_at = now if due else self._state_at
         if not due or self._shipment is not None:
             return
@@ -271,8 +268,8 @@ class Shipper:
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
-        with self._fs.state.transaction():
-            state = self._source.state()
+        with self._fs.state.transaction() as tx:
+            state = self._source.state(tx)
         news = state not in (None, self._told_state)
         if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
@@ -321,7 +318,7 @@ class Shipper:
         with self._fs.state.transaction() as tx:
             published: int = tx.meta("published")
             lowest = self._lowest_pending(tx)
-            rows = self._updates.own_after(published, self.limits.segment_updates)
+            rows = tx.updates.own_after(published, self.limits.segment_updates)
             size = last = 0
             for clock, chunk_high, length in rows:
                 if (lowest is not None and chunk_high >= lowest) or (
@@ -331,20 +328,20 @@ class Shipper:
                 size += length
                 last = clock
             if last:
-                self._updates.go_on_through(last)
+                tx.updates.go_on_through(last)
         return _Batch(rows[0][0], last, size) if last else None
 
     def _lowest_pending(self, tx: Transaction) -> int | None:
         """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
         that only reads none does: others can have them over a link. Nor does any of a suspended device: it
         cannot sign where they are, and its plea has to reach the members that can veto."""
-        if self._fs.read_only or self._updates.is_suspended():
+        if self._fs.read_only or tx.updates.is_suspended():
             return None
         return first_pending(tx, but=tx.chunks.lost)
 
     def _prepare(self, batch: _Batch) -> _Shipment:
         with self._fs.state.transaction() as tx:
-            updates = self._updates.own_between(batch.first, batch.last)
+            updates = tx.updates.own_between(batch.first, batch.last)
             identity = SegmentId.of(batch.first, decode_signed_header(updates[-1]).hash)
             before = tx.segments.on_clouds()
             previous = self._followed_by(updates[0], before)
@@ -366,9 +363,9 @@ class Shipper:
         return next((one for one in followed if one is not None), None)
 
     def _head(self, tx: Transaction, on_clouds: LogOnClouds | None, earlier_heads: EarlierHeads) -> Head:
-        state, now_ns = self._updates.state, self._time_ns()
+        state, now_ns = tx.updates.state, self._time_ns()
         self._serial = max(earlier_heads.serial + 1, self._serial + 1, now_ns)
-        tips = [OwnTip(tip.clock, tip.hash) for tip in self._updates.own_tips()[:MAX_OWN_TIPS]]
+        tips = [OwnTip(tip.clock, tip.hash) for tip in tx.updates.own_tips()[:MAX_OWN_TIPS]]
         stated, checkpoint = self._source.checkpoints(tx, earlier_heads)
         return Head(
             state.volume,
@@ -378,10 +375,10 @@ class Shipper:
             state.vector,
             tuple(tips),
             on_clouds,
-            relayed=self._relayer.listed(earlier_heads),
+            relayed=self._relayer.listed(tx, earlier_heads),
             stated=stated,
             checkpoint=checkpoint,
-            state=self._source.state(),
+            state=self._source.state(tx),
         )
 
     def _send(self, shipment: _Shipment) -> None:

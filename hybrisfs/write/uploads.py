@@ -11,7 +11,6 @@ from hybrisfs.read.fetch import Fetcher
 from hybrisfs.signals import Signals
 from hybrisfs.state.journal_chunks import first_pending, pending_bytes, staged_bytes
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.updates import UpdateLog
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unplaced import Unplaced
 from hybrisfs.write.relayer import Relayer
@@ -28,7 +27,6 @@ class Uploads:
         self,
         fs: FileSystem,
         signals: Signals,
-        updates: UpdateLog,
         relayer: Relayer,
         fetcher: Fetcher,
     ) -> None:
@@ -36,7 +34,6 @@ class Uploads:
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._signals = signals
-        self._updates = updates
         self._relayer = relayer
         self.unplaced = Unplaced(fs)
 
@@ -71,7 +68,7 @@ class Uploads:
         deadline = None if timeout is None else self._monotonic() + timeout
         with self._fs.state.transaction() as tx:
             target, newest = self._fs.changes.seq, self.unplaced.newest(tx)
-            others = self._relayer.frontier()
+            others = self._relayer.frontier(tx)
             total = self._lacking_bytes(tx)
         look_due = self._monotonic()
 
@@ -96,7 +93,7 @@ class Uploads:
                 and wait_for(lambda tx: not self.unplaced.is_left(tx, newest))
                 and wait_for(lambda tx: not self._is_unpacked(tx, newest))
                 # What is written here can be read by nobody who lacks what it depends on.
-                and wait_for(lambda tx: not self._relayer.unshipped_authors(others))
+                and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
                 and wait_for(self._shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be told.
                 and wait_for(self._shipped_so_far())
@@ -113,8 +110,8 @@ class Uploads:
     def machines_only(self, tx: Transaction) -> MachinesOnly:
         """What other devices wrote and no cloud is known to have; without such files the devices are those
         that have yet to bring changes there."""
-        found, own = self.unplaced.count(tx), self._updates.device
-        lacking = {*(found.devices or self._relayer.unshipped_authors())} - {own}
+        found, own = self.unplaced.count(tx), tx.updates.device
+        lacking = {*(found.devices or self._relayer.unshipped_authors(tx))} - {own}
         members = MemberTable(tx).all()  # of a removed one nothing is to be expected
         names = [one.name for one in members if one.device in lacking]
         return MachinesOnly(found.files, found.size, names)
@@ -129,13 +126,13 @@ class Uploads:
 
     def _shipped_so_far(self) -> Callable[[Transaction], bool]:
         """Tells whether the clouds hold all that is signed now."""
-        with self._fs.state.transaction():
-            newest = self._updates.own_tip()
+        with self._fs.state.transaction() as tx:
+            newest = tx.updates.own_tip()
         clock = newest.clock if newest else 0
 
         def shipped(tx: Transaction) -> bool:
             # What is bare was shipped, or is in a checkpoint on the clouds.
-            left = self._updates.own_after(tx.meta("published"), 1)
+            left = tx.updates.own_after(tx.meta("published"), 1)
             return not left or left[0][0] > clock
 
         return shipped

@@ -242,8 +242,8 @@ def _remove(volume: Volume, member: Member, *told: int) -> None:
     for number in told:
         rig = volume.fleet[number].rig
         with rig.fs.state.transaction():
-            rig.sharing.members.admit([replace(member, removed=True)])
-            rig.updates.set_members(rig.sharing.members.writers())
+            rig.tx.members.admit([replace(member, removed=True)])
+            rig.updates.set_members(rig.tx.members.writers())
 
 
 def test_no_head_names_old_segments_of_its_own_chain_because_they_were_dropped(volume: Volume) -> None:
@@ -333,7 +333,7 @@ def test_nothing_goes_that_a_suspended_device_may_lack_when_it_comes_back() -> N
         for name in ("one", "two", "three"):
             volume.step(name, 0, 1)
             agreed.add(checkpoint(volume.fleet[0]))
-        assert volume.device(2) in volume.fleet[1].rig.sharing.members.suspended
+        assert volume.device(2) in volume.fleet[1].rig.tx.members.suspended
         assert len(agreed) == 3 and not bare(volume.fleet[0]) and not bare(volume.fleet[1])
         volume.fleet[1].rig.sharing.membership.keep(accused)
         volume.rest()

@@ -31,7 +31,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def is_kept(device: Device) -> bool:
-    members = device.rig.sharing.members
+    members = device.rig.tx.members
     return [one.device for one in members.reserves()] == [KIT] and KIT in device.rig.sharing.key_holders()
 
 
@@ -52,7 +52,7 @@ def test_a_kit_that_one_member_wants_to_remove(fleet: Fleet, tmp_path: Path, *, 
     mallory.rig.updates.sign(writes, NOW, 0)
     for device in (bob, witness):
         device.receive(mallory.log())
-        assert not is_kept(device) and KIT in device.rig.sharing.members.suspended
+        assert not is_kept(device) and KIT in device.rig.tx.members.suspended
     if vetoed:
         bob.rig.updates.sign([(vote_key(KIT, bob.key.device_id), encode_vote(Stance.KEEP))], NOW, 0)
         witness.receive(bob.log())
@@ -62,4 +62,4 @@ def test_a_kit_that_one_member_wants_to_remove(fleet: Fleet, tmp_path: Path, *, 
         assert is_kept(device) == vetoed
         device.rig = device.rig.reopen()
         assert is_kept(device) == vetoed
-        assert (KIT in device.rig.sharing.members.suspended) != vetoed
+        assert (KIT in device.rig.tx.members.suspended) != vetoed

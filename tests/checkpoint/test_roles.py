@@ -53,8 +53,8 @@ def test_a_newcomer_judges_by_what_was_said_long_ago(fleet: Fleet, snapshots: Lo
     say(ada, CYD, Role.FULL)
     bob.receive(ada.log())
     adopt(dan, snapshots, snapshot_of(bob, snapshots))
-    assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.FULL
-    assert dan.rig.sharing.registers.roles
+    assert dan.rig.sharing.signer.role_of(dan.rig.tx, CYD_ID) is Role.FULL
+    assert dan.rig.tx.registers.roles
     for device in (ada, bob, dan):
         hear(device, late)
         assert device.read("file") == b"content"
@@ -75,7 +75,7 @@ def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, snapshots: Lo
     say(cyd, ADA, Role.READER)
     fleet.send(CYD, BOB)
     adopt(dan, snapshots, snapshot_of(bob, snapshots))
-    assert dan.rig.sharing.signer.role_of(ada_id) is Role.FULL
+    assert dan.rig.sharing.signer.role_of(dan.rig.tx, ada_id) is Role.FULL
     assert [one.by for one in dan.rig.sharing.roles.proposed(ada_id)] == ["cyd"]
     ada.rig.updates.sign([emptied(ada)], NOW, 0)
     early = ada.log()
@@ -84,7 +84,7 @@ def test_a_newcomer_tells_proposals_from_what_counts(fleet: Fleet, snapshots: Lo
         hear(device, bob.log())
         hear(device, early)
         assert device.read("file") == b"content", "it pretends not to have heard"
-        assert device.rig.sharing.signer.role_of(ada_id) is Role.READER
+        assert device.rig.sharing.signer.role_of(device.rig.tx, ada_id) is Role.READER
     assert dan.registers() == bob.registers()
 
 
@@ -124,7 +124,7 @@ def test_a_newcomer_knows_which_files_were_assigned_to_a_contributor_by_when(
     ada.rig.sharing.shared_folders.assign([area])
     bob.receive(ada.log())
     adopt(dan, snapshots, snapshot_of(bob, snapshots))
-    assert dan.rig.sharing.signer.role_of(CYD_ID) is Role.CONTRIBUTOR
+    assert dan.rig.sharing.signer.role_of(dan.rig.tx, CYD_ID) is Role.CONTRIBUTOR
     for device in (ada, bob, dan):
         hear(device, log)
         assert (device.read("in/early"), device.read("in/late")) == (b"", b"content")

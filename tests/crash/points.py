@@ -201,7 +201,7 @@ def _problems(report: FsckReport) -> list[str]:
 
 def _branches(volume: Volume) -> int:
     with volume.fs.state.transaction() as tx:
-        own = volume.updates.device
+        own = volume.sharing.device
         count = tx.execute("SELECT count(*) FROM log_branch WHERE device = ?", (own,)).fetchone()[0]
         return int(count)
 

@@ -9,7 +9,6 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.share import Table, parse_header, parse_share_name, share_name
-from hybrisfs.gc.assembly import Assembly
 from hybrisfs.gc.dispose import Disposer
 from hybrisfs.gc.find import Found, find_idle, remember
 from hybrisfs.gc.limits import GcLimits
@@ -86,14 +85,22 @@ class Discarding:
     def __init__(self, device: Device, upkeep: FakeUpkeep | None = None) -> None:
         rig = self.rig = device.rig
         sharing = rig.sharing
-        self.assembly = Assembly(rig.fs, sharing, rig.signals)
         self.pages = Pages(rig.fs, rig.fetcher)
         upkeep = upkeep or FakeUpkeep(rig.clouds)
         self.needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
         self.orphans = Orphans(rig.fs, upkeep, upkeep)  # type: ignore[arg-type]
         self.participant = Participant(
-            rig.fs, self.assembly, rig.committer, rig.fetcher, self.orphans, self.needed, upkeep
+            rig.fs,
+            sharing.signer,
+            rig.signals,
+            sharing.device,
+            rig.committer,
+            rig.fetcher,
+            self.orphans,
+            self.needed,
+            upkeep,
         )
+        self.assembly = self.participant.assembly(rig.tx)
         self.rewriter = Rewriter(rig.fs, sharing.signer, rig.signals, rig.packs, rig.fetcher)
         self.limits = rig.environment.limits.of(GcLimits)
         self.disposer = Disposer(rig.fs, upkeep, upkeep)  # type: ignore[arg-type]

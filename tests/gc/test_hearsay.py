@@ -297,8 +297,8 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
     newcomer = Device(5, fleet.clouds, fleet[0].rig.plaintexts)
     try:
         with newcomer.rig.fs.state.transaction():
-            newcomer.rig.sharing.members.admit([one.member for one in (*fleet.devices, newcomer)])
-            newcomer.rig.updates.set_members(newcomer.rig.sharing.members.keys())
+            newcomer.rig.tx.members.admit([one.member for one in (*fleet.devices, newcomer)])
+            newcomer.rig.updates.set_members(newcomer.rig.tx.members.keys())
         snapshots = LocalSnapshots(tmp_path, SEALER)
         adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
         packs = newcomer.rig.tx.packs

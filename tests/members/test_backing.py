@@ -49,7 +49,7 @@ def say(device: Device, of: int, role: Role) -> None:
 
 
 def role_of(device: Device, of: int) -> Role:
-    return device.rig.sharing.signer.role_of(IDS[of])
+    return device.rig.sharing.signer.role_of(device.rig.tx, IDS[of])
 
 
 def proposed(device: Device, of: int) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_word_counts_only_with_what_was_seen_before(fleet: Fleet) -> None:
     fleet.meet()
     log = cyd.rig.updates
     for one in (ada, cyd):
-        found = one.rig.sharing.registers.roles
+        found = one.rig.tx.registers.roles
         assert found.role(IDS[CYD], before, log.vector_of) is Role.FULL
         assert found.role(IDS[CYD], log.state.vector, log.vector_of) is Role.READER
         assert found.role(IDS[CYD], VersionVector(), log.vector_of) is Role.FULL
@@ -296,7 +296,7 @@ def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], ra
             elif at != of:
                 record = READER if what == "reader" else FULL
                 with suppress(HybrisError), fleet[at].rig.fs.state.transaction():  # it only reads by now
-                    fleet[at].rig.sharing.signer.sign([(new_role_key(IDS[of]), record)], 0)
+                    fleet[at].rig.sharing.signer.sign(fleet[at].rig.tx, [(new_role_key(IDS[of]), record)], 0)
         for turn in range(8):
             logs = [device.log() for device in fleet.devices]
             for number, device in enumerate(fleet.devices):
@@ -305,7 +305,7 @@ def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], ra
                 if turn == AMID:  # what they sign later vouches for what they had heard
                     name = Member(member_of(number).public, NAMES[number]).encode()
                     with suppress(HybrisError), device.rig.fs.state.transaction():
-                        device.rig.sharing.signer.sign([(member_key(IDS[number]), name)], 0)
+                        device.rig.sharing.signer.sign(device.rig.tx, [(member_key(IDS[number]), name)], 0)
         first, *others = fleet.devices
         for other in others:
             assert other.knows() == first.knows()

@@ -143,9 +143,9 @@ def test_nothing_that_a_reader_signs_counts_but_its_consent_and_its_name(fleet: 
     assert ada.tree() == before
     new = ada.registers()
     assert {key for key in new if new[key] != registers.get(key)} == {key for key, _ in lawful}
-    assert ada.rig.sharing.members.name_of(CYD_ID) == "renamed"
-    assert ada.rig.sharing.members.removed() == []
-    assert ada.rig.sharing.registers.roles.overstepped == {CYD_ID}
+    assert ada.rig.tx.members.name_of(CYD_ID) == "renamed"
+    assert ada.rig.tx.members.removed() == []
+    assert ada.rig.tx.registers.roles.overstepped == {CYD_ID}
 
 
 def test_a_full_member_may_do_again_what_a_reader_may_not(fleet: Fleet) -> None:
@@ -172,9 +172,9 @@ def test_a_reader_lets_nobody_write_and_nobody_only_read(fleet: Fleet) -> None:
     cyd.rig.updates.sign([(new_role_key(CYD_ID), RoleRecord(Role.FULL).encode())], NOW, 0)
     ada.receive(cyd.log())
     bob.receive(cyd.log())
-    assert ada.rig.sharing.signer.role_of(device_of(BOB)) is Role.READER
-    assert ada.rig.sharing.signer.role_of(CYD_ID) is Role.READER
-    assert bob.rig.sharing.signer.role is Role.READER
+    assert ada.rig.sharing.signer.role_of(ada.rig.tx, device_of(BOB)) is Role.READER
+    assert ada.rig.sharing.signer.role_of(ada.rig.tx, CYD_ID) is Role.READER
+    assert bob.rig.sharing.signer.role(bob.rig.tx) is Role.READER
     with pytest.raises(HybrisError, match="only reads"):
         say(bob, CYD, Role.FULL)
 
@@ -193,10 +193,10 @@ def test_of_what_is_said_at_once_that_counts_which_allows_less() -> None:
         ada.receive(log)
         cyd.receive(log)
         fleet.send(ADA, CYD)
-        assert ada.rig.sharing.signer.role_of(CYD_ID) is Role.READER
-        assert cyd.rig.sharing.signer.role is Role.READER
+        assert ada.rig.sharing.signer.role_of(ada.rig.tx, CYD_ID) is Role.READER
+        assert cyd.rig.sharing.signer.role(cyd.rig.tx) is Role.READER
         say(ada, CYD, Role.FULL)  # it has seen both
-        assert ada.rig.sharing.signer.role_of(CYD_ID) is Role.FULL
+        assert ada.rig.sharing.signer.role_of(ada.rig.tx, CYD_ID) is Role.FULL
     finally:
         fleet.discard()
 
@@ -210,7 +210,7 @@ def test_what_was_said_of_a_device_is_never_written_anew(fleet: Fleet) -> None:
     bob.rig.updates.sign([(key, RoleRecord(Role.FULL).encode())], NOW, 0)
     for one in (ada, cyd):
         one.receive(bob.log())
-        assert one.rig.sharing.signer.role_of(CYD_ID) is Role.READER
+        assert one.rig.sharing.signer.role_of(one.rig.tx, CYD_ID) is Role.READER
         assert [RoleRecord.decode(value.value or b"").role for value in one.registers()[key]] == [Role.READER]
 
 
@@ -218,10 +218,10 @@ def test_the_key_of_a_recovery_kit_is_always_full(fleet: Fleet) -> None:
     ada = fleet[ADA]
     reserve = Member(member_of(6).public, "recovery kit", reserve=True)
     with ada.rig.fs.state.transaction():
-        ada.rig.sharing.members.admit([reserve])
+        ada.rig.tx.members.admit([reserve])
         key = new_role_key(reserve.device)
-        ada.rig.sharing.signer.sign([(key, RoleRecord(Role.READER).encode())], 0)
-    assert ada.rig.sharing.signer.role_of(reserve.device) is Role.FULL
+        ada.rig.sharing.signer.sign(ada.rig.tx, [(key, RoleRecord(Role.READER).encode())], 0)
+    assert ada.rig.sharing.signer.role_of(ada.rig.tx, reserve.device) is Role.FULL
 
 
 @pytest.mark.parametrize("says_itself", [True, False])
@@ -232,11 +232,11 @@ def test_whom_a_reader_accuses_signs_again_at_once(fleet: Fleet, says_itself: bo
     vote = (vote_key(device_of(BOB), CYD_ID), encode_vote(Stance.REMOVE))
     cyd.rig.updates.sign([vote], NOW, 0)
     bob.receive(cyd.log())
-    assert not bob.rig.sharing.signer.may_sign
+    assert not bob.rig.sharing.signer.may_sign(bob.rig.tx)
     if not says_itself:
         say(ada, CYD, Role.READER)
         bob.receive(ada.log())
-        assert bob.rig.sharing.signer.may_sign
+        assert bob.rig.sharing.signer.may_sign(bob.rig.tx)
         return
     ada.receive(cyd.log())
     say(ada, CYD, Role.READER)
@@ -431,7 +431,7 @@ def test_of_two_that_make_readers_of_each_other_the_one_counts_that_let_in_the_o
     say(ada, BOB, Role.READER)
     say(bob, ADA, Role.READER)
     meet(fleet)
-    assert [one.rig.sharing.signer.role for one in (ada, bob)] == [Role.FULL, Role.READER]
+    assert [one.rig.sharing.signer.role(one.rig.tx) for one in (ada, bob)] == [Role.FULL, Role.READER]
     assert {path: entry.content for path, entry in ada.tree().items()} == {"ada": b"before", "bob": b"before"}
     fleet.discard()
 
@@ -447,7 +447,7 @@ def test_two_of_which_two_others_each_make_readers_go_on_hearing_of_each_other()
     for of in (CYD, DAN):
         say(bob, of, Role.READER)
     meet(fleet)
-    assert [one.rig.sharing.signer.role for one in (cyd, dan)] == [Role.READER] * 2
+    assert [one.rig.sharing.signer.role(one.rig.tx) for one in (cyd, dan)] == [Role.READER] * 2
     assert {path: entry.content for path, entry in bob.tree().items()} == {"cyd": b"before", "dan": b"before"}
     fleet.discard()
 

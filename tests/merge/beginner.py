@@ -33,7 +33,7 @@ def filled_like(source: Device) -> Rig:
             for key, value in lawful(decode_signed(data)).writes
             if key[:1] == b"k"
         ]
-    Packs(rig.fs, rig.sharing.arrivals.origins).take(rig.tx, placements)
+    Packs(rig.fs).take(rig.tx, placements)
     return rig
 
 

@@ -201,7 +201,7 @@ class Device:
     def registers(self) -> dict[bytes, list[Value]]:
         """The signed values of all registers, in the order of their stamps."""
         found: dict[bytes, list[Value]] = {}
-        for key, value in self.rig.sharing.registers.everything():
+        for key, value in self.rig.tx.registers.everything():
             found.setdefault(key, []).append(value)
         return {key: sorted(values, key=lambda one: one.stamp) for key, values in found.items()}
 
@@ -241,8 +241,8 @@ class Fleet:
         ]
         for device in self.devices:
             with device.rig.fs.state.transaction():
-                device.rig.sharing.members.admit([*(one.member for one in self.devices), *guests])
-                device.rig.updates.set_members(device.rig.sharing.members.keys())
+                device.rig.tx.members.admit([*(one.member for one in self.devices), *guests])
+                device.rig.updates.set_members(device.rig.tx.members.keys())
             device.rig.commit()
 
     def __getitem__(self, number: int) -> Device:
@@ -258,8 +258,8 @@ class Fleet:
         def sign(number: int, write: Write) -> None:
             device = self[number]
             with device.rig.fs.state.transaction():
-                device.rig.sharing.signer.sign([write], 0)
-                device.rig.sharing.members.words_changed()
+                device.rig.sharing.signer.sign(device.rig.tx, [write], 0)
+                device.rig.tx.members.words_changed()
             for other in named:
                 self[other].receive(device.log())
 

@@ -51,8 +51,8 @@ def limit(device: Device, of: int, *folders: str, assigned: Sequence[str] | None
     if assigned is None:
         sharing.shared_folders.assign(areas)
     for path in assigned or ():
-        with device.rig.fs.state.transaction():
-            sharing.signer.sign([new_assignment(device.at(path).id, areas[0].id)], 0)
+        with device.rig.fs.state.transaction() as tx:
+            sharing.signer.sign(tx, [new_assignment(device.at(path).id, areas[0].id)], 0)
     return areas
 
 

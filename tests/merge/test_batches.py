@@ -25,8 +25,8 @@ def stranger(source: Device) -> Device:
     other = copy(source)
     other.rig = Rig(clouds=source.rig.clouds, plaintexts=source.rig.plaintexts, device=_STRANGER)
     with other.rig.fs.state.transaction():
-        other.rig.sharing.members.admit(source.rig.sharing.members.all())
-        other.rig.updates.set_members(other.rig.sharing.members.keys())
+        other.rig.tx.members.admit(source.rig.tx.members.all())
+        other.rig.updates.set_members(other.rig.tx.members.keys())
     return other
 
 

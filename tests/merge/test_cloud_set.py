@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
+from hybrisfs.log.registers import Registers
+from hybrisfs.log.supersession import Written
 from hybrisfs.merge.cloud_set import (
     REDUNDANCY_KEY,
     CloudRecord,
@@ -23,8 +25,6 @@ from hybrisfs.merge.cloud_set import (
     read_clouds,
     read_redundancy,
 )
-from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.supersession import Written
 from hybrisfs.registers.values import Stamp
 from sync import DecodeError, VersionVector
 from tests.tree.rig import VOLUME, Rig
@@ -36,7 +36,7 @@ SOME = CloudRecord("nas", "webdavs://me@nas.example/folder")
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
     rig.discard()
 
 

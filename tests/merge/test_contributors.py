@@ -324,8 +324,8 @@ def test_who_cannot_be_limited_to_what(fleet: Fleet) -> None:
     with pytest.raises(UsageError, match="inside the other"):
         limit(ada, BOB, "d", "a/b/c")
     assert len(limit(ada, BOB, "d", "/a/b/")) == 2
-    assert not ada.rig.sharing.signer.rights_of(member_of(BOB).device).areas.isdisjoint(
-        ada.rig.sharing.signer.rights_of(CYD_ID).areas
+    assert not ada.rig.sharing.signer.rights_of(ada.rig.tx, member_of(BOB).device).areas.isdisjoint(
+        ada.rig.sharing.signer.rights_of(ada.rig.tx, CYD_ID).areas
     )
     fleet.meet()
     for device in (fleet[BOB], fleet[CYD]):

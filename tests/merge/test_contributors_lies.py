@@ -85,7 +85,7 @@ def test_nothing_that_a_contributor_signs_outside_of_its_folder_counts(fleet: Fl
     assert ada.tree() == before
     new = ada.registers()
     assert {key for key in new if new[key] != registers.get(key)} == {lawful[0]}
-    assert ada.rig.sharing.registers.roles.overstepped == {CYD_ID}
+    assert ada.rig.tx.registers.roles.overstepped == {CYD_ID}
 
 
 def test_an_assignment_counts_from_when_it_was_seen(fleet: Fleet) -> None:
@@ -140,10 +140,10 @@ def test_of_several_that_limit_a_device_at_once_what_all_allow_counts() -> None:
     for device, areas in ((ada, (one,)), (bob, (one, two)), (dan, (one, two))):
         record = RoleRecord(Role.CONTRIBUTOR, areas=areas)
         with device.rig.fs.state.transaction():
-            device.rig.sharing.signer.sign([(new_role_key(CYD_ID), record.encode())], 0)
+            device.rig.sharing.signer.sign(device.rig.tx, [(new_role_key(CYD_ID), record.encode())], 0)
     exchange(Random(1), fleet.devices)
     agree(*fleet.devices)
-    assert cyd.rig.sharing.signer.rights == Rights(Role.CONTRIBUTOR, frozenset((one,)))
+    assert cyd.rig.sharing.signer.rights(cyd.rig.tx) == Rights(Role.CONTRIBUTOR, frozenset((one,)))
     fleet.discard()
 
 
@@ -162,7 +162,7 @@ def test_two_that_limit_a_device_to_the_same_folder_agree() -> None:
     fleet.meet()
     set_role(dan, CYD, "in")
     fleet.meet()
-    assert cyd.rig.sharing.signer.role is Role.CONTRIBUTOR
+    assert cyd.rig.sharing.signer.role(cyd.rig.tx) is Role.CONTRIBUTOR
     assert not bob.rig.sharing.roles.proposed(CYD_ID)
     with refused(errno.EACCES):
         cyd.write("moved", b"mine")
@@ -224,7 +224,7 @@ def test_who_was_never_a_full_member_has_not_one_more_go_when_its_limits_change(
     with ada.rig.fs.state.transaction() as tx:
         areas = ada.rig.sharing.shared_folders.choose(tx, ["in"]) if first is Role.CONTRIBUTOR else ()
         record = RoleRecord(first, from_first=True, areas=areas)
-        ada.rig.sharing.signer.sign([(new_role_key(CYD_ID), record.encode())], 0)
+        ada.rig.sharing.signer.sign(ada.rig.tx, [(new_role_key(CYD_ID), record.encode())], 0)
     fleet.send(ADA, BOB)
     node = ada.at("file").id
     limit(ada, CYD, "in", "also")

@@ -13,10 +13,11 @@ from typing import Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hybrisfs.log.registers import Registers
 from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.names import Author
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.refresh import Refresh
-from hybrisfs.merge.registers import Registers
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
@@ -92,13 +93,13 @@ def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
     rig = Rig()
     try:
         for key, value, stamp in written:
-            rig.sharing.registers.write_own(stamp, [])
-            number = rig.sharing.registers.number_of(stamp) & 0xFFFF
+            rig.tx.registers.write_own(stamp, [])
+            number = rig.tx.registers.number_of(stamp) & 0xFFFF
             rig.db.rows.execute(
                 "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
                 (key, stamp.clock, number, value),
             )
-        yield rig, Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
+        yield rig, Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
     finally:
         rig.abandon()
 
@@ -147,7 +148,7 @@ class Beginners(TreeOfMany):
         source = self.world.fleet[0]
         rig = filled_like(source)
         try:
-            build_view(rig.tx, rig.fs, rig.sharing.registers, rig.sharing.arrivals.origins)
+            build_view(rig.tx, rig.fs, rig.tx.registers, LogOrigins(rig.tx))
             check_accounts(rig, [])
             mine, other = shown(source.rig), shown(rig)
             for part in ("joined", "copies", "moved"):  # the rest tells of open files, too

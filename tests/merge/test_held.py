@@ -57,7 +57,7 @@ class Holding(World):
         for (key,) in rig.db.rows.execute(
             "SELECT key FROM held WHERE key >= x'63' AND key < x'64'"
         ).fetchall():
-            for one in rig.sharing.registers.values(key):
+            for one in rig.tx.registers.values(key):
                 content = Content.decode(one.value or b"")
                 self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
 

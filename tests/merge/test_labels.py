@@ -144,7 +144,7 @@ def test_a_change_while_the_last_one_is_signed(fleet: Fleet) -> None:
     rig.publisher._sign(rig.tx, cut)
     assert of(fleet[0], "file") == []
     fleet[0].sign()
-    assert [one.value for one in rig.sharing.registers.values(key)] == [TAKEN_AWAY]
+    assert [one.value for one in rig.tx.registers.values(key)] == [TAKEN_AWAY]
 
 
 def test_folders_of_one_name_have_the_labels_of_both(fleet: Fleet) -> None:

@@ -46,7 +46,7 @@ def test_at_once_is_like_one_by_one(told: list[Placement], named: set[bytes], co
     try:
         for rig in rigs:
             rig.tx.chunks.known(dict.fromkeys(sorted(named), 7))
-        at_once, single = (Packs(rig.fs, rig.sharing.arrivals.origins) for rig in rigs)
+        at_once, single = (Packs(rig.fs) for rig in rigs)
         for one in told[:1] if condemned else ():
             for rig, packs in zip(rigs, (at_once, single), strict=True):
                 packs.take(rig.tx, [one])

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.merge.registers import Registers
-from hybrisfs.merge.supersession import Written
+from hybrisfs.log.registers import Registers
+from hybrisfs.log.supersession import Written
 from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector
@@ -20,7 +20,7 @@ LOW, MIDDLE, HIGH = bytes(16), b"m" * 16, b"\xff" * 16
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.sharing.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
     rig.discard()
 
 

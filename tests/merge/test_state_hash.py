@@ -63,8 +63,8 @@ def test_what_was_removed_before_others_came_is_known_to_all_alike() -> None:
     alone.sign()
     for device in (alone, other):
         with device.rig.fs.state.transaction():
-            device.rig.sharing.members.admit([alone.member, other.member])
-            device.rig.updates.set_members(device.rig.sharing.members.keys())
+            device.rig.tx.members.admit([alone.member, other.member])
+            device.rig.updates.set_members(device.rig.tx.members.keys())
     other.receive(alone.log())
     assert other.registers() == alone.registers()
     own_root = other.rig.fs.changes.unsigned

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from hybrisfs.kinds import LABEL, NODE
+from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Content
@@ -29,7 +30,7 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     finds nothing. The bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [], honest=excused is None)
     assert not device.rig.fs.changes.unsigned
-    tree = visible_tree(device.registers(), device.rig.sharing.arrivals.origins)
+    tree = visible_tree(device.registers(), LogOrigins(device.rig.tx))
     seen = by_path(tree)
     walk = {os.fsencode(path): inode for path, inode in device.walk().items()}
     assert walk.keys() == seen.keys()

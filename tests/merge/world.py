@@ -348,7 +348,7 @@ class World:
             node for (node,) in rig.db.rows.execute("SELECT id FROM joined WHERE ino = ?", (parent,))
         )
         known = rig.db.rows.execute("SELECT 1 FROM node WHERE id = ?", (lost.node,)).fetchone()
-        told = rig.sharing.registers.values(place_key(lost.folder, 0))
+        told = rig.tx.registers.values(place_key(lost.folder, 0))
         assert lost.folder in folders or known or not told
         assert inode in device.walk().values()
 

@@ -31,6 +31,7 @@ from tests.mount.mounted_fleet import MountedFleet
 from tests.mount.outside import ORDERS, Order, device_of, private_folder, state
 from tests.system.deadline import until
 from tests.system.watching import Watch
+from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device, Second
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
@@ -239,7 +240,7 @@ def test_what_comes_through_the_clouds(device: Device, root: Path, outside: Path
         watch = stack.enter_context(Watch(root, "moved to"))
         until(lambda: all(find(second, folder, "name") for folder in folders), "the folders to arrive")
         with second.volume.fs.state.transaction():
-            second.volume.updates.sign(writes, 1, 0)
+            unlocked(second.volume.fs).updates.sign(writes, 1, 0)
         second.write("done", b"")
         watch.wait_for("moved to", "done", PATIENCE)
         mount = device.volume._mounting._mount

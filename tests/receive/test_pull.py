@@ -14,11 +14,10 @@ from backends.store import MAX_PAGE, Page, Store
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.poll import Look, Missing, Polled, Unchanged
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.receive.pull import Memory, Puller, PullLimits
+from hybrisfs.receive.pull import Memory, Puller, PullLimits, Sightings
 from hybrisfs.signals import Signals, Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.database import Database
-from hybrisfs.state.sightings import SightingTable
 from sync import DeviceKey, Members, VersionVector, head_name
 from sync.beacons import Sighting
 from sync.follow import FollowTimes
@@ -79,7 +78,7 @@ class Here:
     ) -> None:
         if memory is None:
             Database.create(base / "volume.db", VOLUME)
-            memory = SightingTable(open_state(base))
+            memory = Sightings(open_state(base))
         self.memory = memory
         self.stores = []
         for number in range(3):
@@ -376,7 +375,7 @@ class FullDisk:
 
 def test_a_disk_that_is_full_does_not_end_the_following(tmp_path: Path) -> None:
     Database.create(tmp_path / "volume.db", VOLUME)
-    memory = FullDisk(SightingTable(open_state(tmp_path)))
+    memory = FullDisk(Sightings(open_state(tmp_path)))
     here = Here(tmp_path, memory=memory)
     a = Publisher(A)
     here.publish(a)

@@ -281,14 +281,14 @@ class Badness:
         """A person on an honest device removes the bad one, and some more that he does not know."""
         simulation = self._simulation
         device = simulation.world.fleet[number]
-        if not device.rig.sharing.signer.may_sign:
+        if not device.rig.sharing.signer.may_sign(device.rig.tx):
             return  # somebody has accused it: another one says so then
         simulation.note(f"{number} removes {bad}")
         known = {one.key.device_id for one in simulation.world.honest}
         if simulation.liar is not None:
             known.add(simulation.liar.id)
         sharing = device.rig.sharing
-        membership, members = sharing.membership, sharing.members
+        membership, members = sharing.membership, device.rig.tx.members
         tried: set[bytes] = set()
         if self._members[bad].id in _yet_to_second(device):
             # Whoever accuses it may turn bad, and take that back.
@@ -322,8 +322,9 @@ class Badness:
         within ten minutes that the brake asks."""
         if self._members:
             self._judge(number)
-        sharing = self._simulation.world.fleet[number].rig.sharing
-        if not sharing.signer.may_sign:
+        rig = self._simulation.world.fleet[number].rig
+        sharing = rig.sharing
+        if not sharing.signer.may_sign(rig.tx):
             return  # somebody has accused it: it can decide when that is vetoed
         deletions = sharing.deletions
         for one in deletions.all():
@@ -351,14 +352,15 @@ class Badness:
 
     def _judge(self, number: int) -> None:
         """Its person vetoes what is said of honest devices, and seconds the removal of others."""
-        sharing = self._simulation.world.fleet[number].rig.sharing
+        rig = self._simulation.world.fleet[number].rig
+        sharing = rig.sharing
         honest = {one.key.device_id for one in self._simulation.world.honest}
         if self._simulation.liar is not None:
             honest.add(self._simulation.liar.id)
         for one in sharing.trials.facts():
-            own = [vote.stance for vote in one.votes if vote.id == sharing.updates.device.hex()]
+            own = [vote.stance for vote in one.votes if vote.id == sharing.device.hex()]
             device = bytes.fromhex(str(one.id))
-            if one.suspended and not own and sharing.signer.may_sign:
+            if one.suspended and not own and sharing.signer.may_sign(rig.tx):
                 self._simulation.note(f"{number} {'vetoes' if device in honest else 'seconds'} a removal")
                 if device in honest:
                     sharing.membership.keep(device.hex())
@@ -408,22 +410,22 @@ class Badness:
 
     def _check_members(self, device: Device) -> None:
         """Whoever is honest is listed by all."""
-        listed = {one.device for one in device.rig.sharing.members.all()}
+        listed = {one.device for one in device.rig.tx.members.all()}
         lacking = [one.name for one in self._simulation.world.honest if one.key.device_id not in listed]
         assert not lacking, f"{device.name} does not list {lacking}"
 
     def _check_roles(self, device: Device) -> None:
         """No member has made readers of all others."""
-        signer = device.rig.sharing.signer
+        tx, role_of = device.rig.tx, device.rig.sharing.signer.role_of
         readers = [
-            one for one in self._simulation.world.honest if signer.role_of(one.key.device_id) is not Role.FULL
+            one for one in self._simulation.world.honest if role_of(tx, one.key.device_id) is not Role.FULL
         ]
         assert not readers, f"{device.name} takes {[one.name for one in readers]} for readers"
 
     def _check_secrets(self, device: Device) -> None:
         """No removed device has the keys of what is sealed now. Of two that are bad, one can bring the other
         back: by a device that it let in before it heard that both are removed."""
-        members = device.rig.sharing.members
+        members = device.rig.tx.members
         kits = _kits(device)
         visible = Members(
             [
@@ -446,7 +448,7 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
     """Since it heard that it is limited to an area, the bad one has written to no other node of the tree, and
     put none of that elsewhere. What says which nodes these are comes from others than the bad one."""
     rig = device.rig
-    registers, updates = rig.sharing.registers, rig.updates
+    registers, updates = rig.tx.registers, rig.updates
     told = registers.with_prefix(ROLE.key(bad))
     limits = [one.stamp for values in told.values() for one in values]
     given = registers.with_prefix(ASSIGNMENT.prefix)
@@ -481,16 +483,16 @@ def _has_keys(device: Device, other: bytes) -> bool:
 
 def _accusers(device: Device, accused: bytes) -> set[bytes]:
     """The devices that want this one removed, as far as a device has heard."""
-    stances = device.rig.sharing.hearing.stances()
+    stances = device.rig.tx.hearing.stances()
     return {by for (one, by), cast in stances.items() if one == accused and cast.stance is not Stance.KEEP}
 
 
 def _yet_to_second(device: Device) -> set[bytes]:
     """The suspended devices that this one has not voted to remove itself."""
-    own, stances = device.key.device_id, device.rig.sharing.hearing.stances()
+    own, stances = device.key.device_id, device.rig.tx.hearing.stances()
     return {
         one
-        for one in device.rig.sharing.members.suspended
+        for one in device.rig.tx.members.suspended
         if (one, own) not in stances or stances[one, own].stance is not Stance.REMOVE
     }
 
@@ -503,7 +505,7 @@ def _shown(device: Device) -> frozenset[bytes]:
 
 def _kits(device: Device) -> set[bytes]:
     """The ids of the recovery kits that people are shown."""
-    registers = device.rig.sharing.registers
+    registers = device.rig.tx.registers
     found = {key[1:] for key in registers.with_prefix(signed_kit_key(b""))}
     for key, values in registers.with_prefix(kit_key(b"")).items():
         for one in values:

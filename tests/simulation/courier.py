@@ -42,24 +42,23 @@ class Courier:
         self.linked: Courier | None = None  # the device that can be asked directly
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         snapshots = LocalSnapshots(rig.directory / "checkpoints", SEALER, rig.environment)
-        updates, sharing, members = rig.updates, rig.sharing, rig.sharing.members
+        sharing = rig.sharing
         fetching = Fetching(VOLUME, rig.ring.segments, snapshots, clouds, self)
         depositor = Depositor(VOLUME, rig.ring.segments, snapshots, clouds)
-        compactor = Compactor(rig.fs, updates.device, members, clouds, rig.committer, rig.signals)
-        cloud_checkpoint = CloudCheckpoint(rig.fs, members, snapshots, fetching, depositor, compactor)
-        intake = Intake(rig.fs, updates, sharing.registers, sharing.arrivals, members, snapshots, fetching)
+        compactor = Compactor(rig.fs, sharing.device, clouds, rig.committer, rig.signals)
+        cloud_checkpoint = CloudCheckpoint(rig.fs, snapshots, fetching, depositor, compactor)
+        intake = Intake(rig.fs, sharing.arrivals, snapshots, fetching)
         intake.taken_in.listen(sharing.checkpoint_taken_in)
         self.checkpointer = Checkpointer(
-            rig.fs, updates, rig.ring.keys.device, members, snapshots, intake, cloud_checkpoint
+            rig.fs, VOLUME, rig.ring.keys.device, snapshots, intake, cloud_checkpoint
         )
         self.checkpointer.news.listen(self._announce)
-        self._relayer = Relayer(rig.fs, rig.updates, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
+        self._relayer = Relayer(rig.fs, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
         self._shipper = Shipper(
             rig.fs,
-            rig.updates,
             rig.signals,
             rig.committer,
             rig.ring,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from hybrisfs.kinds import ATTRIBUTES, ID
+from hybrisfs.log.registers import is_kept
 from hybrisfs.merge.authority import is_assigning, lawful, permitted
-from hybrisfs.merge.registers import is_kept
 from hybrisfs.registers.node_id import kind_of
 from hybrisfs.registers.tree import Attr
 from sync import VersionVector
@@ -34,7 +34,7 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
     rows = device.rig.db.rows.execute(
         "SELECT bytes, hash, branch, clock, chunk_high, vector FROM log ORDER BY number"
     ).fetchall()
-    roles = device.rig.sharing.registers.roles
+    roles = device.rig.tx.registers.roles
     kinds: dict[bytes, int] = {}
     for data, identity, branch, clock, chunk_high, vector in rows:
         update: SignedUpdate = decoded(data if data is not None else bodies[identity])

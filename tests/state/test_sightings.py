@@ -7,28 +7,32 @@ from pathlib import Path
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.sightings import SightingTable
 from hybrisfs.state.state import State
 from sync.beacons import Sighting
+from tests.sync.support import KEYS
 
 A, B = bytes(16), bytes([1]) * 16
 
 
 def open_state(folder: Path) -> State:
     return State(
-        Database(folder / "volume.db"), Journal(folder / "journal", budget=1 << 20), ChunkNamer(bytes(32))
+        Database(folder / "volume.db"),
+        Journal(folder / "journal", budget=1 << 20),
+        ChunkNamer(bytes(32)),
+        KEYS[0],
     )
 
 
 def test_the_newest_is_kept_of_each_device(tmp_path: Path) -> None:
     Database.create(tmp_path / "volume.db", bytes(16))
     state = open_state(tmp_path)
-    table = SightingTable(state)
-    assert table.load() == {}
-    table.store({A: Sighting(None, None), B: Sighting(b"head", 2**63 - 1)})
-    table.store({A: Sighting(b"later", 7)})
+    with state.transaction() as tx:
+        assert tx.sightings.load() == {}
+        tx.sightings.store({A: Sighting(None, None), B: Sighting(b"head", 2**63 - 1)})
+        tx.sightings.store({A: Sighting(b"later", 7)})
     state.close()
     state = open_state(tmp_path)
-    again = SightingTable(state).load()
+    with state.transaction() as tx:
+        again = tx.sightings.load()
     assert again == {A: Sighting(b"later", 7), B: Sighting(b"head", 2**63 - 1)}
     state.close()

@@ -287,7 +287,7 @@ class Rig:
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
         self.namer = _Namer(self.plaintexts)
-        self.state = State(self.db, self.journal, self.namer)
+        self.state = State(self.db, self.journal, self.namer, device)
         with self.state.transaction() as self.tx:
             self.fs = FileSystem(self.tx, self.state, owner=OWNER)
         self.signals = Signals(environment)
@@ -295,7 +295,9 @@ class Rig:
         self.shown: list[Change] = []
         self.fs.shown.listen(self.shown.extend)
         self.sharing = Sharing(self.tx, self.fs, self.ring, self.signals)
-        self.updates = self.sharing.updates
+        self.updates = self.tx.updates
+        self.registers = self.tx.registers
+        self.members = self.tx.members
         self.committer = Committer(self.fs, self.signals)
         self.ask_devices: AskDevices = _no_device_has_any
         """Asks linked devices for chunks."""

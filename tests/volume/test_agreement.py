@@ -13,16 +13,16 @@ def test_equal_logs_give_equal_hashes() -> None:
     fleet[1].write("other", b"x")
     fleet.meet()
     agreements = [device.rig.sharing.agreement for device in fleet.devices]
-    for agreement in agreements:
-        assert agreement.current() is None
-        agreement.compute()
-    assert agreements[0].current() is not None
-    assert agreements[0].current() == agreements[1].current()
+    for device in fleet.devices:
+        assert device.rig.sharing.agreement.current(device.rig.tx) is None
+        device.rig.sharing.agreement.compute()
+    assert agreements[0].current(fleet[0].rig.tx) is not None
+    assert agreements[0].current(fleet[0].rig.tx) == agreements[1].current(fleet[1].rig.tx)
     fleet[0].write("folder/file", b"changed")
     fleet[0].sign()
-    assert agreements[0].current() is None
+    assert agreements[0].current(fleet[0].rig.tx) is None
     agreements[0].compute()
-    assert agreements[0].current() not in (None, agreements[1].current())
+    assert agreements[0].current(fleet[0].rig.tx) not in (None, agreements[1].current(fleet[1].rig.tx))
     fleet.discard()
 
 
@@ -31,9 +31,9 @@ def test_it_is_computed_when_things_are_quiet() -> None:
     fleet = Fleet(2, environment=lambda _: Environment(monotonic=lambda: now))
     fleet[0].write("file", b"x")
     fleet.meet()
-    agreement = fleet[0].rig.sharing.agreement
+    agreement, tx = fleet[0].rig.sharing.agreement, fleet[0].rig.tx
     agreement.refresh(last_change=now - 1)
-    assert agreement.current() is None
+    assert agreement.current(tx) is None
     agreement.refresh(last_change=now - 60)
-    assert agreement.current() is not None
+    assert agreement.current(tx) is not None
     fleet.discard()

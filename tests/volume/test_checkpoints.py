@@ -55,7 +55,7 @@ def is_current(volume: Volume) -> bool:
 
 def is_told(volume: Volume) -> bool:
     """Whether its head on the clouds names the newest checkpoint, so that others can begin with that."""
-    told = volume.checkpoints._named_by(volume.updates.device, volume.sharing.current_members())
+    told = volume.checkpoints._named_by(volume.sharing.device, volume.sharing.current_members())
     with volume.fs.state.transaction() as tx:
         return told is not None and told == volume.checkpoints.checkpointer.newest(tx)
 
@@ -132,7 +132,7 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
         first.write("later", b"y" * 100)
         first.sync()
         with volume.fs.state.transaction():
-            vector = volume.updates.state.vector
+            vector = unlocked(volume.fs).updates.state.vector
         with mock.patch("hybrisfs.admit.invitation._open_port", return_value=None):
             volume.invite(lifetime=60.0, with_credentials=False)
         until(lambda: is_covered(vector), "the next one")

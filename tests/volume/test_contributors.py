@@ -162,7 +162,7 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
     )
     (pack,) = unlocked(first.volume.fs).execute("SELECT id FROM pack LIMIT 1").fetchone()
     public = first.volume.ring.keys.device.public
-    itself = tablet.volume.updates.device
+    itself = tablet.volume.sharing.device
     lies: list[Write] = [
         (content_key(outside), Content(0, 0, ()).encode()),
         (attr_key(outside), Attr(0o100600, 1, 1, 0, 0).encode()),
@@ -174,8 +174,8 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
         (place_key(forged, 0), Place(folder, b"forged").encode()),
         new_assignment(outside, area.id),
         (new_role_key(itself), RoleRecord(Role.FULL).encode()),
-        (new_role_key(first.volume.updates.device), RoleRecord(Role.READER).encode()),
-        (member_key(first.volume.updates.device), Member(public, "first", removed=True).encode()),
+        (new_role_key(first.volume.sharing.device), RoleRecord(Role.READER).encode()),
+        (member_key(first.volume.sharing.device), Member(public, "first", removed=True).encode()),
         (pack_key(pack), None),
         *entries_of({9: CloudRecord("evil", "file:///evil")}, None),
     ]
@@ -187,7 +187,7 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
             b"outside",
             b"shared",
         }
-        assert first.volume.sharing.signer.role_of(itself) is Role.CONTRIBUTOR
+        assert first.volume.sharing.signer.role_of(unlocked(first.volume.fs), itself) is Role.CONTRIBUTOR
     assert read(first, "outside") == b"content" * 1000 == read(first, f"{FOLDER}/inside")
     assert at(first, f"{FOLDER}/inside").mode == 0o100600
     assert not first.volume.sharing.was_removed
@@ -247,7 +247,7 @@ def test_what_is_for_full_members_says_so(tmp_path: Path, stack: ExitStack) -> N
     tablet.volume.rename_device("tablet", "slate")
     tablet.volume.maintenance.repair(lambda stage, done, total: None)
     assert tablet.volume.collector.collect(lambda stage, done, total: None, dry_run=False).trouble == ""
-    assert first.volume.role_of(tablet.volume.updates.device.hex()).folders == [FOLDER]
+    assert first.volume.role_of(tablet.volume.sharing.device.hex()).folders == [FOLDER]
 
 
 def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: ExitStack) -> None:
@@ -353,4 +353,4 @@ def test_to_what_nobody_can_be_limited(
         first.volume.set_role("second", folders=folders)
     with pytest.raises(UsageError, match=why):
         first.volume.invite(lifetime=60.0, with_credentials=False, folders=folders)
-    assert not first.volume.sharing.registers.roles
+    assert not unlocked(first.volume.fs).registers.roles

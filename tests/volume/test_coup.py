@@ -14,6 +14,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from sync import DeviceKey
+from tests.tree.unlocked import unlocked
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, New, Second, has, recover, waits
 from tests.volume.recovery_rig import kit_of as kit_facts
@@ -165,7 +166,7 @@ def test_no_pack_ends_during_a_coup(first: First, second: Second, mallory: Secon
     first.volume.sharing.receive([coup])
     assert is_out(second, first)
     with first.volume.fs.state.transaction():
-        asked = {one.device for one in first.volume.sharing.members.asked()}
+        asked = {one.device for one in unlocked(first.volume.fs).members.asked()}
     assert asked == {id_of(first), id_of(second), id_of(mallory)}
 
 
@@ -236,7 +237,7 @@ def test_one_bare_vote_of_a_kit_of_the_thief_is_worth_no_more_than_that_of_a_dev
     for device in (first, second):
         device.volume.sharing.receive([update])
     with first.volume.fs.state.transaction():
-        verdict = first.volume.sharing.hearing.verdict_with(
+        verdict = unlocked(first.volume.fs).hearing.verdict_with(
             kit.device_id, [id_of(first), id_of(second)], Stance.REMOVE, 10**6
         )
     assert not verdict.ended and len(verdict.suspended) == 1
@@ -249,7 +250,7 @@ def test_no_member_alone_takes_a_kit_away(
     """It suspends the kit, as any member; and it changes nothing of what opens it."""
     kit = bytes.fromhex(first.make_kit().kit)
     meet(first, second, mallory)
-    [reserve] = mallory.volume.sharing.members.reserves()
+    [reserve] = unlocked(mallory.volume.fs).members.reserves()
     removal = [(vote_key(kit, id_of(mallory)), encode_vote(Stance.REMOVE))]
     removal.append(admission(replace(reserve, removed=True, reserve=False)))
     writes = [*removal, (kit_key(kit), None)] if ended else [(kit_key(kit), forged_record(kit, mallory))]

@@ -67,26 +67,26 @@ def remove(device: Device, *files: str) -> None:
 
 def clock(device: Device) -> int:
     with device.volume.fs.state.transaction():
-        tip = device.volume.updates.own_tip()
+        tip = unlocked(device.volume.fs).updates.own_tip()
         return tip.clock if tip is not None else 0
 
 
 def meet(device: Device, author: Device) -> None:
     """Wait until the device has all that its author has signed."""
     author.sync()
-    tip = author.volume.updates.own_tip()
+    tip = unlocked(author.volume.fs).updates.own_tip()
     assert tip is not None
 
     def has_it() -> bool:
         with device.volume.fs.state.transaction():
-            return device.volume.updates.state.vector[tip.branch] >= tip.clock
+            return unlocked(device.volume.fs).updates.state.vector[tip.branch] >= tip.clock
 
     wait(has_it)
 
 
 def lie(mallory: Device, victim: Device, writes: list[Write]) -> None:
     with mallory.volume.fs.state.transaction():
-        mallory.volume.updates.sign(writes, time.time_ns(), 0)
+        unlocked(mallory.volume.fs).updates.sign(writes, time.time_ns(), 0)
     mallory.write("besides", b"and all else is shown")
     meet(victim, mallory)
     wait(lambda: "besides" in names(victim))
@@ -216,7 +216,7 @@ def test_what_nobody_has_signed_counts_for_nobody(devices: tuple[Device, Device]
     victim, mallory = devices
     lies = _ways(identities(victim))["removed"]
     with mallory.volume.fs.state.transaction():
-        update = mallory.volume.updates.sign(lies, time.time_ns(), 0)
+        update = unlocked(mallory.volume.fs).updates.sign(lies, time.time_ns(), 0)
     signature = update.header.data[-64:]
     victim.volume.sharing.receive(
         [update.data.replace(signature, signature[:-1] + bytes((signature[-1] ^ 1,)))]

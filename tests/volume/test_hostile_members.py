@@ -20,6 +20,7 @@ from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey, Update, encode_signed
 from sync.history import history_hash
+from tests.tree.unlocked import unlocked
 from tests.volume.device import Device, Second
 from tests.volume.recovery_rig import Second as Another
 
@@ -67,7 +68,7 @@ def sign(device: Device, writes: Iterable[tuple[bytes, bytes | None]]) -> bytes:
     """An update that says anything."""
     volume = device.volume
     with volume.fs.state.cutting, volume.fs.state.transaction():
-        return volume.updates.sign(list(writes), time.time_ns(), 0).data
+        return unlocked(volume.fs).updates.sign(list(writes), time.time_ns(), 0).data
 
 
 def admission(member: Member) -> tuple[bytes, bytes]:
@@ -81,7 +82,7 @@ def kit_of(reserve: DeviceKey, device: Device) -> tuple[bytes, bytes]:
 
 
 def id_of(device: Device) -> bytes:
-    return device.volume.updates.device
+    return device.volume.sharing.device
 
 
 def names(device: Device) -> list[str]:
@@ -90,7 +91,7 @@ def names(device: Device) -> list[str]:
 
 def grant_of(device: Device, epochs: Iterable[EpochKeys]) -> bytes:
     with device.volume.fs.state.transaction():
-        members = device.volume.sharing.members.keys()
+        members = unlocked(device.volume.fs).members.keys()
     return encode_grant(device.volume.config.id, epochs, members)
 
 
@@ -114,7 +115,7 @@ def test_whoever_pretends_to_have_let_in_the_founder_has_not(
     forged = encode_signed(update, mallory.volume.ring.keys.device)
     for device in (honest, third):
         device.volume.sharing.receive([forged])
-        members = device.volume.sharing.members
+        members = unlocked(device.volume.fs).members
         with device.volume.fs.state.transaction():
             assert members.inviter_of(founder) is None and members.inviter_of(liar) == founder
             assert founder in members.devices() and id_of(third) in members.devices()
@@ -205,8 +206,10 @@ def test_whoever_it_let_in_is_removed_with_it(honest: Device, mallory: Second, t
     kit_writes = [admission(Member(kit.public, "recovery kit", reserve=True)), kit_of(kit, mallory)]
     honest.volume.sharing.receive([sign(mallory, kit_writes)])
     with honest.volume.fs.state.transaction():
-        honest.volume.sharing.members.admit(
-            [Member(of_puppet.public, "puppet")], puppet.device_id, honest.volume.updates.state.vector.highest
+        unlocked(honest.volume.fs).members.admit(
+            [Member(of_puppet.public, "puppet")],
+            puppet.device_id,
+            unlocked(honest.volume.fs).updates.state.vector.highest,
         )
     shown = {one.id: one.let_in_by or None for one in honest.volume.devices()}
     assert shown[puppet.device_id.hex()] == "second"
@@ -357,7 +360,7 @@ def test_a_removal_that_cannot_be_signed_changes_nothing(
         raise OSError(28, "No space left on device")
 
     before, newest = log_of(honest), honest.volume.ring.newest
-    for owner, method in ((VolumeKeys, "replace"), (honest.volume.updates, "sign")):
+    for owner, method in ((VolumeKeys, "replace"), (unlocked(honest.volume.fs).updates, "sign")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, method, full)
             with pytest.raises(OSError, match="No space"):
@@ -399,6 +402,6 @@ def test_keys_whose_grant_a_crash_took_back_are_not_used(
 
 def hear_of_removal(device: Device, removed: Device) -> None:
     sharing = device.volume.sharing
-    with device.volume.fs.state.transaction():
-        sharing.members.admit([Member(removed.volume.ring.keys.device.public, "second", removed=True)])
-        sharing.membership._epochs.learn()
+    with device.volume.fs.state.transaction() as tx:
+        tx.members.admit([Member(removed.volume.ring.keys.device.public, "second", removed=True)])
+        sharing.membership._epochs.learn(tx)

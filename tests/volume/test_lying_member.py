@@ -68,7 +68,7 @@ def said(liar: Device, victim: Device, writes: Sequence[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
     with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
-        volume.updates.sign(writes, time.time_ns(), 0)
+        unlocked(volume.fs).updates.sign(writes, time.time_ns(), 0)
         log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     assert victim.volume.sharing.receiver.receive([one for one in log if one is not None])
 
@@ -130,7 +130,7 @@ def test_a_proposal_that_others_have_not_agreed_to_ends_nothing(pair: tuple[Devi
     """The liar proposes the pack and agrees for itself; then it ends it."""
     first, second = pair
     content = written(first, second)
-    shares, device = packs(first), second.volume.updates.device
+    shares, device = packs(first), second.volume.sharing.device
     first.volume.drop_cache()
     proposal = Proposal(1, tuple(on_record(second)))
     agreed = Ballot({proposal.id_for(device): Answer(Stage.AGREED)})
@@ -173,7 +173,7 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
         # It wants the former one gone, and looks after it.
         said(second, first, [(pack_key(former), record.encode())])
         proposal = Proposal(1, (former,))
-        device = second.volume.updates.device
+        device = second.volume.sharing.device
         said(second, first, [(proposal_key(device), proposal.encode())])
         ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
         said(second, first, [(ballot_key(device), ballot.encode())])
@@ -181,9 +181,9 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
     first.volume.drop_cache()
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     collect(first)
-    book = first.volume.collector._assembly.book()
-    (listed,) = [one for one in book.lists if one.proposer == second.volume.updates.device]
-    assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
+    book = first.volume.collector._participant.assembly(unlocked(first.volume.fs)).book()
+    (listed,) = [one for one in book.lists if one.proposer == second.volume.sharing.device]
+    assert book.answer(first.volume.sharing.device, listed.id).refused == (0,)
     check_unharmed(first, content, shares)
 
 
@@ -192,7 +192,7 @@ def test_without_a_word_of_rewriting_a_claim_does_not_make_the_former_pack_dispe
 ) -> None:
     first, second = pair
     content = written(first, second)
-    shares, device = packs(first), second.volume.updates.device
+    shares, device = packs(first), second.volume.sharing.device
     for former, record in on_record(second).items():
         said(second, first, [(pack_key(NOWHERE), record.encode())])
         proposal = Proposal(1, (former,))
@@ -200,9 +200,9 @@ def test_without_a_word_of_rewriting_a_claim_does_not_make_the_former_pack_dispe
         ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
         said(second, first, [(ballot_key(device), ballot.encode())])
     collect(first)
-    book = first.volume.collector._assembly.book()
+    book = first.volume.collector._participant.assembly(unlocked(first.volume.fs)).book()
     (listed,) = [one for one in book.lists if one.proposer == device]
-    assert book.answer(first.volume.updates.device, listed.id).refused == (0,)
+    assert book.answer(first.volume.sharing.device, listed.id).refused == (0,)
     check_unharmed(first, content, shares)
 
 

@@ -66,7 +66,7 @@ def test_scrub_names_what_clouds_keep_and_repair_brings_it_back(
     wait_for(other, "file")
     other.write("of the other", LARGE[::-1])
     other.sync()
-    author = other.volume.updates.device.hex()
+    author = other.volume.sharing.device.hex()
     other.close()
     wait_for(first, "of the other")
     first.sync()

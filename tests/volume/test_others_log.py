@@ -86,10 +86,11 @@ class Clouds:
 
 
 def mend(clouds: Clouds, seen: bytes | None = None) -> list[Repair]:
-    members = mock.Mock(writers=lambda: Members([AUTHOR.public, OWN.public]))
     fs = mock.MagicMock()
-    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, members, clouds, mock.Mock(), lambda: 2)  # type: ignore[arg-type]
-    one._sightings = mock.Mock(load=lambda: {AUTHOR.device_id: Sighting(seen, None)})
+    tx = fs.state.transaction().__enter__()
+    tx.members.writers.return_value = Members([AUTHOR.public, OWN.public])
+    tx.sightings.load.return_value = {AUTHOR.device_id: Sighting(seen, None)}
+    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, clouds, mock.Mock(), lambda: 2)  # type: ignore[arg-type]
     return [repair for run in one.mends(clouds.present, {*clouds.present}) for repair in run()]
 
 

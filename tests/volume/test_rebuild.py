@@ -21,6 +21,7 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 
 
@@ -88,7 +89,7 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
         device.reopen()
         device.write("meanwhile", b"written while no cloud was there")
         assert not device.volume.sync(0.5, lambda done, total: None)
-        assert device.volume.updates.own_tip() is None
+        assert unlocked(device.volume.fs).updates.own_tip() is None
         assert any("rebuilt" in doubt for doubt in device.volume.sharing.doubts())
         with pytest.raises(HybrisError, match="not back"):
             device.volume.rename_device("", "other")

@@ -51,7 +51,7 @@ def looks(device: Device, clock: Clock) -> RecentPuts:
     volume = device.volume
     expected = volume.maintenance.objects.expected
     return RecentPuts(
-        volume.fs, expected, volume.engine.upkeep, volume.updates.device, Environment(monotonic=clock)
+        volume.fs, expected, volume.engine.upkeep, volume.sharing.device, Environment(monotonic=clock)
     )
 
 

@@ -193,11 +193,11 @@ def test_two_machines_recover_at_the_same_moment(first: First, tmp_path: Path, o
 def both_work(one: New, two: New) -> None:
     for device, other in ((one, two), (two, one)):
         waits(device, partial(knows_both, device))
-        name = f"of {device.volume.updates.device.hex()}"
+        name = f"of {device.volume.sharing.device.hex()}"
         device.write(name, CONTENT)
         device.sync()
         waits(other, partial(has, other, name))
-    assert one.volume.updates.device != two.volume.updates.device
+    assert one.volume.sharing.device != two.volume.sharing.device
     for device in (one, two):
         assert not [found for found in device.volume.devices() if found.forked]
         assert device.fsck(clouds=True).problems == []
@@ -225,7 +225,7 @@ def test_a_device_that_was_not_lost_after_all_goes_on_with_the_new_one(
 
 
 def test_after_one_recovery_comes_the_next(first: First, tmp_path: Path, opens: Opens) -> None:
-    kit, lost = kit_in(first), first.volume.updates.device.hex()
+    kit, lost = kit_in(first), first.volume.sharing.device.hex()
     lose(first)
     homes = [Home.below(tmp_path / name) for name in ("one", "two")]
     recover(homes[0], first.clouds, own_name="one")

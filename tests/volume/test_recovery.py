@@ -19,6 +19,7 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from sync import DeviceKey
+from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, recover, waits
 
@@ -120,7 +121,7 @@ def test_whichever_device_can_renews_it(first: First, second: Second, tmp_path: 
     waits(second, lambda: are_alike(second, kit, but_not=before))
     assert kit_of(second).complete
     renewed = copies(second, kit)[0]
-    assert renewed is not None and renewed.writer == second.volume.updates.device
+    assert renewed is not None and renewed.writer == second.volume.sharing.device
 
 
 def test_a_cloud_that_lost_or_damaged_it_gets_it_again(first: First) -> None:
@@ -197,7 +198,7 @@ def test_who_joins_through_the_clouds_after_a_removal_gets_the_whole_log(
     second.sync()
     waits(first, lambda: has(first, "answer"))
     first.close()
-    second.volume.remove_device(first.volume.updates.device.hex())
+    second.volume.remove_device(first.volume.sharing.device.hex())
     second.write("afterwards", b"z")
     third = Second(tmp_path / "third", second, "third")
     second.sync()
@@ -227,6 +228,6 @@ def test_a_kit_survives_a_rebuild(first: First) -> None:
     first.close()
     rebuild_volume(first.home, NAME, lambda stage, done, total: None)
     first.reopen()
-    assert kit in {one.device.hex() for one in first.volume.sharing.members.reserves()}
-    assert not first.volume.sharing.members.removed() and first.volume.ring.is_fit
+    assert kit in {one.device.hex() for one in unlocked(first.volume.fs).members.reserves()}
+    assert not unlocked(first.volume.fs).members.removed() and first.volume.ring.is_fit
     waits(first, lambda: [one.kit for one in first.volume.recovery.all()] == [kit])

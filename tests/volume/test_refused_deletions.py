@@ -167,7 +167,7 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
         stack.callback(ordinary.close)
         keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
         stack.callback(keeper.close)
-        author = ordinary.volume.updates.device.hex()
+        author = ordinary.volume.sharing.device.hex()
 
         def listed(prefix: str) -> set[str]:
             stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]

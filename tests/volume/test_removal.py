@@ -121,9 +121,9 @@ def test_who_comes_later_reads_of_a_removed_device_what_others_saw_of_it_and_no_
     cyd.write("not seen", b"after the removal")
     cyd.sign()
     newcomer = dan.rig.sharing
-    with dan.rig.fs.state.transaction():
-        newcomer.members.introduce([Member(cyd.key.public, "cyd", removed=True)])
-        newcomer.updates.set_members(newcomer.members.writers())
+    with dan.rig.fs.state.transaction() as tx:
+        tx.members.introduce([Member(cyd.key.public, "cyd", removed=True)])
+        tx.updates.set_members(tx.members.writers())
     assert cyd.key.device_id in newcomer.followed()
     for _ in range(2):  # what the clouds hold of each device, in the least helpful order
         newcomer.receive_pulled(written_by(cyd))
@@ -194,7 +194,7 @@ def test_keys_that_were_given_back_stay_known_for_that_when_another_one_gets_the
     ada.rig.sharing.membership.keep("bob")
     exchange(ada, bob, cyd)
     assert bob.rig.ring.find(keys.id) == keys
-    [value] = cyd.rig.sharing.registers.values(epoch_key(keys.id))
+    [value] = cyd.rig.tx.registers.values(epoch_key(keys.id))
     assert given_to(value.value or b"") == {one.key.device_id for one in fleet.devices}
     assert open_grant(value.value or b"", VOLUME, dan.key) == [], "it is only named"
 
@@ -209,7 +209,7 @@ def test_a_member_that_gives_keys_away_again_and_again_can_be_removed(fleet: Fle
             keys = newest(ada)
             grant = encode_grant(VOLUME, [keys], both)
             with cyd.rig.fs.state.transaction():
-                cyd.rig.sharing.signer.sign([(epoch_key(keys.id), grant)], 0)
+                cyd.rig.sharing.signer.sign(cyd.rig.tx, [(epoch_key(keys.id), grant)], 0)
             exchange(ada, bob, cyd)
         assert bob.rig.sharing.membership.remove("cyd").counts
         exchange(ada, bob)
@@ -227,7 +227,7 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
     exchange(ada, dan)
     cyd.rig.sharing.membership.remove("bob")
     exchange(bob, cyd)
-    assert not bob.rig.sharing.signer.may_sign
+    assert not bob.rig.sharing.signer.may_sign(bob.rig.tx)
     bob.write("file", b"content")
     exchange(ada, bob, dan)
     assert not bob.rig.sharing.membership.is_removal_unheeded(), "it asks once"
@@ -236,7 +236,7 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
         assert facts == {"bob": True, "cyd": True}
     ada.rig.sharing.membership.keep("bob")
     exchange(ada, bob, dan)
-    assert bob.rig.sharing.signer.may_sign
+    assert bob.rig.sharing.signer.may_sign(bob.rig.tx)
     bob.sign()
     exchange(ada, bob, dan)
     assert ada.tree() == bob.tree() == dan.tree()
@@ -281,7 +281,7 @@ def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_
     ada.rig.clouds.after_put = lambda _: ada.rig.sharing.receive(bob.log())
     ada.rig.pack()
     ada.rig.clouds.after_put = lambda _: None
-    assert not ada.rig.sharing.signer.may_sign and ada.rig.unpacked()
+    assert not ada.rig.sharing.signer.may_sign(ada.rig.tx) and ada.rig.unpacked()
     exchange(bob, cyd)
     cyd.rig.sharing.membership.keep("ada")
     exchange(ada, bob, cyd)

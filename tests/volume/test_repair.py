@@ -14,6 +14,7 @@ from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import HybrisError
 from hybrisfs.registers.tree import PackRecord, pack_key
 from sync import decode_signed
+from tests.tree.unlocked import unlocked
 from tests.volume.device import Device
 
 CODES = [(1, 1, 4), (1, 2, 4)]  # f, k, clouds
@@ -174,7 +175,7 @@ def test_shares_of_a_dead_cloud_go_to_another_and_that_is_signed(device: Device)
 
 def signed_placement(device: Device, pack: bytes) -> bytes:
     """The placement in the newest own update of a pack's register."""
-    updates = device.volume.updates
+    updates = unlocked(device.volume.fs).updates
     with device.volume.fs.state.transaction():
         tip = updates.own_tip()
         assert tip is not None

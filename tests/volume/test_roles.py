@@ -84,7 +84,7 @@ def knows_its_role(device: Device) -> bool:
     device.volume.signals.look_around()
     volume = device.volume
     with volume.fs.state.transaction():
-        return not volume.sharing.registers.roles.are_awaited(volume.updates.device)
+        return not unlocked(volume.fs).registers.roles.are_awaited(volume.sharing.device)
 
 
 def facts_of(device: Device, name: str) -> DeviceFacts:
@@ -96,7 +96,7 @@ def told(liar: Device, victim: Device, writes: list[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
     with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
-        volume.updates.sign(writes, time.time_ns(), 0)
+        unlocked(volume.fs).updates.sign(writes, time.time_ns(), 0)
         log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     victim.volume.sharing.receive([one for one in log if one is not None])
 
@@ -152,7 +152,7 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
         [
             (content_key(node), Content(0, 0, ()).encode()),
             (place_key(node, 0), Place(node, b"file").left().encode()),
-            (member_key(first.volume.updates.device), Member(public, "first", removed=True).encode()),
+            (member_key(first.volume.sharing.device), Member(public, "first", removed=True).encode()),
             *entries_of({9: CloudRecord("evil", "file:///evil")}, None),
         ],
     )
@@ -301,4 +301,4 @@ def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> N
         first.volume.set_role("nobody", reader=True)
     assert not first.volume.role_of("second").reader
     assert first.volume.set_role("second", reader=False).device == "second"
-    assert not first.volume.sharing.registers.roles, "there was nothing to be said"
+    assert not unlocked(first.volume.fs).registers.roles, "there was nothing to be said"

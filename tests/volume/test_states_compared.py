@@ -107,8 +107,8 @@ def test_equal_states_are_no_alarm_and_known_to_be_equal(devices: tuple[Device, 
 
     def compared() -> bool:
         agreements = [device.volume.sharing.agreement for device in (first, second)]
-        with first.volume.fs.state.transaction(), second.volume.fs.state.transaction():
-            claims = [one.claim() for one in agreements]
+        with first.volume.fs.state.transaction() as one, second.volume.fs.state.transaction() as other:
+            claims = [agreement.claim(tx) for agreement, tx in zip(agreements, (one, other), strict=True)]
         heard = [head.state for one in agreements for head in one._claims.values()]
         return None not in claims and claims[0] == claims[1] and heard == claims
 

@@ -108,7 +108,7 @@ def test_all_that_a_thief_deletes_and_overwrites_comes_back(
     away.close()
     thief.write("of the thief", SMALL[::-1])
     thief.sync()
-    stolen = thief.volume.updates.device.hex()
+    stolen = thief.volume.sharing.device.hex()
     thief.close()
     wait_for(first, "of the thief")
     first.sync()
@@ -142,7 +142,7 @@ def test_a_head_that_was_rolled_back_is_not_believed(tmp_path: Path, urls: list[
     other = Other(tmp_path / "other", first)
     wait_for(other, "old")
     stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
-    head = head_name(first.volume.updates.device)
+    head = head_name(first.volume.sharing.device)
     before = [store.get(head, limit=1 << 20) for store in stores]
     first.write("new", SMALL)
     first.sync()

@@ -21,7 +21,7 @@ def post() -> Iterator[Claims]:
 def machines_only(post: Claims) -> MachinesOnly:
     """As the second device tells it."""
     rig = post.near.rig
-    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher)
+    uploads = Uploads(rig.fs, rig.signals, post.relayers[post.near.name], rig.fetcher)
     with rig.fs.state.transaction() as tx:
         return uploads.machines_only(tx)
 
@@ -54,7 +54,7 @@ def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> N
     post.tell(post.near, post.far)
     post.ship(post.near)
     rig = post.near.rig
-    uploads = Uploads(rig.fs, rig.signals, rig.updates, post.relayers[post.near.name], rig.fetcher)
+    uploads = Uploads(rig.fs, rig.signals, post.relayers[post.near.name], rig.fetcher)
     with rig.fs.state.transaction() as tx:
         assert uploads.machines_only(tx).files == 2
     assert uploads.wait(10.0, lambda done, total: None)

@@ -43,7 +43,7 @@ class Unknown:
     ) -> tuple[Statement | None, CheckpointId | None]:
         return None, None
 
-    def state(self) -> StateClaim | None:
+    def state(self, _: Transaction, /) -> StateClaim | None:
         return None
 
     def head_put(self, head: Head) -> None:

@@ -493,10 +493,10 @@ def test_stamps_tell_which_update_wrote_a_register(rig: Rig) -> None:
     rig.publish()
     stamp = rig.db.rows.execute("SELECT stamp FROM place WHERE ino = ?", (inode.ino,)).fetchone()[0]
     me = Stamp(1, DEVICE.device_id)
-    assert stamp == inode.attr_stamp == inode.content_stamp == rig.sharing.signer.number_of(me)
+    assert stamp == inode.attr_stamp == inode.content_stamp == rig.sharing.signer.number_of(rig.tx, me)
     rig.fs.attributes.change(rig.tx, inode, mode=0o600)
     rig.publish()
-    changed = rig.sharing.signer.number_of(me._replace(clock=2))
+    changed = rig.sharing.signer.number_of(rig.tx, me._replace(clock=2))
     assert (inode.attr_stamp, inode.content_stamp) == (changed, stamp)
     assert {place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)}.isdisjoint(
         rig.fs.changes.unsigned

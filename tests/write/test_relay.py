@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -59,7 +60,7 @@ class Post:
 
     def _relayer(self, device: Device) -> Relayer:
         rig = device.rig
-        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self, rig.fetcher)
+        return Relayer(rig.fs, rig.signals, KEY, self, rig.fetcher)
 
     def earlier_heads(self) -> EarlierHeads:
         return EarlierHeads()
@@ -68,7 +69,6 @@ class Post:
         rig = device.rig
         return Shipper(
             rig.fs,
-            rig.updates,
             rig.signals,
             rig.committer,
             rig.ring,
@@ -335,12 +335,11 @@ def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     post.ship(post.author)
     assert post.clocks(post.author) == [1, 1, 2]
     post.relay(post.near)
-    with post.near.rig.fs.state.transaction():
-        assert len(post.relayers["bob"].listed(EarlierHeads())) == 1, "what its head leads to is not here yet"
+    listed = partial(post.relayers["bob"].listed, post.near.rig.tx, EarlierHeads())
+    assert len(listed()) == 1, "what its head leads to is not here yet"
     post.pull(post.near)
     post.relay(post.near)
-    with post.near.rig.fs.state.transaction():
-        assert post.relayers["bob"].listed(EarlierHeads()) == ()
+    assert listed() == ()
     rows = post.near.rig.db.rows.execute("SELECT count(*) FROM relayed_segment").fetchone()
     assert rows == (0,)
 
@@ -539,8 +538,7 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
     post.tell(post.author, post.near)
     post.down = True
     post.relay_patiently(post.near)
-    with post.near.rig.fs.state.transaction():
-        assert post.relayers["bob"].listed(EarlierHeads()) == ()
+    assert post.relayers["bob"].listed(post.near.rig.tx, EarlierHeads()) == ()
     post.down = False
     post.relay(post.near)
     assert len(post.order) == 2

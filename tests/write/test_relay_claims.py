@@ -40,7 +40,7 @@ class LinkedPost(Post):
 
     def _relayer(self, device: Device) -> Relayer:
         rig = device.rig
-        return Relayer(rig.fs, rig.updates, rig.signals, KEY, self, rig.fetcher, self.links)
+        return Relayer(rig.fs, rig.signals, KEY, self, rig.fetcher, self.links)
 
     def relay_in_a_hurry(self) -> None:
         self.near.rig.signals.begin_flush()
@@ -129,20 +129,19 @@ def test_nothing_is_expected_of_a_device_that_was_removed(post: Claims) -> None:
 
 
 def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
-    relayer, fs = post.relayers[post.near.name], post.near.rig.fs
+    relayer, tx = post.relayers[post.near.name], post.near.rig.tx
     author = post.author.key.device_id
-    before = relayer.frontier()
-    assert relayer.unshipped_authors() == relayer.unshipped_authors(before) == {author}
+    before = relayer.frontier(tx)
+    assert relayer.unshipped_authors(tx) == relayer.unshipped_authors(tx, before) == {author}
     post.relay_in_a_hurry()
-    assert relayer.unshipped_authors() == {author}, "its chunks go first"
+    assert relayer.unshipped_authors(tx) == {author}, "its chunks go first"
     post.near.rig.pack()
     post.relay_in_a_hurry()
-    with fs.state.transaction():
-        assert relayer.unshipped_authors() == set()
+    assert relayer.unshipped_authors(tx) == set()
     post.author.mkdir("later")
     post.tell(post.author, post.near)
-    assert relayer.unshipped_authors() == {author}
-    assert relayer.unshipped_authors(before) == set(), "what came later does not count"
+    assert relayer.unshipped_authors(tx) == {author}
+    assert relayer.unshipped_authors(tx, before) == set(), "what came later does not count"
 
 
 def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None:
@@ -151,10 +150,10 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None
     post.ship(post.author)
     post.tell(post.author, post.near)
     heads = post.heads()
-    alone = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher)
-    told = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher, FixedLinks(heads))
-    assert alone.unshipped_authors() == {post.author.key.device_id}
-    assert told.unshipped_authors() == set()
+    alone = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher)
+    told = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher, FixedLinks(heads))
+    assert alone.unshipped_authors(rig.tx) == {post.author.key.device_id}
+    assert told.unshipped_authors(rig.tx) == set()
 
 
 class SetBack(LinkedPost):
@@ -223,12 +222,12 @@ def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_b
     near, relayer = set_back.near, set_back.relayers[set_back.near.name]
     author = set_back.author.key.device_id
     set_back.links.reached = {author}
-    assert relayer.unshipped_authors() == {author}
+    assert relayer.unshipped_authors(near.rig.tx) == {author}
     set_back.relay_in_a_hurry()
     assert near.rig.unpacked() == 1
     near.rig.pack()
     set_back.relay_in_a_hurry()
-    assert relayer.unshipped_authors() == set()
+    assert relayer.unshipped_authors(near.rig.tx) == set()
 
 
 def test_in_a_hurry_what_an_author_goes_on_from_is_left_to_it(set_back: SetBack) -> None:

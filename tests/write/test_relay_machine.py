@@ -62,7 +62,17 @@ class Peer(Device):
         self.start()
 
     def start(self) -> None:
-        self.machine = RelayMachine(self, self)
+        self.machine = RelayMachine()
+
+    # -- as `RelayRows` ----------------------------------------------------------------------------
+
+    @property
+    def updates(self) -> Peer:
+        return self
+
+    @property
+    def segments(self) -> Peer:
+        return self
 
     # -- as `RelayLog` -----------------------------------------------------------------------------
 
@@ -134,7 +144,7 @@ class Peer(Device):
             end = self.end(self.own[-1])
             assert end is not None
             on_clouds = LogOnClouds(len(self.own), newest, end[1])
-        listed = self.machine.listed(self.seen())
+        listed = self.machine.listed(self, self.seen())
         vector = self.state.vector
         head = Head(VOLUME, self.device, self.serial, time_ns, vector, own, on_clouds, relayed=listed)
         self.cloud.heads[self.device] = head
@@ -159,7 +169,7 @@ class Peer(Device):
             self.announce(time_ns)
 
     def _next(self, now: float, time_ns: int) -> tuple[bytes, str] | None:
-        for action in self.machine.due(self.seen(), (), now, time_ns):
+        for action in self.machine.due(self, self.seen(), (), now, time_ns):
             match action:
                 case Forget(name):
                     self.put[parse_segment_name(name)[0]].remove(name)

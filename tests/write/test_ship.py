@@ -41,10 +41,8 @@ class Log:
     def serve(self, rig: Rig) -> None:
         self.rig = rig
         self.clouds = PutAll(self.put)
-        relayer = Relayer(rig.fs, rig.updates, rig.signals, KEY, Unknown(), rig.fetcher)
-        self.shipper = Shipper(
-            rig.fs, rig.updates, rig.signals, rig.committer, rig.ring, self.clouds, relayer, Unknown()
-        )
+        relayer = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher)
+        self.shipper = Shipper(rig.fs, rig.signals, rig.committer, rig.ring, self.clouds, relayer, Unknown())
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         self.before_put(name, data)

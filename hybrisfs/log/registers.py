@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import CONTENT, KINDS, NODE, ROLE, Trait, having
+from hybrisfs.log.supersession import Supersession, Written
+from hybrisfs.log.versions import Ended, VersionStore, is_removal
 from hybrisfs.members.minutes import Minutes
 from hybrisfs.members.role_table import Roles
-from hybrisfs.merge.supersession import Supersession, Written
-from hybrisfs.merge.versions import Ended, VersionStore, is_removal
 from hybrisfs.registers.tree import is_of_tree
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.condemned import Condemned

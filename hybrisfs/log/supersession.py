@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hybrisfs.kinds import NODE, PLACE
-from hybrisfs.merge.versions import Ended, VersionStore
+from hybrisfs.log.versions import Ended, VersionStore
 from hybrisfs.registers.tree import removed_place
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector, Write
