@@ -48,7 +48,7 @@ class Merged(NamedTuple):
 
 
 class Registers(RegisterTable):
-    """The registers of one volume, under the volume's lock."""
+    """The registers of one volume."""
 
     def __init__(self, database: RowWriter, condemned: Condemned, versions: VersionStore) -> None:
         """*condemned* sees the values of content registers that are written, *versions* notes each value that

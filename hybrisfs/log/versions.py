@@ -49,7 +49,7 @@ class Ended(NamedTuple):
 
 
 class VersionStore:
-    """The versions of one volume, under the volume's lock."""
+    """The versions of one volume."""
 
     keeps = True
     """Whether anything is to be noted."""

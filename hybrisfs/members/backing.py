@@ -51,7 +51,7 @@ class Word(NamedTuple):
 
 
 class Backing:
-    """Judges words by what was said; used with the volume's lock held, or of a snapshot."""
+    """Judges words by what was said; of the transaction, or of a snapshot."""
 
     def __init__(self, database: Reader) -> None:
         self._db = database

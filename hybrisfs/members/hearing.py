@@ -49,8 +49,8 @@ def is_by_member_register(key: bytes) -> bool:
 
 
 class Hearing:
-    """Reads what was said, under the volume's lock. `vector_of` may be set once there is a log, `roles` once
-    it is known what devices may do."""
+    """Reads what was said. `vector_of` may be set once there is a log, `roles` once it is known what devices
+    may do."""
 
     def __init__(self, database: RowWriter) -> None:
         self._db = database

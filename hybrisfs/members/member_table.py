@@ -44,7 +44,7 @@ class _Known(NamedTuple):
 
 
 class MemberTable:
-    """The members of one volume, under the volume's lock."""
+    """The members of one volume."""
 
     def __init__(self, database: RowWriter, hearing: Hearing | None = None) -> None:
         """*hearing* tells what follows from votes; without it, every removed device is gone."""

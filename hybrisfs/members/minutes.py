@@ -73,7 +73,7 @@ class End(Enum):
 
 
 class Minutes:
-    """What was said, under the volume's lock."""
+    """What was said."""
 
     def __init__(self, database: RowWriter, roles: Roles | None = None) -> None:
         self._db = database

@@ -36,7 +36,7 @@ class _Said(NamedTuple):
 
 
 class Roles:
-    """What has been said in registers of roles; used with the volume's lock held, or of a snapshot."""
+    """What has been said in registers of roles; of the transaction, or of a snapshot."""
 
     def __init__(self, database: Reader) -> None:
         self._db = database

@@ -125,7 +125,7 @@ class RedundancyRecord:
 
 
 def read_clouds(registers: Registers) -> dict[int, tuple[CloudRecord, Stamp]]:
-    """The clouds by number, each with the stamp of the update that says so; under the volume's lock."""
+    """The clouds by number, each with the stamp of the update that says so."""
     found: dict[int, tuple[CloudRecord, Stamp]] = {}
     for key, values in sorted(registers.with_prefix(CLOUD.prefix).items()):
         latest = winner([one for one in values if CLOUD.has_form(key) and _record(one) is not None])

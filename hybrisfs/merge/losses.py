@@ -113,7 +113,7 @@ class _Arrival(NamedTuple):
 
 
 class Losses:
-    """The losses of one volume, under its lock."""
+    """The losses of one volume."""
 
     def __init__(
         self,

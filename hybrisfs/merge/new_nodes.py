@@ -40,7 +40,7 @@ class NewNode(NamedTuple):
 
 
 class NewNodes:
-    """Gathers new nodes, under the volume's lock; they are not seen before `write`."""
+    """Gathers new nodes; they are not seen before `write`."""
 
     def __init__(self, fs: FileSystem, registers: Registers) -> None:
         self._fs = fs

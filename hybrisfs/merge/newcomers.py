@@ -24,7 +24,7 @@ __all__ = ["Newcomers"]
 
 
 class Newcomers:
-    """One run, under the volume's lock; the view has been flushed. Use once: `settle`."""
+    """One run; the view has been flushed. Use once: `settle`."""
 
     def __init__(self, fs: FileSystem, registers: Registers, only: Mapping[bytes, Value]) -> None:
         """*only*: the values of some registers that have no other."""

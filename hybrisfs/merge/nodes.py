@@ -12,7 +12,7 @@ __all__ = ["Nodes"]
 
 
 class Nodes:
-    """Changes node rows as another device's updates want them, under the volume's lock."""
+    """Changes node rows as another device's updates want them."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs

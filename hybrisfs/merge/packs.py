@@ -34,7 +34,7 @@ class Placement(NamedTuple):
 
 
 class Packs:
-    """Takes in what other devices say of packs, under the volume's lock."""
+    """Takes in what other devices say of packs."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs

@@ -39,7 +39,7 @@ class RefreshLimits:
 
 
 class Refresh:
-    """One run, under the volume's lock; the view has been flushed. Use once: `run`."""
+    """One run; the view has been flushed. Use once: `run`."""
 
     def __init__(self, tx: Transaction, fs: FileSystem, registers: Registers, origins: Origins) -> None:
         self._fs = fs

@@ -48,7 +48,7 @@ class Signer:
         """*waits*: whether own updates that this device has forgotten are still to come."""
         self._waits = waits
         self.signed = Topic[[]]()
-        """There is an own update more; with the lock held."""
+        """There is an own update more; told within the transaction."""
         self._time_ns = environment.time_ns
 
     def sign(

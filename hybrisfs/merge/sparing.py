@@ -27,7 +27,7 @@ __all__ = ["Sparing"]
 
 
 class Sparing:
-    """Asked before the filesystem does what a program wants, with the volume's lock held."""
+    """Asked before the filesystem does what a program wants."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs

@@ -36,7 +36,7 @@ def is_withheld(
 
 
 class UnsignedView:
-    """Reads the view of one volume, which has been flushed, under the volume's lock."""
+    """Reads the view of one volume, which has been flushed."""
 
     def __init__(self, tx: Transaction, fs: FileSystem) -> None:
         self._fs = fs

@@ -87,7 +87,7 @@ class Receiver:
         self._named: dict[bytes, int] = {}
         self.refused: str | None = None
         self.offended = Topic[[SignedUpdate]]()
-        """An update was accepted some of whose writes do not count; called with the lock held."""
+        """An update was accepted some of whose writes do not count; told within the transaction."""
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """Take in signed updates; False when causes of some are missing. Those wait for them.

@@ -76,13 +76,12 @@ class Agreement:
             self._disagreeing = frozenset(found)
 
     def claim(self, tx: Transaction) -> StateClaim | None:
-        """What heads are to say of this device's state, None while it is not known. Called with the volume's
-        lock held."""
+        """What heads are to say of this device's state, None while it is not known."""
         state = self.current(tx)
         return None if state is None else StateClaim(self._history, state)
 
     def current(self, tx: Transaction) -> bytes | None:
-        """The hash of the state as it is, None while it is not known. Called with the volume's lock held."""
+        """The hash of the state as it is, None while it is not known."""
         return self._hash if tx.updates.history() == self._history else None
 
     def refresh(self, last_change: float) -> None:

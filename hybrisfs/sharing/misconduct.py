@@ -51,7 +51,7 @@ class Misconduct:
         self._offences: dict[bytes, bytes] = {}  # the first update of a device that broke a rule
 
     def note(self, update: SignedUpdate) -> None:
-        """An update has been accepted, some of whose writes do not count; with the volume's lock held."""
+        """An update has been accepted, some of whose writes do not count; told within the transaction."""
         if len(update.data) <= MAX_PROVEN_UPDATE:
             self._offences.setdefault(update.header.writer, update.data)
 

@@ -37,8 +37,7 @@ class SharedFolders:
         self._signals = signals
 
     def require_entry(self, tx: Transaction, directory: Inode) -> None:
-        """Raises HybrisError when this device may not change what is in a directory; called with the volume's
-        lock held."""
+        """Raises HybrisError when this device may not change what is in a directory."""
         if self._fs.read_only:
             raise only_reads()
         if not self._fs.borders.may_enter(tx, directory):

@@ -1,5 +1,8 @@
 """The tables of a volume: the one home of SQL on them, and of the states of their rows.
 
+`state.py` owns the lock; its `Transaction` has all tables, and the log and the members as `hybrisfs/log` and
+`hybrisfs/members` read them. It is the top of the package, and the only module here that imports these two.
+
 updates          `UpdateLog`: the log of signed updates; it alone writes it
 registers        `RegisterTable`: the latest values of registers
 members          which devices there are, which one granted which epoch, what time makes this device act on
@@ -8,6 +11,7 @@ earlier_state    a snapshot that shows log and registers as they were at an earl
 versions         what registers held once
 intervals        the same with what they have now, by moments
 held             `HeldDeletions`: deletions that wait for a person
+sightings        `SightingTable`: when each device was last seen
 said             all that members have said of members and of packs that may end
 
 nodes            `NodeTable`: nodes, their extended attributes, and those without a name

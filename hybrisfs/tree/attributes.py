@@ -37,7 +37,7 @@ _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 
 
 class Attributes:
-    """Reads and changes attributes, under the volume's lock."""
+    """Reads and changes attributes."""
 
     def __init__(self, inodes: InodeTable, changes: Changes, labels: Labels) -> None:
         self._inodes = inodes

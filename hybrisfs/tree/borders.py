@@ -22,7 +22,7 @@ __all__ = ["Borders"]
 
 
 class Borders:
-    """Of one volume, under its lock. While no device is limited to a folder, nothing is looked up in the
+    """Of one volume. While no device is limited to a folder, nothing is looked up in the
     database."""
 
     def __init__(self, inodes: InodeTable) -> None:

@@ -42,7 +42,7 @@ class Missing:
 
 
 class FileBytes:
-    """Reads and changes the content of inodes, under the volume's lock."""
+    """Reads and changes the content of inodes."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _BEYOND: Final = b"\xff" * 64
 
 
 class Facets:
-    """The direct facets of the nodes of one volume, under its lock."""
+    """The direct facets of the nodes of one volume."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes

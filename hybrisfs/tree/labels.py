@@ -36,7 +36,7 @@ _ALL: Final = LABEL.prefix, bytes((LABEL + 1,))
 
 
 class Labels:
-    """Those of one volume, under its lock. Changes raise OSError: EINVAL for an invalid label, ENOSPC for too
+    """Those of one volume. Changes raise OSError: EINVAL for an invalid label, ENOSPC for too
     many, EOPNOTSUPP for a node without a name, and what a node raises that this device may not change."""
 
     def __init__(self, inodes: InodeTable, facets: Facets) -> None:

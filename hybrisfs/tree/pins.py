@@ -24,7 +24,7 @@ class Pinned(Enum):
 
 
 class Pins:
-    """The pins of one volume, under its lock."""
+    """The pins of one volume."""
 
     def __init__(self, tx: Transaction, inodes: InodeTable) -> None:
         self._inodes = inodes

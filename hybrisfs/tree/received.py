@@ -29,7 +29,7 @@ class NoListError(OSError):
 
 
 class ReceivedContent:
-    """Shows contents by their register values, under the volume's lock."""
+    """Shows contents by their register values."""
 
     def __init__(self, tx: Transaction, inodes: InodeTable, content: FileBytes) -> None:
         self._inodes = inodes

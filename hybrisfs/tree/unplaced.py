@@ -29,7 +29,7 @@ _NOTHING: Final = UnplacedContent(0, 0, ())
 
 
 class Unplaced:
-    """Looks at what no cloud is known to have, under the volume's lock.
+    """Looks at what no cloud is known to have.
 
     It takes time in proportion to how much that is; files that the clouds have cost nothing.
     """

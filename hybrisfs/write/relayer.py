@@ -78,7 +78,7 @@ class ChunkFetcher(Protocol):
 
 
 class Relayer:
-    """What is relayed, decided under the volume's lock, which `due` and `done` take. Used by one thread."""
+    """What is relayed, decided in the transaction that `due` and `done` take. Used by one thread."""
 
     def __init__(
         self,

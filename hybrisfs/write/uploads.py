@@ -21,7 +21,7 @@ _LOOK_SECONDS: Final = 5.0  # between two looks, while a caller waits, whether c
 
 
 class Uploads:
-    """The uploads of one volume. Takes the volume's lock itself, but for `pending_bytes`."""
+    """The uploads of one volume. Opens its transactions itself, but for `pending_bytes`."""
 
     def __init__(
         self,
