@@ -146,7 +146,7 @@ class Losses:
             for one in self._noted
         ]
 
-    def _authors(self, new: Container[bytes]) -> dict[bytes, _Author]:
+    def _authors(self, tx: Transaction, new: Container[bytes]) -> dict[bytes, _Author]:
         """The registers that may have lost something, each with its last writer, in that order. Those
         in *new* had no value before."""
         last: dict[bytes, _Noted] = {}
@@ -160,7 +160,7 @@ class Losses:
                     and (key[0] != PLACE or key in held or removed_place(value) is not None)
                 ):
                     last[key] = one
-        author = cache(self._author)
+        author = cache(partial(self._author, tx))
         return {key: author(one.branch, one.header) for key, one in reversed(last.items())}
 
     def _author(self, tx: Transaction, branch: bytes, header: SignedHeader) -> _Author:
@@ -190,7 +190,7 @@ class Losses:
     ) -> None:
         """Hold what is too much, now that the registers say it and the view does not yet. *new*: registers
         that have got their first value since the last look."""
-        found = self._authors(new)
+        found = self._authors(tx, new)
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
         self._fs.flush(tx)
