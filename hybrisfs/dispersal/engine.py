@@ -29,6 +29,7 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
 from hybrisfs.dispersal.writer import Placement, Write
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.topic import Topic
 from sync.codec import Buffer
 
 __all__ = ["ChunkLocation", "Cloud", "CloudStatus", "Engine", "Marker", "Placement", "Timing"]
@@ -78,6 +79,8 @@ class Engine:
         self._tables = tables
         self._timing = timing or environment.limits.of(Timing)
         self._heard = frozenset[int]()
+        self.opened = Topic[[]]()
+        """There is one cloud more. Told without locks."""
         self._clouds = Clouds(
             clouds, bounds=self._timing.timers, stall=self._timing.stall, environment=environment
         )
@@ -198,6 +201,7 @@ class Engine:
     def add_cloud(self, cloud: Cloud) -> None:
         """Use one more cloud. ValueError when there is one with this number."""
         self._clouds.add(cloud)
+        self.opened()
 
     def retire_cloud(self, number: int) -> None:
         """Ask a cloud for nothing any more; what is under way there may end."""

@@ -7,12 +7,20 @@ from typing import Protocol
 
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.topic import Topic
 
 __all__ = ["PackClouds"]
 
 
 class PackClouds(Protocol):
     """The engine, or clouds in memory."""
+
+    opened: Topic[[]]
+    """There is one cloud more."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the clouds that are open."""
 
     def put_pack(self, pack: EncodedPack, /) -> Sequence[int]:
         """Store all shares; return the cloud of each. Raises CloudsUnavailable."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack_clouds import PackClouds
 from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.merge.cloud_set import CloudState, read_clouds
 from hybrisfs.registers.groups import in_groups
 from hybrisfs.signals import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
@@ -65,7 +66,8 @@ class FetchLimits:
     asked_bytes: int = 1 << 20
     """That one thread asks other devices for at once, so that others get through."""
     located_within: float = 20.0
-    """Seconds that a chunk is waited for of which nobody has told where it is."""
+    """Seconds that a chunk is waited for of which nobody has told where it is, or of which the clouds are not
+    open yet."""
 
 
 class Fetcher:
@@ -94,12 +96,13 @@ class Fetcher:
         self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
         self._streams: OrderedDict[int, None] = OrderedDict()  # recently fetched for those who read in order
         self._news = threading.Condition()
-        self._told = 0  # times that it became known where a chunk is
+        self._told = 0  # times that it became known where a chunk is, or that a cloud was opened
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
         self.unavailable = Topic[[ChunkRef]]()
         """A chunk cannot be had."""
         with fs.state.transaction() as tx:
-            tx.chunks.located.listen(self._located_one)
+            tx.chunks.located.listen(self._note_news)
+        clouds.opened.listen(self._note_news)
 
     def close(self) -> None:
         """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
@@ -312,9 +315,9 @@ class Fetcher:
 
     def _get(self, run: list[ChunkRef]) -> list[bytes]:
         """The chunks from the clouds. When they are not where they were, their places are looked up again: a
-        cloud may have been emptied. A single chunk is looked for wherever it may be. Raises
-        ChunkUnavailable."""
-        locations = self._locations(run)
+        cloud may have been emptied, or is being opened. A single chunk is looked for wherever it may be.
+        Raises ChunkUnavailable."""
+        before = self._locations(run), set(self._clouds.numbers)
         try:
             return self._get_there(run)
         except ChunkUnavailable as error:
@@ -322,12 +325,31 @@ class Fetcher:
                 now = [tx.chunks.get(ref.number) for ref in run]
             if now[0].pack and len({ref.pack for ref in now}) == 1:
                 with suppress(ChunkUnavailable):
-                    if self._locations(now) != locations:
+                    if self._once_open(now) != before:
                         return self._get_there(now)
             found = self._get_elsewhere(run[0]) if len(run) == 1 else None
             if found is None:
                 raise error from None
             return [found]
+
+    def _once_open(self, refs: list[ChunkRef]) -> tuple[list[ChunkLocation], set[int]]:
+        """Where chunks are, and which clouds are open, as soon as their own clouds are: one update tells of a
+        cloud and of a pack on it, and the cloud is opened a moment later."""
+        give_up = self._monotonic() + self.limits.located_within
+        while True:
+            with self._news:
+                told = self._told
+            locations, opened = self._locations(refs), set(self._clouds.numbers)
+            awaited = {cloud for one in locations for cloud in one.placement} - opened
+            if not self._uses_any(awaited) or not self._has_news(told, give_up):
+                return locations, opened
+
+    def _uses_any(self, clouds: Container[int]) -> bool:
+        """Whether one of these clouds is the volume's by now."""
+        with self._fs.state.transaction() as tx:
+            records = read_clouds(tx.registers)
+        wanted = (CloudState.ACTIVE, CloudState.DRAINING)
+        return any(number in clouds and record.state in wanted for number, (record, _) in records.items())
 
     def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
         """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
@@ -416,15 +438,19 @@ class Fetcher:
                 ref = tx.chunks.get(ref.number)
             if ref.is_on_clouds:
                 break
-            with self._news:
-                while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
-                    self._news.wait(left)
-                if self._closing or self._told == told:
-                    raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
+            if not self._has_news(told, give_up):
+                raise ChunkUnavailable(f"chunk {ref.id.hex()[:16]}", {})
         return ref
 
-    def _located_one(self) -> None:
-        """It has become known where a chunk is. The volume's lock is held."""
+    def _has_news(self, told: int, give_up: float) -> bool:
+        """Whether there was more news than *told*, which is waited for until then."""
+        with self._news:
+            while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
+                self._news.wait(left)
+            return self._told != told and not self._closing
+
+    def _note_news(self) -> None:
+        """It has become known where a chunk is, or a cloud was opened. The volume's lock may be held."""
         with self._news:
             self._told += 1
             self._news.notify_all()

@@ -13,6 +13,7 @@ import pytest
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.environment import Environment
+from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.read.fetch import AskDevices, FetchLimits
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.inodes import Inode
@@ -268,6 +269,46 @@ def test_a_chunk_is_fetched_as_soon_as_it_is_known_where_it_is() -> None:
         with rig.fs.state.transaction() as tx:
             tx.chunks.packed(ref.number, *place)  # type: ignore[arg-type]
         assert reading.result(PATIENCE) == {ref.number: text(0)}
+    rig.discard()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_cloud_of_which_others_tell_is_waited_for_until_it_is_open(told: bool) -> None:
+    reader, looks, waits = 0, 0, threading.Event()
+
+    def look_at_clock() -> float:
+        nonlocal looks
+        looks += threading.get_ident() == reader and not rig.clouds.numbers
+        if looks == 2:  # first it looks how long it may wait
+            waits.set()
+        return 0.0
+
+    rig = Rig(environment=Environment(monotonic=look_at_clock))
+    (ref,) = elsewhere(rig, 1)
+    if told:
+        clouds = {number: CloudRecord(f"{number}", f"file:///{number}") for number in rig.clouds.numbers}
+        rig.sharing.signer.sign(rig.tx, entries_of(clouds, None), 0)
+    opened, rig.clouds.numbers = rig.clouds.numbers, range(0)
+
+    def fail(_: object) -> None:
+        if not rig.clouds.numbers:
+            raise ChunkUnavailable("chunk", {})
+
+    def read() -> dict[int, bytes]:
+        nonlocal reader
+        reader = threading.get_ident()
+        return rig.fetcher.fetch([ref])
+
+    with getting(rig, fail), ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        if told:
+            assert waits.wait(PATIENCE)
+            rig.clouds.numbers = opened
+            rig.clouds.opened()
+            assert reading.result(PATIENCE) == {ref.number: text(0)}
+        else:  # no cloud of the volume is missing
+            with pytest.raises(ChunkUnavailable):
+                reading.result(PATIENCE)
     rig.discard()
 
 

@@ -36,6 +36,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State
+from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
@@ -139,7 +140,8 @@ class FakeClouds:
         """Called before they take a pack, likewise, ..."""
         self.after_put: Callable[[EncodedPack], object] = _nothing_else
         """... and when they have it."""
-        self._clouds = clouds
+        self.opened = Topic[[]]()
+        self.numbers = range(clouds)
 
     def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
         self.before_put(pack)
