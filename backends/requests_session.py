@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
 
 from backends.body import GuardedBody, Timing
 from backends.http_errors import REDIRECTS, RedirectedError
@@ -24,9 +25,14 @@ def guard(session: requests.Session, timing: Timing, limit: int | None = None) -
     answers that the caller of a driver never sees, in bytes.
     """
     # Otherwise ~/.netrc may have a login for whatever host is named, and it replaces what the SDK has signed.
-    session.auth = lambda request: request
+    session.auth = _AsSigned()
     for scheme in ("http://", "https://"):
         session.mount(scheme, _GuardedAdapter(timing, limit))
+
+
+class _AsSigned(AuthBase):
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        return request
 
 
 class _GuardedAdapter(HTTPAdapter):

@@ -7,7 +7,6 @@ moves its own log, and the packs that it put onto a cloud before it heard that t
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import Counter
@@ -200,10 +199,9 @@ class CloudSet:
         """See `held_by_cloud`; does not keep programs waiting."""
         fs = self._ground.fs
         fs.journal.sync()
-        with contextlib.ExitStack() as reading:
-            with fs.state.transaction() as tx:
-                fs.commit(tx)
-                database = reading.enter_context(fs.state.snapshot())
+        with fs.state.transaction() as tx:
+            fs.commit(tx)
+        with fs.state.snapshot() as database:
             return held_by_cloud(database)
 
     # -- configuration and engine ----------------------------------------------------------------

@@ -29,7 +29,7 @@ class CloudObjects:
         renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
         self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, renewer)
         self.segments = SegmentMender(fs, config.id, keys, upkeep)
-        self.others = OthersLog(fs, sharing.device, config.id, keys, upkeep, self.segments, clouds.copies)
+        self.others = OthersLog(fs, sharing.device, config.id, keys, upkeep, self.segments, clouds)
         self.checkpoint = checkpoint
         self.values = ExpectedValues(clouds.key_values)
         self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}

@@ -23,6 +23,7 @@ from hybrisfs.dispersal.errors import UnreadableHereError
 from hybrisfs.dispersal.finding import Finding
 from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.parts import Clouds
 from hybrisfs.state.segment_ends import end_of_segment
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (
@@ -59,16 +60,15 @@ class OthersLog:
         keys: SealKeys,
         upkeep: Upkeep,
         segments: SegmentMender,
-        copies: Callable[[], int],
+        clouds: Clouds,
     ) -> None:
-        """*copies*: on so many clouds a segment is to be."""
         self._fs = fs
         self._own = own
         self._volume = volume
         self._keys = keys
         self._upkeep = upkeep
         self._segments = segments
-        self._copies = copies
+        self._clouds = clouds
 
     def mends(
         self, clouds: Collection[int], writable: Container[int]
@@ -203,7 +203,7 @@ class OthersLog:
         listed = {cloud: self._upkeep.names(cloud, prefix, _MOST_NAMES) for cloud in clouds}
         silent = [cloud for cloud, names in listed.items() if names is None]  # they may have a copy
         holders = {cloud: frozenset(names) for cloud, names in listed.items() if names is not None}
-        copies = self._copies() - len(silent)
+        copies = self._clouds.copies() - len(silent)
         name = segment_name(device, head.on_clouds.newest) if head.on_clouds is not None else None
         for _ in range(_MOST_SEGMENTS):
             if name is None or self._is_bare(name):

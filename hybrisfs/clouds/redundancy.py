@@ -5,7 +5,6 @@ The device that changed them does that, and each device for the packs that are i
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -96,8 +95,7 @@ class Rewriting:
     def _outdated(self, code: Redundancy) -> list[Pack]:
         """All chunks are gone over: without the volume's lock."""
         self._fs.journal.sync()
-        with contextlib.ExitStack() as reading:
-            with self._fs.state.transaction() as tx:
-                self._fs.commit(tx)
-                database = reading.enter_context(self._fs.state.snapshot())
+        with self._fs.state.transaction() as tx:
+            self._fs.commit(tx)
+        with self._fs.state.snapshot() as database:
             return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)

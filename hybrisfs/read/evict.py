@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,7 @@ from hybrisfs.state.pins import KeptChunk
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.tree.residency import CloudHealth
 
 __all__ = ["RoomLimits", "Evictor"]
 
@@ -56,20 +57,17 @@ class RoomLimits:
 class Evictor:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    What pins keep stays: the rest of its segments goes as holes when their turn comes. *can_upload*
-    tells whether enough clouds are well for pending chunks to leave.
+    What pins keep stays: the rest of its segments goes as holes when their turn comes.
     """
 
-    def __init__(
-        self, fs: FileSystem, committer: Committer, signals: Signals, can_upload: Callable[[], bool]
-    ) -> None:
+    def __init__(self, fs: FileSystem, committer: Committer, signals: Signals, clouds: CloudHealth) -> None:
         self.limits = fs.environment.limits.of(RoomLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._committer = committer
         self._signals = signals
-        self._can_upload = can_upload
+        self._clouds = clouds
         self._punched: dict[int, _Ranges] = {}
         self._thinned: dict[int, tuple[int, float]] = {}  # generation of the pins; until when
 
@@ -106,7 +104,9 @@ class Evictor:
             if now_dirty < dirty:
                 last_progress, dirty = self._monotonic(), now_dirty
             idle = self._monotonic() - last_progress
-            if not self._can_upload() or idle > self.limits.patience_seconds or not self._signals.pause(0.05):
+            if not self._clouds.can_upload() or idle > self.limits.patience_seconds:
+                return False
+            if not self._signals.pause(0.05):
                 return False
         return False
 

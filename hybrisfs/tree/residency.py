@@ -20,9 +20,8 @@ cannot be set or removed.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import pack_key
@@ -32,7 +31,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
-__all__ = ["PINNED_XATTR", "STATE_XATTR", "Residency", "State"]
+__all__ = ["PINNED_XATTR", "STATE_XATTR", "CloudHealth", "Residency", "State"]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
@@ -48,12 +47,19 @@ class State(Enum):
     DURABLE = "durable"
 
 
-class Residency:
-    """Tells where content is, under the volume's lock. *can_upload*: whether enough clouds are well."""
+class CloudHealth(Protocol):
+    """The clouds of a volume, as far as it matters here how they are."""
 
-    def __init__(self, fs: FileSystem, can_upload: Callable[[], bool]) -> None:
+    def can_upload(self) -> bool:
+        """Whether enough clouds are well for anything to leave this device."""
+
+
+class Residency:
+    """Tells where content is, under the volume's lock."""
+
+    def __init__(self, fs: FileSystem, clouds: CloudHealth) -> None:
         self._fs = fs
-        self._can_upload = can_upload
+        self._clouds = clouds
 
     def attribute(self, tx: Transaction, inode: Inode, name: bytes) -> bytes | None:
         """The value of an extended attribute of ours; None when *name* is none of them.
@@ -81,7 +87,7 @@ class Residency:
         chunks = whereabouts(tx, inode.ino)
         if chunks.pending or tx.extents.is_staged(inode.ino) or self._is_untold(tx, inode):
             held_back = inode.writers > 0 and inode.dirty_since > 0
-            return State.LOCAL if held_back or not self._can_upload() else State.UPLOADING
+            return State.LOCAL if held_back or not self._clouds.can_upload() else State.UPLOADING
         if chunks.elsewhere:
             return State.UPLOADING
         if chunks.absent or self._fs.received.unlisted(tx, inode) is not None:

@@ -97,7 +97,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
 def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
     """The log, and what follows from it: registers, packs."""
     members = {one.device: one.public for one in member_rows(db)}
-    check = LogCheck(db, volume.id, volume.device, members.get)
+    check = LogCheck(db, volume.id, volume.device, members)
     registers, packs = RegisterCheck(db, Vectors(db)), PackCheck(db)
     total = count_updates(db)
     done = 0

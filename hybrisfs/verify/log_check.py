@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from hybrisfs.members.role_table import Roles
@@ -78,7 +78,7 @@ class Vectors:
 class LogCheck:
     """One pass over the log in *db*, a snapshot of the database of *volume* on the device *device*.
 
-    *public_key* tells the key of a member, None of others.
+    *public_keys*: of the members.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class LogCheck:
         db: sqlite3.Connection,
         volume: bytes,
         device: bytes,
-        public_key: Callable[[bytes], bytes | None],
+        public_keys: Mapping[bytes, bytes],
     ) -> None:
         self._db = db
         self._volume = volume
         self._device = device
-        self._public_key = public_key
+        self._public_keys = public_keys
         self._branches = Branches()
         self._roles = Roles(db)
         self._newest: dict[bytes, _Cause] = {}  # by branch, of the updates seen so far
@@ -135,7 +135,7 @@ class LogCheck:
     def _problem(self, row: StoredUpdate, header: SignedHeader) -> str | None:
         if header.volume != self._volume:
             return f"it belongs to volume {header.volume.hex()}"
-        public = self._public_key(header.writer)
+        public = self._public_keys.get(header.writer)
         if public is None:
             return "its writer is no member"
         if not header.verify(public):

@@ -234,8 +234,8 @@ class Opened:
             fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
         )
         self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
-        self.room = Evictor(fs, self.committer, signals, clouds.can_upload)
-        self.residency = Residency(fs, clouds.can_upload)
+        self.room = Evictor(fs, self.committer, signals, clouds)
+        self.residency = Residency(fs, clouds)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
         self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
         self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting)

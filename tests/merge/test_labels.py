@@ -118,7 +118,7 @@ def test_what_is_not_signed_survives(fleet: Fleet, end: str) -> None:
 def test_it_is_on_its_way_to_the_clouds(fleet: Fleet) -> None:
     device = fleet[0]
     device.rig.tx.pending.ship(1 << 40)
-    residency = Residency(device.rig.fs, lambda: True)
+    residency = Residency(device.rig.fs, device.rig.clouds)
     assert residency.state(device.rig.tx, device.at("file")) is State.DURABLE
     add(device, "file", "a")
     assert residency.state(device.rig.tx, device.at("file")) is State.UPLOADING

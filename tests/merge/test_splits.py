@@ -211,7 +211,10 @@ def test_what_programs_ask_for_says_that_it_is_in_conflict(begun: Fleet) -> None
     copy = split(begun, "ada's", "bob's")
     met(begun)
     for device in begun.devices:
-        assert Residency(device.rig.fs, lambda: True).state(device.rig.tx, device.at(copy)) is State.CONFLICT
+        assert (
+            Residency(device.rig.fs, device.rig.clouds).state(device.rig.tx, device.at(copy))
+            is State.CONFLICT
+        )
 
 
 def test_the_past_shows_it_as_the_present_did(begun: Fleet) -> None:

@@ -41,7 +41,7 @@ class MountedFleet:
             rig.committer,
             rig.fetcher,
             rig.room,
-            Residency(rig.fs, lambda: True),
+            Residency(rig.fs, rig.clouds),
             rig.sharing.freshness,
             rig.sharing.sparing,
             NoFetchPrograms(()),

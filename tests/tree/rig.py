@@ -162,6 +162,9 @@ class FakeClouds:
         except (KeyError, IntegrityError, ValueError) as error:
             raise ChunkUnavailable("chunk", {}) from error
 
+    def can_upload(self) -> bool:
+        return not self.down
+
     def find_shares(self, pack: bytes, n: int) -> tuple[int, ...]:
         """The clouds that have the shares of a pack of *n*; none when it is not there."""
         return tuple(range(n)) if pack in self.packs and not self.down else ()
@@ -309,7 +312,7 @@ class Rig:
             self.signals,
             lambda identities, seconds: self.ask_devices(identities, seconds),
         )
-        self.room = Evictor(self.fs, self.committer, self.signals, lambda: not self.clouds.down)
+        self.room = Evictor(self.fs, self.committer, self.signals, self.clouds)
         self.chunker = _Chunker(self.fs, self.fetcher)
         sharing = self.sharing
         self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)

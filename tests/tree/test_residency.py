@@ -24,7 +24,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def state(rig: Rig, inode: Inode) -> str:
-    value = Residency(rig.fs, lambda: not rig.clouds.down).attribute(rig.tx, inode, STATE_XATTR)
+    value = Residency(rig.fs, rig.clouds).attribute(rig.tx, inode, STATE_XATTR)
     assert value is not None
     return value.decode()
 
@@ -154,7 +154,7 @@ def test_conflicts(fleet: Fleet) -> None:
 
 
 def test_what_has_which_attribute(rig: Rig) -> None:
-    residency = Residency(rig.fs, lambda: True)
+    residency = Residency(rig.fs, rig.clouds)
     rig.mkdir(b"folder")
     folder = rig.find(b"folder")
     assert residency.attribute(rig.tx, folder, PINNED_XATTR) == b"no"

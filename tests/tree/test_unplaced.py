@@ -49,7 +49,7 @@ class Linked:
                 tx.chunks.keep(number, self.author.rig.plaintexts[identity])
 
     def state(self) -> State:
-        return Residency(self.rig.fs, lambda: True).state(self.rig.tx, self.near.at("file"))
+        return Residency(self.rig.fs, self.rig.clouds).state(self.rig.tx, self.near.at("file"))
 
     def restart(self) -> None:
         self.near.rig = self.rig.reopen()

@@ -90,7 +90,8 @@ def mend(clouds: Clouds, seen: bytes | None = None) -> list[Repair]:
     tx = fs.state.transaction().__enter__()
     tx.members.writers.return_value = Members([AUTHOR.public, OWN.public])
     tx.sightings.load.return_value = {AUTHOR.device_id: Sighting(seen, None)}
-    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, clouds, mock.Mock(), lambda: 2)  # type: ignore[arg-type]
+    both = mock.Mock(copies=lambda: 2)
+    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, clouds, mock.Mock(), both)  # type: ignore[arg-type]
     return [repair for run in one.mends(clouds.present, {*clouds.present}) for repair in run()]
 
 
