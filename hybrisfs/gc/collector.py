@@ -92,7 +92,6 @@ class Collector:
             fs,
             sharing.signer,
             signals,
-            sharing.device,
             ground.committer,
             fetcher,
             self._orphans,

@@ -47,7 +47,6 @@ class Participant:
         fs: FileSystem,
         signer: Signer,
         signals: Signals,
-        own: bytes,
         committer: Committer,
         fetcher: Fetcher,
         orphans: Orphans,
@@ -64,7 +63,8 @@ class Participant:
         self._orphans = orphans
         self._needed = needed
         self._engine = engine
-        self._consent = Consent(own)
+        with fs.state.transaction() as tx:
+            self._consent = Consent(tx.updates.device)
 
     def assembly(self, tx: Transaction) -> Assembly:
         """What this device knows and signs, within one transaction."""

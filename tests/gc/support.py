@@ -93,7 +93,6 @@ class Discarding:
             rig.fs,
             sharing.signer,
             rig.signals,
-            sharing.device,
             rig.committer,
             rig.fetcher,
             self.orphans,
