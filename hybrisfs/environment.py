@@ -1,4 +1,4 @@
-"""What a volume takes from its surroundings: clocks, random bytes, syncs of the disk, waiting, processes.
+"""What a volume takes from its surroundings: clocks, random bytes, the disk, waiting, processes.
 
 An `Environment` is given once, when a volume is opened: `Database`, `Journal` and `Signals` take it, and
 everything else takes it from these. The product's is `SYSTEM`. A simulator gives each device another, whose
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 __all__ = ["SYSTEM", "Environment", "Limits"]
@@ -56,6 +57,8 @@ class Environment:
     """Make an open file or directory survive a power cut. Raises OSError."""
     fdatasync: Callable[[int], None] = os.fdatasync
     """Make the bytes of an open file survive a power cut. Raises OSError."""
+    statvfs: Callable[[Path], os.statvfs_result] = os.statvfs
+    """How full the disk is that holds a file. Raises OSError."""
     wait: Wait = threading.Condition.wait_for
     """Wait with a condition, whose lock is held, until the function returns true, or for so many seconds;
     what the function returned last."""

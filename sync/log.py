@@ -71,7 +71,7 @@ from sync.fork import ForkProof
 from sync.hashing import ZERO_HASH
 from sync.history import history_hash
 from sync.identity import DeviceKey, Members
-from sync.log_tree import LogTree, including
+from sync.log_tree import USUAL_LIMITS, LogLimits, LogTree, including
 from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
 from sync.update import (
     PREFIX_SIZE,
@@ -85,10 +85,7 @@ from sync.update import (
 from sync.vector import MAX_WRITERS, VersionVector
 from sync.writes import Write
 
-__all__ = ["MOST_BRANCHES", "Bound", "LogState", "most_branches"]
-
-MOST_BRANCHES = 64
-"""How many branches of a device are accepted from anybody, in a volume of few members."""
+__all__ = ["Bound", "LogState", "most_branches"]
 
 _LEAST_BRANCHES = 4  # a device may have been set back to a backup as often
 _ROOM = 2000  # entries of vectors, with some left for those who do not fork themselves
@@ -107,9 +104,9 @@ class Bound(NamedTuple):
     """Other authors, of whom one at least must say the same, or it would not bind."""
 
 
-def most_branches(members: int) -> int:
+def most_branches(members: int, limits: LogLimits = USUAL_LIMITS) -> int:
     """How many branches of a device are accepted from anybody, among so many members."""
-    return min(MOST_BRANCHES, max(_LEAST_BRANCHES, _ROOM // max(1, members * members)))
+    return min(limits.branches, max(_LEAST_BRANCHES, _ROOM // max(1, members * members)))
 
 
 class LogState(LogTree):
@@ -126,12 +123,13 @@ class LogState(LogTree):
         branches: Iterable[Branch] = (),
         tips: Iterable[Known] = (),
         signed: tuple[bytes, int] | None = None,
+        limits: LogLimits = USUAL_LIMITS,
     ) -> None:
         """Load what was stored: all `branches`, the newest update of each that is not empty, and the
         (branch, clock) of the newest update that this device signed itself, or goes on from."""
         self._volume = volume
         self.set_members(members)
-        super().__init__(log, branches, tips, signed)
+        super().__init__(log, branches, tips, signed, limits)
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
         self._bounds: dict[bytes, Sequence[Bound]] = {}
         self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
@@ -296,7 +294,7 @@ class LogState(LogTree):
 
     def _has_room(self, device: bytes) -> bool:
         """Whether one more branch of the device is accepted from anybody."""
-        return self.ends(device) < most_branches(len(self._members))
+        return self.ends(device) < most_branches(len(self._members), self._limits)
 
     def _is_vouched(self, header: SignedHeader) -> bool:
         return header.hash[:PREFIX_SIZE] in self._vouched

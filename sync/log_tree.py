@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sync.accepted import AcceptedLog, Known, Successor
 from sync.branch import Branch, Branches
@@ -18,9 +18,22 @@ from sync.history import history_hash
 from sync.update import PREFIX_SIZE
 from sync.vector import MAX_WRITERS, Rename, VersionVector
 
-__all__ = ["LogTree", "Placed", "including"]
+__all__ = ["USUAL_LIMITS", "LogLimits", "LogTree", "Placed", "including"]
 
 _RECENT = 8192
+
+
+class LogLimits(NamedTuple):
+    """What a log holds at most; see `sync.log`."""
+
+    branches: int = 64
+    """Branches of a device that are accepted from anybody, in a volume of few members."""
+    writers: int = MAX_WRITERS
+    """Branches of all devices."""
+
+
+USUAL_LIMITS: Final = LogLimits()
+"""Those of the product: devices with other ones do not decide alike."""
 
 
 class Placed(NamedTuple):
@@ -43,9 +56,11 @@ class LogTree:
         branches: Iterable[Branch] = (),
         tips: Iterable[Known] = (),
         signed: tuple[bytes, int] | None = None,
+        limits: LogLimits = USUAL_LIMITS,
     ) -> None:
         """Load what was stored: see `sync.log.LogState`."""
         self._log = log
+        self._limits = limits
         self._branches = Branches(branches)
         self._tips = {tip.branch: tip for tip in tips}
         self._signed = signed
@@ -172,8 +187,8 @@ class LogTree:
         if prev.hash in self._leaves:
             self._advance(Known(device, branch, clock, identity, causes, hashes), prev.hash)
             return Placed(branch, causes)
-        if len(self._branches) + 2 > MAX_WRITERS:
-            raise LimitError(f"more than {MAX_WRITERS} branches of all devices")
+        if len(self._branches) + 2 > self._limits.writers:
+            raise LimitError(f"more than {self._limits.writers} branches of all devices")
         renames: tuple[Rename, ...] = ()
         siblings: tuple[Successor, ...] = ()
         if branch not in self._branches:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import SYSTEM, Environment, Limits
 
-__all__ = ["Surroundings"]
+__all__ = ["Surroundings", "limited"]
+
+
+def limited(*limits: object) -> Environment:
+    """The system, but for these records of limits."""
+    return Environment(limits=Limits(*limits))
 
 
 class Surroundings:

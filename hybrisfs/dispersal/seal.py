@@ -56,20 +56,21 @@ _DOMAIN = b"hybrisfs sealed chunk"
 class _Scratch(threading.local):
     """Buffers and zstd contexts of one thread; allocating 1 MiB per chunk costs more than encrypting it."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int) -> None:
         self.view = memoryview(bytearray(MAX_SEALED))
         # The frame repeats no size: the reader knows it and bounds the output by it.
-        self.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_content_size=False)
+        self.compressor = zstandard.ZstdCompressor(level=level, write_content_size=False)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
 class Sealer(ChunkNamer):
-    """Names, seals and opens the chunks of one volume. Thread-safe. `data_keys` encrypt."""
+    """Names, seals and opens the chunks of one volume. Thread-safe. `data_keys` encrypt; `level` is that of
+    zstd: whatever it is, all can open what is sealed."""
 
-    def __init__(self, data_keys: SealKeys, dedup_key: bytes) -> None:
+    def __init__(self, data_keys: SealKeys, dedup_key: bytes, level: int = _ZSTD_LEVEL) -> None:
         super().__init__(dedup_key)
         self._data_keys = data_keys
-        self._scratch = _Scratch()
+        self._scratch = _Scratch(level)
 
     def seal(self, chunk_id: bytes, plaintext: Buffer) -> bytes:
         """Return the sealed bytes of a chunk of 1 to MAX_CHUNK bytes whose name is `chunk_id`."""

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 ACTIVE_SEGMENT_SIZE: Final = 32 << 20
 RESERVE: Final = 64 << 20
 _SPACE_CHECK_BYTES: Final = 1 << 20
-_BLOCK: Final = 4096
 _STEP: Final = 1 << 20
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE
 _PUNCH_HOLE: Final = _KEEP_SIZE | 0x02  # FALLOC_FL_PUNCH_HOLE
@@ -52,6 +51,8 @@ class JournalLimits:
     """See `hybrisfs.environment.Limits`."""
 
     segment_size: int = ACTIVE_SEGMENT_SIZE
+    block: int = 4096
+    """Bytes that the disk gives and takes back at a time."""
 
 
 class JournalFullError(OSError):
@@ -65,16 +66,17 @@ class JournalFullError(OSError):
 class Segment:
     """One segment file. The descriptor lives as long as a reader needs it."""
 
-    __slots__ = ("descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
+    __slots__ = ("block", "descriptor", "number", "path", "requested", "sealed", "size", "stored", "used_at")
 
-    def __init__(self, number: int, path: Path, *, create: bool) -> None:
+    def __init__(self, number: int, path: Path, block: int, *, create: bool) -> None:
         self.number = number
         self.path = path
+        self.block = block
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         self.descriptor = os.open(path, flags, 0o600)
         self.size = os.fstat(self.descriptor).st_size  # where it is appended to
         # What it takes of the disk: its blocks less the holes.
-        self.stored = min(_in_blocks(self.size), _allocated(self.descriptor))
+        self.stored = min(_in_blocks(self.size, block), _allocated(self.descriptor))
         self.used_at = 0
         self.requested = self.size  # up to where the disk has been asked for blocks
         self.sealed = not create  # never appended to again
@@ -89,7 +91,7 @@ class Segment:
 
     def trim(self) -> None:
         """Give back disk space for bytes that will not come. The bytes that are there have been synced."""
-        if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size):
+        if self.sealed and _allocated(self.descriptor) > _in_blocks(self.size, self.block):
             os.ftruncate(self.descriptor, self.size)
 
     def __del__(self) -> None:
@@ -118,8 +120,10 @@ class Journal:
         self.budget = budget
         self.dirty_pieces: Counter[int] = Counter()
         """How many extents and chunks keep each segment dirty."""
-        self.segment_size = segment_size or environment.limits.of(JournalLimits).segment_size
+        limits = environment.limits.of(JournalLimits)
+        self.segment_size = segment_size or limits.segment_size
         """Bytes after which the next segment begins."""
+        self._block = limits.block
         self._segments: dict[int, Segment] = {}
         self._unsynced: dict[int, Segment] = {}
         self._unsynced_names = False
@@ -133,7 +137,7 @@ class Journal:
         make_directory(directory, environment)
         for path in directory.iterdir():
             if path.suffix == ".segment" and path.stem.isdigit():
-                segment = Segment(int(path.stem), path, create=False)
+                segment = Segment(int(path.stem), path, self._block, create=False)
                 self._segments[segment.number] = segment
                 self.bytes += segment.stored
         # What was written by a process that was killed may not have been synced.
@@ -158,7 +162,7 @@ class Journal:
         active.allocate(position + length, self.segment_size)
         _write_all(active.descriptor, data, position)
         active.size = position + length
-        grown = _in_blocks(active.size) - _in_blocks(position)
+        grown = _in_blocks(active.size, self._block) - _in_blocks(position, self._block)
         active.stored += grown
         self.bytes += grown
         if active.number not in self._unsynced:
@@ -189,7 +193,7 @@ class Journal:
 
     def fits(self, length: int) -> bool:
         """Whether the budget allows for so many bytes more."""
-        return self.bytes + _in_blocks(length) <= self.budget
+        return self.bytes + _in_blocks(length, self._block) <= self.budget
 
     def _require_room(self, length: int, within_budget: bool) -> None:
         if within_budget and not self.fits(length):
@@ -214,7 +218,7 @@ class Journal:
         A disk of less than 1 GiB keeps only a part of the reserve: that of its size which the reserve
         is of 1 GiB.
         """
-        facts = os.statvfs(self.directory)
+        facts = self._environment.statvfs(self.directory)
         scaled = reserve * min(facts.f_frsize * facts.f_blocks, 1 << 30) >> 30
         return facts.f_frsize * facts.f_bavail - scaled
 
@@ -223,7 +227,8 @@ class Journal:
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
         number = max(self._next, max(self.dirty_pieces, default=0) + 1)
         with _full_disk():  # it may be out of inodes, too
-            segment = Segment(number, self.directory / f"{number:08d}.segment", create=True)
+            path = self.directory / f"{number:08d}.segment"
+            segment = Segment(number, path, self._block, create=True)
         self._next = number + 1
         self._segments[number] = segment
         self._active = segment
@@ -322,11 +327,12 @@ class Journal:
 
     def dead_ranges(self, segment: int, live: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """The whole blocks of a segment outside the *live* ranges, as (start, end)."""
+        block = self._block
         dead: list[tuple[int, int]] = []
         at = 0
         end = self._segments[segment].size
         for start, stop in [*sorted(live), (end, end)]:
-            first, last = -(-at // _BLOCK) * _BLOCK, start // _BLOCK * _BLOCK
+            first, last = -(-at // block) * block, start // block * block
             if first < last:
                 dead.append((first, last))
             at = max(at, stop)
@@ -356,9 +362,9 @@ class Journal:
         self._segments.clear()
 
 
-def _in_blocks(size: int) -> int:
+def _in_blocks(size: int, block: int) -> int:
     """The bytes of the blocks that so many bytes fill or begin."""
-    return -(-size // _BLOCK) * _BLOCK
+    return -(-size // block) * block
 
 
 def _data_within(descriptor: int, start: int, end: int) -> int:

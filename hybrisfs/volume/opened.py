@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +77,7 @@ from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import Packer
+from hybrisfs.write.pack import IN_FLIGHT, Packer
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.publish import Publisher
 from hybrisfs.write.relayer import Relayer
@@ -250,7 +251,8 @@ class Opened:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
         chunker = Chunker(fs, self.fetcher)
         self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver, signals)
-        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher)
+        uploaders = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="upload")
+        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher, uploaders)
         self.relayer = Relayer(
             fs,
             signals,

@@ -21,11 +21,21 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
 
-__all__ = ["Chunker"]
+__all__ = ["ChunkLimits", "Chunker"]
 
-_DIRECT_RUNS: Final = 64
-_RUNS_PER_PAGE: Final = 1024
 _ZERO_WINDOW: Final = bytes(MAX_CHUNK)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    size: int = MAX_CHUNK
+    """Most bytes of a chunk that is cut here, up to MAX_CHUNK; those of other devices may be longer."""
+    direct_runs: int = 64
+    """Runs of a content's list, beyond which it is split into pages, ..."""
+    runs_per_page: int = 1024
+    """... and those of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,8 @@ class Chunker:
     ) -> None:
         self._fs = fs
         self._fetcher = fetcher
+        self.limits = fs.environment.limits.of(ChunkLimits)
+        """They may be others at any moment."""
 
     def settle(self, snapshot: FileSnapshot) -> bytes:
         """Make the chunks of *snapshot*, put them into the view, and return the content register's value.
@@ -55,7 +67,7 @@ class Chunker:
         Called without the lock. Raises OSError or ChunkUnavailable when bytes cannot be read,
         JournalFullError when the disk has no room to assemble a chunk; the file then stays staged.
         """
-        regions = _regions(snapshot)
+        regions = _regions(snapshot, self.limits.size)
         staged = sum(extent.end - extent.start for extent in snapshot.extents)
         snapshot.recut = max(0, sum(end - start for start, end in regions) - staged)
         fresh = [one for start, end in regions for one in self._cut_region(snapshot, start, end)]
@@ -67,8 +79,9 @@ class Chunker:
     def _cut_region(self, snapshot: FileSnapshot, start: int, end: int) -> Iterator[_Fresh]:
         starts = [extent.start for extent in snapshot.extents]
         rows = [row for row in snapshot.rows if start <= row.offset < end]
-        for offset in range(start, end, MAX_CHUNK):
-            upto = min(offset + MAX_CHUNK, end)
+        size = self.limits.size
+        for offset in range(start, end, size):
+            upto = min(offset + size, end)
             pieces = _joined(cut_pieces(snapshot.extents, starts, offset, upto))
             if all(piece.segment == ZEROS for piece in pieces):
                 continue
@@ -135,11 +148,12 @@ class Chunker:
         gone = snapshot.inode.orphan and not snapshot.inode.handles
         if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
             contents.drop_pages(ino)
-        if len(runs) <= _DIRECT_RUNS:
+        limits = self.limits
+        if len(runs) <= limits.direct_runs:
             return Content(snapshot.size, 0, runs).encode()
         pages: list[Run] = []
-        for start in range(0, len(runs), _RUNS_PER_PAGE):
-            batch = runs[start : start + _RUNS_PER_PAGE]
+        for start in range(0, len(runs), limits.runs_per_page):
+            batch = runs[start : start + limits.runs_per_page]
             page = encode_runs(batch)
             identity = self._fs.state.namer.chunk_id(page)
             segment, position = self._fs.journal.append(page, within_budget=False)
@@ -163,13 +177,14 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     return joined
 
 
-def _regions(snapshot: FileSnapshot) -> list[tuple[int, int]]:
-    """Ranges to cut again, in order: whole windows, and whole rows where they cross a window's edge."""
+def _regions(snapshot: FileSnapshot, window: int) -> list[tuple[int, int]]:
+    """Ranges to cut again, in order: whole windows of so many bytes, and whole rows where they cross a
+    window's edge."""
     touched = [(extent.start, extent.end) for extent in snapshot.extents]
     touched += [
         (row.offset, row.offset + row.length) for row in snapshot.rows if row.length != row.chunk.length
     ]
-    windows = [(start // MAX_CHUNK * MAX_CHUNK, -(-end // MAX_CHUNK) * MAX_CHUNK) for start, end in touched]
+    windows = [(start // window * window, -(-end // window) * window) for start, end in touched]
     widened = [_widen(start, end, snapshot.rows) for start, end in _merge(windows)]
     return [(start, min(end, snapshot.size)) for start, end in _merge(widened) if start < snapshot.size]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,11 +22,12 @@ from hybrisfs.state.journal_chunks import PendingRow, pending_after, pending_row
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.place import PackMaker, record_pack
 
-__all__ = ["PackLimits", "Packer"]
+__all__ = ["IN_FLIGHT", "PackLimits", "Packer"]
 
 log = logging.getLogger(__name__)
 
-_IN_FLIGHT: Final = 3
+IN_FLIGHT: Final = 3
+"""Packs that are sent at a time."""
 _BATCH: Final = 256
 
 
@@ -56,7 +57,9 @@ class Packer:
         signals: Signals,
         maker: PackMaker,
         fetcher: Fetcher,
+        uploaders: Executor,
     ) -> None:
+        """*uploaders*: they send packs, up to `IN_FLIGHT` at a time, and end with the packer."""
         self._fetcher = fetcher
         self.limits = fs.environment.limits.of(PackLimits)
         """They may be others at any moment."""
@@ -65,8 +68,8 @@ class Packer:
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._slots = threading.Semaphore(_IN_FLIGHT)
-        self._pool = ThreadPoolExecutor(_IN_FLIGHT, thread_name_prefix="upload")
+        self._slots = threading.Semaphore(IN_FLIGHT)
+        self._uploaders = uploaders
         self._cursor = 0
         self._skipped: set[int] = set()  # chunks that were lost when their turn came
         self._builder: PackBuilder | None = None
@@ -84,7 +87,7 @@ class Packer:
 
     def finish(self) -> None:
         """Wait for the clouds no longer."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._uploaders.shutdown(wait=True, cancel_futures=True)
 
     def pack_round(self) -> None:
         """Pack the waiting chunks; those that do not fill a pack stay for a while unless a caller flushes."""
@@ -191,7 +194,7 @@ class Packer:
         while not self._slots.acquire(timeout=0.5):
             if self._signals.stopping:
                 return
-        self._pool.submit(self._upload, self._maker.finish(self._fs, builder), numbers)
+        self._uploaders.submit(self._upload, self._maker.finish(self._fs, builder), numbers)
 
     def _upload(self, pack: EncodedPack, numbers: dict[bytes, int]) -> None:
         try:

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,8 @@ from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.state.checkpoints import StoredSnapshot
 from tests.merge.fleet import Device, Entry, NotHereError
 from tests.merge.world import World
-from tests.tree.rig import SEALER, VOLUME, Rig, small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SEALER, SMALL_BLOCKS, VOLUME, Rig, small_chunks
 
 _STEPS: tuple[tuple[str, int], ...] = (
     ("write", 4), ("write_same", 4), ("append", 2), ("mkdir", 3), ("remove", 2), ("rename", 4), ("link", 4),
@@ -66,6 +68,9 @@ def log_of(device: Device) -> list[tuple[object, ...]]:
     ).fetchall()
 
 
+SMALL: Final = limited(small_chunks(256), SMALL_BLOCKS)
+
+
 @contextmanager
 def copied(device: Device) -> Iterator[Device]:
     """Another device with the same disk and key."""
@@ -73,7 +78,7 @@ def copied(device: Device) -> Iterator[Device]:
     copy = Device.__new__(Device)
     copy.key, copy.name = device.key, device.name
     rig = device.rig
-    copy.rig = Rig(backup, rig.clouds, plaintexts=rig.plaintexts, device=device.key)
+    copy.rig = Rig(backup, rig.clouds, plaintexts=rig.plaintexts, device=device.key, environment=SMALL)
     try:
         yield copy
     finally:
@@ -105,23 +110,22 @@ def test_adopting_is_taking_in_all_updates(
     choices = random.Random(seed)
     directory = tmp_path_factory.mktemp("snapshots")
     snapshots = LocalSnapshots(directory, SEALER)
-    with small_chunks(256):
-        world = World(3)
-        try:
-            live(world, 3, steps, choices)
-            world.sign(0)
-            stored = snapshot_of(world.fleet[0], snapshots)
-            log = world.fleet[0].log()
-            for number in (1, 2):
-                device = world.fleet[number]
-                device.sign()
-                with copied(device) as adopting:
-                    adopt(adopting, snapshots, stored)
-                    device.receive(log)
-                    compare(adopting, device)
-        finally:
-            world.end()
-            shutil.rmtree(directory)
+    world = World(3, environment=lambda _: SMALL)
+    try:
+        live(world, 3, steps, choices)
+        world.sign(0)
+        stored = snapshot_of(world.fleet[0], snapshots)
+        log = world.fleet[0].log()
+        for number in (1, 2):
+            device = world.fleet[number]
+            device.sign()
+            with copied(device) as adopting:
+                adopt(adopting, snapshots, stored)
+                device.receive(log)
+                compare(adopting, device)
+    finally:
+        world.end()
+        shutil.rmtree(directory)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -130,12 +134,11 @@ def test_devices_that_know_the_same_make_the_same_snapshot(
     seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER)
-    with small_chunks(256):
-        world = World(3)
-        try:
-            live(world, 3, steps, random.Random(seed))
-            world.settle()
-            made = [snapshot_of(device, snapshots) for device in world.fleet.devices]
-            assert len({one.snapshot for one in made}) == len({one.slices for one in made}) == 1
-        finally:
-            world.end()
+    world = World(3, environment=lambda _: SMALL)
+    try:
+        live(world, 3, steps, random.Random(seed))
+        world.settle()
+        made = [snapshot_of(device, snapshots) for device in world.fleet.devices]
+        assert len({one.snapshot for one in made}) == len({one.slices for one in made}) == 1
+    finally:
+        world.end()

@@ -16,14 +16,14 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.state_at_vector import MOST_BYTES, Base, look_back
-from hybrisfs.environment import Environment, Limits
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import DecodeError, VersionVector
 from tests.checkpoint.test_adoption import live, snapshot_of
 from tests.merge.fleet import Device, Fleet
 from tests.merge.world import World
 from tests.simulation.determinism import SMALL_CHECKPOINTS
-from tests.tree.rig import SEALER, VOLUME, small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SEALER, SMALL_BLOCKS, VOLUME, small_chunks
 
 
 class Moment(NamedTuple):
@@ -81,12 +81,11 @@ class _FirstOnward(World):
 
 @contextmanager
 def world_of(count: int, kind: type[World] = World) -> Iterator[World]:
-    with small_chunks(256):
-        world = kind(count, environment=lambda _: Environment(limits=Limits(SMALL_CHECKPOINTS)))
-        try:
-            yield world
-        finally:
-            world.end()
+    world = kind(count, environment=lambda _: limited(SMALL_CHECKPOINTS, small_chunks(256), SMALL_BLOCKS))
+    try:
+        yield world
+    finally:
+        world.end()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

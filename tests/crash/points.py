@@ -7,11 +7,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from unittest import mock
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.environment import Environment, Limits
@@ -48,18 +47,17 @@ _LIMITS: Final = (
     CommitLimits(checkpoint_interval=0.0),
     DatabaseLimits(checkpoint_bytes=64 << 10, log_bytes=256 << 10, spare_pages=4),
     CheckpointLimits(look_seconds=0.05, quiet_seconds=0.0, least_bytes=1, slice_bytes=1000),
+    small_chunks(16 << 10),
 )
-"""Segments end, logs are emptied and checkpoints take their place with little data."""
+"""Segments end, files have many chunks, logs are emptied and checkpoints made with little data."""
 
 
-@contextmanager
-def _small_limits() -> Iterator[None]:
-    """Files have many chunks, and caches overflow, with little data."""
-    with (
-        small_chunks(16 << 10, block=4096),
-        mock.patch("hybrisfs.settings.config._LEAST_CACHE_BYTES", 1),
-    ):
-        yield
+class _Device(Device):
+    """A device whose cache overflows with little data."""
+
+    def reopen(self, *limits: object) -> None:
+        super().reopen(*limits)
+        self.volume.fs.journal.budget = _BUDGET
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,12 @@ class Point:
 def record(seed: int, root: Path, steps: int) -> Life:
     """Live, on a disk mounted below *root*."""
     where, trace = root / "disk", root / "trace"
-    with _small_limits(), RecordedDisk(where, trace) as disk, ExitStack() as undo:
-        device = Device(where, limits=_LIMITS)
+    with RecordedDisk(where, trace) as disk, ExitStack() as undo:
+        device = _Device(where, limits=_LIMITS)
         undo.callback(device.close)
         device.close()
         config = VolumeConfig.load(device.home, NAME)
-        replace(config, links=ALONE, cache_bytes=_BUDGET).save(device.home)
+        replace(config, links=ALONE).save(device.home)
         device.reopen()
         disk.mark(_BEGIN)
         programs = Programs(device, seed, disk.mark)
@@ -151,7 +149,7 @@ def _leave(disk: Disk, life: Life, point: Point, choose: random.Random, where: P
 
 def _come_back(where: Path, allowed: list[Shown], *, with_second: bool) -> str | None:
     device = _Returned(where)
-    with _small_limits(), closing(device):
+    with closing(device):
         device.reopen()
         first = shown_tree(device.volume)
         if first not in allowed:
@@ -185,7 +183,7 @@ def _seen_by(second: Device, tree: Shown) -> list[str]:
         return [f"another device: {problem}" for problem in _problems(second.fsck())]
 
 
-class _Returned(Device):
+class _Returned(_Device):
     """The device whose disk is below *where*."""
 
     def __init__(self, where: Path) -> None:

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from hybrisfs.dispersal import pack as pack_module
 from hybrisfs.dispersal.erasure import join
 from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, PackBuilder, choose_code
 from hybrisfs.dispersal.seal import SEAL_OVERHEAD
-from hybrisfs.dispersal.share import MAX_PACK
+from hybrisfs.dispersal.share import MAX_PACK, MAX_TABLE
 from tests.dispersal.fakes import SEALER, TABLES, encode, locate
 
 CHUNKS = [bytes([number]) * (number + 1) * 100 for number in range(20)]
@@ -68,10 +67,9 @@ def test_builder_keeps_to_the_size_of_the_format() -> None:
         builder.add(bytes(31) + b"\xff", 1, bytes(SEAL_OVERHEAD + 1))
 
 
-def test_builder_keeps_to_the_table_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pack_module, "MAX_TABLE", 2048)
+def test_builder_keeps_to_the_table_of_the_format() -> None:
     builder = PackBuilder(TABLES)
-    while builder.fits(40, 4):
+    while builder.fits(40, 255):
         builder.add(builder.count.to_bytes(32, "big"), 1, bytes(40))
-    assert builder.count == (2048 - 52 - 4) // 1024 * 1024 // (40 + 4 * 32) == 6
+    assert builder.count == (MAX_TABLE - 52 - 4) // 1024 * 1024 // (40 + 255 * 32) == 2045
     assert builder.fits(40, 1)

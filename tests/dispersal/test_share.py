@@ -7,7 +7,6 @@ from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.dispersal import share
 from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
 from hybrisfs.dispersal.seal import MAX_CHUNK, MAX_SEALED
 from hybrisfs.dispersal.share import (
@@ -184,10 +183,10 @@ def test_hostile_tables_of_a_key_holder_are_refused(table: bytes) -> None:
         parse_header(header, TABLES, pack_id)
 
 
-def test_tables_above_the_limit_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share, "MAX_TABLE", 1024)
+def test_tables_above_the_limit_cannot_be_written() -> None:
+    rows = [(bytes(32), 1, 30, bytes(255 * 32))] * (MAX_TABLE // (255 * 32))
     with pytest.raises(ValueError, match="above the limit"):
-        encode_header(TABLES, 1, 2, [(bytes(32), 1, 30, bytes(32))])
+        encode_header(TABLES, 2, 255, rows)
 
 
 def test_sealed_table_size_is_exact() -> None:

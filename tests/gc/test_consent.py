@@ -11,7 +11,8 @@ from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage
 from hybrisfs.registers.consent import Book
 from tests.gc.support import Discarding, check_shown
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 OLD = b"old content " * 500
@@ -21,18 +22,17 @@ LONG = bytes(range(256)) * 200
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices that know of a file; the first has made it and deletes it."""
-    with small_chunks(4096):
-        fleet = Fleet(2)
-        fleet[0].write("old", OLD)
-        fleet[0].write("kept", b"kept content")
-        fleet[0].sign()
-        fleet[0].write("apart", b"in another pack")
-        fleet.meet()
-        yield fleet
-        for device in fleet.devices:
-            check_shown(device)
-            assert problems(device) == []
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet[0].write("old", OLD)
+    fleet[0].write("kept", b"kept content")
+    fleet[0].sign()
+    fleet[0].write("apart", b"in another pack")
+    fleet.meet()
+    yield fleet
+    for device in fleet.devices:
+        check_shown(device)
+        assert problems(device) == []
+    fleet.discard()
 
 
 def advance(device: Device) -> bool:
@@ -179,33 +179,32 @@ def test_equal_content_that_is_written_after_the_promise_goes_to_the_clouds_anew
 
 def test_the_list_of_a_long_file_names_chunks_too(fleet: Fleet) -> None:
     """A device that has heard of a long file reads the list of its chunks before it answers."""
-    with small_chunks(4096):
-        fleet[0].write("part", LONG[:16384])
-        fleet[0].sign()  # the list of chunks comes into another pack than the first chunks
-        fleet[0].write("long", LONG)
-        fleet.meet()
-        fleet[0].rig.room.drop_all()
-        pack = pack_of(fleet[0], LONG[:4096])
-        assert fleet[1].rig.db.rows.execute("SELECT count(*) FROM unlisted").fetchone() == (1,)
-        fleet[0].remove("part")
-        fleet[0].remove("long")
-        fleet[0].sign()
-        assert Discarding(fleet[0]).look()
-        for _ in range(3):
-            advance(fleet[0])
-            logs = fleet[0].log()
-            removal = next(i for i, one in enumerate(logs) if one not in fleet[1].log())
-            fleet[1].move("long", "renamed") if "long" in fleet[1].names() else None
-            fleet[1].sign()
-            fleet[1].receive(logs[removal:])
-            while advance(fleet[1]):
-                pass
-            fleet.send(1, 0)
-        assert pack in fleet.clouds.packs
-        fleet.meet()
-        for device in fleet.devices:
-            device.rig.room.drop_all()
-            assert device.read("renamed") == LONG
+    fleet[0].write("part", LONG[:16384])
+    fleet[0].sign()  # the list of chunks comes into another pack than the first chunks
+    fleet[0].write("long", LONG)
+    fleet.meet()
+    fleet[0].rig.room.drop_all()
+    pack = pack_of(fleet[0], LONG[:4096])
+    assert fleet[1].rig.db.rows.execute("SELECT count(*) FROM unlisted").fetchone() == (1,)
+    fleet[0].remove("part")
+    fleet[0].remove("long")
+    fleet[0].sign()
+    assert Discarding(fleet[0]).look()
+    for _ in range(3):
+        advance(fleet[0])
+        logs = fleet[0].log()
+        removal = next(i for i, one in enumerate(logs) if one not in fleet[1].log())
+        fleet[1].move("long", "renamed") if "long" in fleet[1].names() else None
+        fleet[1].sign()
+        fleet[1].receive(logs[removal:])
+        while advance(fleet[1]):
+            pass
+        fleet.send(1, 0)
+    assert pack in fleet.clouds.packs
+    fleet.meet()
+    for device in fleet.devices:
+        device.rig.room.drop_all()
+        assert device.read("renamed") == LONG
 
 
 def test_a_new_device_counts(fleet: Fleet) -> None:

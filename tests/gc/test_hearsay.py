@@ -16,7 +16,8 @@ from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.gc.support import Discarding, check_shown
 from tests.gc.test_consent import advance, pack_of
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import SEALER, small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SEALER, SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = b"content " * 100
@@ -27,15 +28,14 @@ EARLY = Stamp(1, b"L" * 16)
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices that know of a file of the first."""
-    with small_chunks(4096):
-        fleet = Fleet(2)
-        fleet[0].write("file", CONTENT)
-        fleet.meet()
-        yield fleet
-        for device in fleet.devices:
-            check_shown(device)
-            assert problems(device) == []
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet[0].write("file", CONTENT)
+    fleet.meet()
+    yield fleet
+    for device in fleet.devices:
+        check_shown(device)
+        assert problems(device) == []
+    fleet.discard()
 
 
 def hear(device: Device, *placements: Placement) -> None:

@@ -5,18 +5,17 @@ somebody can still see is ever gone from the clouds.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from typing import Final
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hybrisfs.environment import Environment, Limits
 from hybrisfs.gc.limits import GcLimits
 from tests.gc.support import Discarding, check_shown, cut_short
 from tests.merge.world import World
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "12"))
 picks = st.integers(0, 30)
@@ -72,12 +71,9 @@ class DiscardingOfMany(RuleBasedStateMachine):
 
     @initialize(count=st.integers(2, 3))
     def begin(self, count: int) -> None:
-        self.patches = ExitStack()
-        self.patches.enter_context(small_chunks(256))
         self.count = count
-        self.world = self.world_of(
-            count, environment=lambda _: Environment(limits=Limits(GcLimits(least_dead=1)))
-        )
+        environment = limited(GcLimits(least_dead=1), small_chunks(256), SMALL_BLOCKS)
+        self.world = self.world_of(count, environment=lambda _: environment)
 
     @rule(device=few, pick=picks, name=few, size=st.sampled_from([1, 9, 90]))
     def write(self, device: int, pick: int, name: int, size: int) -> None:
@@ -177,7 +173,6 @@ class DiscardingOfMany(RuleBasedStateMachine):
             self.world.settle()
         finally:
             self.world.end()
-            self.patches.close()
 
 
 DiscardingOfMany.TestCase.settings = settings(

@@ -11,7 +11,8 @@ from hybrisfs.gc.needed import NeededOrphans
 from tests.gc.support import Discarding, FakeUpkeep, check_shown, cut_short
 from tests.gc.test_orphans import confer
 from tests.merge.fleet import Fleet, NotHereError
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = os.urandom(30_000)
@@ -21,17 +22,16 @@ CONTENT = os.urandom(30_000)
 def fleet() -> Iterator[Fleet]:
     """Two devices. The first one uploads a file, the second one hears of it, and then the first one is set
     back to a backup of before: nobody knows where the bytes are."""
-    with small_chunks(4096):
-        fleet = Fleet(2)
-        fleet[0].write("kept", b"kept content")
-        fleet.meet()
-        backup = fleet[0].saved()
-        fleet[0].write("new", CONTENT)
-        cut_short(fleet[0])
-        fleet[1].receive(fleet[0].log())
-        fleet[0].restore(backup)
-        yield fleet
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet[0].write("kept", b"kept content")
+    fleet.meet()
+    backup = fleet[0].saved()
+    fleet[0].write("new", CONTENT)
+    cut_short(fleet[0])
+    fleet[1].receive(fleet[0].log())
+    fleet[0].restore(backup)
+    yield fleet
+    fleet.discard()
 
 
 def check_there(fleet: Fleet) -> None:

@@ -11,7 +11,8 @@ from hybrisfs.dispersal.share import share_name
 from hybrisfs.write.place import is_ending, record_packs
 from tests.gc.support import Discarding, check_shown, cut_short
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = b"content whose upload is cut short " * 40
@@ -20,21 +21,20 @@ CONTENT = b"content whose upload is cut short " * 40
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices; an upload of the first one has been cut short."""
-    with small_chunks(4096):
-        fleet = Fleet(2)
-        fleet[0].write("kept", b"kept content")
-        fleet.meet()
-        fleet[0].write("new", CONTENT)
-        cut_short(fleet[0])
-        fleet[0].rig.commit()
-        fleet[0].rig = fleet[0].rig.crashed()
-        yield fleet
-        fleet.meet()
-        for device in fleet.devices:
-            assert device.read("new") == CONTENT
-            check_shown(device)
-            assert problems(device) == []
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet[0].write("kept", b"kept content")
+    fleet.meet()
+    fleet[0].write("new", CONTENT)
+    cut_short(fleet[0])
+    fleet[0].rig.commit()
+    fleet[0].rig = fleet[0].rig.crashed()
+    yield fleet
+    fleet.meet()
+    for device in fleet.devices:
+        assert device.read("new") == CONTENT
+        check_shown(device)
+        assert problems(device) == []
+    fleet.discard()
 
 
 def orphan(fleet: Fleet) -> bytes:
@@ -224,12 +224,11 @@ class Strays:
 
 @pytest.fixture
 def strays() -> Iterator[Strays]:
-    with small_chunks(4096):
-        fleet = Fleet(2)
-        fleet[0].write("kept", b"kept content")
-        fleet.meet()
-        yield Strays(fleet)
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet[0].write("kept", b"kept content")
+    fleet.meet()
+    yield Strays(fleet)
+    fleet.discard()
 
 
 def test_a_share_that_a_cloud_got_in_vain_is_deleted_when_all_agree(strays: Strays) -> None:

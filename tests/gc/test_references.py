@@ -9,22 +9,22 @@ import pytest
 from hybrisfs.gc.references import References
 from tests.gc.support import Discarding
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 LONG = bytes(range(256)) * 100
 
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    with small_chunks(1024):
-        fleet = Fleet(2)
-        fleet[0].write("one", b"content of one")
-        fleet[0].sign()
-        fleet[0].write("two", b"content of two")
-        fleet[0].sign()
-        fleet.meet()
-        yield fleet
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(1024), SMALL_BLOCKS))
+    fleet[0].write("one", b"content of one")
+    fleet[0].sign()
+    fleet[0].write("two", b"content of two")
+    fleet[0].sign()
+    fleet.meet()
+    yield fleet
+    fleet.discard()
 
 
 def needed(device: Device) -> list[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from typing import Final
 from unittest import mock
 
@@ -17,12 +16,16 @@ from hybrisfs.merge.losses import LossLimits
 from hybrisfs.registers.tree import Content
 from tests.merge.world import World
 from tests.tree.replay import read_content
-from tests.tree.rig import small_chunks
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 _SEEDS: Final = int(os.environ.get("HYBRISFS_HELD_SEEDS", "12"))
 _STEPS: Final = 150
 ENVIRONMENT: Final = Environment(
-    limits=Limits(LossLimits(few=-1, window=-1.0, young_ns=-(1 << 60), old_ns=-(1 << 60)))
+    limits=Limits(
+        LossLimits(few=-1, window=-1.0, young_ns=-(1 << 60), old_ns=-(1 << 60)),
+        small_chunks(256),
+        SMALL_BLOCKS,
+    )
 )
 """What is young, or was hardly seen, counts, too, and few names are many."""
 
@@ -77,12 +80,6 @@ class Holding(World):
             assert not device.rig.fs.changes.held
             assert device.rig.db.rows.execute("SELECT count(*) FROM held").fetchone() == (0,)
         return signed
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_chunks(256):
-        yield
 
 
 @pytest.mark.parametrize("seed", range(_SEEDS))

@@ -5,17 +5,16 @@ and nobody loses work.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from typing import Final
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from hybrisfs.environment import Environment, Limits
 from hybrisfs.merge.refresh import RefreshLimits
 from tests.merge.world import World
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "60"))
 picks = st.integers(0, 30)
@@ -27,11 +26,9 @@ class TreeOfMany(RuleBasedStateMachine):
 
     @initialize(count=st.integers(2, 4), many=st.sampled_from([2, 32]))
     def begin(self, count: int, many: int) -> None:
-        self.patches = ExitStack()
-        self.patches.enter_context(small_chunks(256))
-        limits = Limits(RefreshLimits(many_names=many))
+        environment = limited(RefreshLimits(many_names=many), small_chunks(256), SMALL_BLOCKS)
         self.count = count
-        self.world = World(count, environment=lambda _: Environment(limits=limits))
+        self.world = World(count, environment=lambda _: environment)
 
     @rule(device=few, pick=picks, name=few, size=st.sampled_from([0, 0, 0, 1, 9, 14]))
     def write(self, device: int, pick: int, name: int, size: int) -> None:
@@ -149,7 +146,6 @@ class TreeOfMany(RuleBasedStateMachine):
             self.world.settle()
         finally:
             self.world.end()
-            self.patches.close()
 
 
 TreeOfMany.TestCase.settings = settings(

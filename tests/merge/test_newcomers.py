@@ -9,7 +9,8 @@ import pytest
 
 from hybrisfs.state.schema import ROOT_INO
 from tests.merge.fleet import Fleet
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.tree.unlocked import unlocked
 
 FOLDERS = 6
@@ -19,31 +20,30 @@ FILES = 110  # in each folder: more than one query asks about
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     """Ada has signed a large tree, bob a smaller one with some of her names; neither knows of the other."""
-    with small_chunks():
-        fleet = Fleet(5)
-        ada, bob = fleet[0], fleet[1]
-        for number in range(FOLDERS):
-            folder = "/".join(f"deep {level}" for level in range(number + 1))
-            ada.mkdir(folder)
-            for file in range(FILES):
-                ada.write(f"{folder}/{file}", b"%d" % (file % 7))
-        ada.write("long", b"a list of many chunks" * 2000)
-        ada.write("empty", b"")
-        ada.link("long", "deep 0/linked")
-        fs = ada.rig.fs
-        fs.attributes.set_xattr(unlocked(fs), ada.at("empty"), b"user.colour", b"blue", 0)
-        fs.make(unlocked(fs), ROOT_INO, b"symlink", stat.S_IFLNK | 0o777, 1, 1, target=b"deep 0")
-        ada.sign()
-        for name in ("deep 0/3", "deep 0/4"):
-            ada.remove(name)
-        ada.move("deep 0/5", "moved")
-        bob.mkdir("deep 0")
-        bob.write("deep 0/7", b"of bob")
-        bob.write("deep 0/8", b"1")  # like ada's
-        bob.write("empty", b"not so empty")
-        fleet.sign()
-        yield fleet
-        fleet.discard()
+    fleet = Fleet(5, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    ada, bob = fleet[0], fleet[1]
+    for number in range(FOLDERS):
+        folder = "/".join(f"deep {level}" for level in range(number + 1))
+        ada.mkdir(folder)
+        for file in range(FILES):
+            ada.write(f"{folder}/{file}", b"%d" % (file % 7))
+    ada.write("long", b"a list of many chunks" * 2000)
+    ada.write("empty", b"")
+    ada.link("long", "deep 0/linked")
+    fs = ada.rig.fs
+    fs.attributes.set_xattr(unlocked(fs), ada.at("empty"), b"user.colour", b"blue", 0)
+    fs.make(unlocked(fs), ROOT_INO, b"symlink", stat.S_IFLNK | 0o777, 1, 1, target=b"deep 0")
+    ada.sign()
+    for name in ("deep 0/3", "deep 0/4"):
+        ada.remove(name)
+    ada.move("deep 0/5", "moved")
+    bob.mkdir("deep 0")
+    bob.write("deep 0/7", b"of bob")
+    bob.write("deep 0/8", b"1")  # like ada's
+    bob.write("empty", b"not so empty")
+    fleet.sign()
+    yield fleet
+    fleet.discard()
 
 
 def test_at_once_is_like_one_by_one(fleet: Fleet) -> None:

@@ -16,7 +16,8 @@ from hybrisfs.tree.inodes import Inode
 from hybrisfs.write.cut import FileSnapshot
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 _BASE: Final = b"<base>" + bytes(range(256)) * 20  # more chunks than fit into one list
 _EDIT, _SAVED = b"<edit>", b"<saved>"
@@ -55,30 +56,29 @@ class _Editor:
 @pytest.fixture(params=["behind", "ahead"])
 def begun(request: pytest.FixtureRequest) -> Iterator[_Begun]:
     """The clock by which the other two sign, and that of the machine that saves, are behind or ahead."""
-    with small_chunks(256):
-        fleet = Fleet(3)
-        editor, saver, remover = fleet.devices
-        saver.write("file", _BASE)
-        fleet.meet()
-        for _ in range(5):
-            for device in (saver, remover) if request.param == "ahead" else (editor,):
-                device.write("other " + device.name, os.urandom(8))
-                device.sign()
-        backups = [device.saved() for device in fleet.devices]
-        before = [set(device.log()) for device in fleet.devices]
-        if request.param == "behind":
-            saver.rig.fs.inodes.now = lambda: time.time_ns() - _LONG_AGO
-        saver.write("draft", _SAVED)
-        saver.move("draft", "file")
-        remover.remove("file")
-        for device in (saver, remover):
+    fleet = Fleet(3, environment=lambda _: limited(small_chunks(256), SMALL_BLOCKS))
+    editor, saver, remover = fleet.devices
+    saver.write("file", _BASE)
+    fleet.meet()
+    for _ in range(5):
+        for device in (saver, remover) if request.param == "ahead" else (editor,):
+            device.write("other " + device.name, os.urandom(8))
             device.sign()
-        updates = {
-            kind: [one for one in device.log() if one not in before[0]]
-            for kind, device in (("save", saver), ("removal", remover))
-        }
-        yield _Begun(fleet, backups, updates)
-        fleet.discard()
+    backups = [device.saved() for device in fleet.devices]
+    before = [set(device.log()) for device in fleet.devices]
+    if request.param == "behind":
+        saver.rig.fs.inodes.now = lambda: time.time_ns() - _LONG_AGO
+    saver.write("draft", _SAVED)
+    saver.move("draft", "file")
+    remover.remove("file")
+    for device in (saver, remover):
+        device.sign()
+    updates = {
+        kind: [one for one in device.log() if one not in before[0]]
+        for kind, device in (("save", saver), ("removal", remover))
+    }
+    yield _Begun(fleet, backups, updates)
+    fleet.discard()
 
 
 def _play(begun: _Begun, batches: Sequence[tuple[int, str]], cut: tuple[str, int] | None) -> None:

@@ -444,12 +444,12 @@ def test_joined_folders_part_again(fleet: Fleet) -> None:
 
 
 def test_a_newly_written_list_of_a_long_file_that_was_never_read_here(fleet: Fleet) -> None:
-    with small_chunks(64):
-        fleet[0].write("long", bytes(range(200)) * 10)
-        fleet.meet()
-        fleet[1].move("long", "renamed")
-        fleet.meet()
-        assert check_same(fleet) == {"renamed": bytes(range(200)) * 10}
+    fleet[0].rig.chunker.limits = small_chunks(64)
+    fleet[0].write("long", bytes(range(200)) * 10)
+    fleet.meet()
+    fleet[1].move("long", "renamed")
+    fleet.meet()
+    assert check_same(fleet) == {"renamed": bytes(range(200)) * 10}
 
 
 def test_what_is_removed_here_does_not_come_back_with_other_attributes(fleet: Fleet) -> None:

@@ -12,17 +12,18 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.read.evict import RoomLimits
 from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.cut import FileSnapshot
 from hybrisfs.write.publish import Publisher
+from tests.surroundings import limited
 from tests.system.small_disks import memory_disk, needs_root
 from tests.tree.invariants import check_accounts, check_chunks
 from tests.tree.replay import Reader, read_content
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks
 
 PATIENCE = 30.0
 DISK_BLOCK = 4096
@@ -30,9 +31,15 @@ SIZE = 4000  # of each file: 10 to a segment of 40,000 bytes
 SEGMENT = 10 * DISK_BLOCK  # what the disk gives for that
 
 
+def within(*limits: object) -> pytest.MarkDecorator:
+    """The test's `rig` has these limits."""
+    return pytest.mark.parametrize("rig", [limited(*limits)], ids=["small"], indirect=True)
+
+
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    one = Rig(segment_size=10 * SIZE, budget=100 * SIZE)
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    environment = getattr(request, "param", SYSTEM)
+    one = Rig(segment_size=10 * SIZE, budget=100 * SIZE, environment=environment)
     yield one
     one.discard()
 
@@ -152,25 +159,26 @@ def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(tmp_path: Path) -> 
         rig.abandon()
 
 
+@within(SMALL_BLOCKS)
 def test_dead_bytes_of_a_dirty_segment_are_given_back(rig: Rig) -> None:
     """One small file that waits for the clouds must not keep a whole segment."""
-    with small_chunks(4096):
-        cached(rig, *NAMES[:5])
-        rig.make(b"pending", content(b"pending"))
-        fill(rig, *NAMES[5:8])
-        for name in NAMES[5:8]:
-            rig.fs.unlink(rig.tx, ROOT_INO, name)
-        rig.publish()
-        assert rig.room.evict(1 << 40) > 0
-        check_accounts(rig, [])
-        check_chunks(rig)
-        rig.clouds.down = True
-        assert rig.read(rig.find(b"pending")) == content(b"pending")
-        rig.clouds.down = False
-        for name in NAMES[:5]:
-            assert rig.read(rig.find(name)) == content(name)
+    cached(rig, *NAMES[:5])
+    rig.make(b"pending", content(b"pending"))
+    fill(rig, *NAMES[5:8])
+    for name in NAMES[5:8]:
+        rig.fs.unlink(rig.tx, ROOT_INO, name)
+    rig.publish()
+    assert rig.room.evict(1 << 40) > 0
+    check_accounts(rig, [])
+    check_chunks(rig)
+    rig.clouds.down = True
+    assert rig.read(rig.find(b"pending")) == content(b"pending")
+    rig.clouds.down = False
+    for name in NAMES[:5]:
+        assert rig.read(rig.find(name)) == content(name)
 
 
+@within(small_chunks(512), SMALL_BLOCKS)
 def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
     class Meddling(Chunker):
         """Right before and after a file is cut into chunks, it is overwritten, and room is wanted."""
@@ -184,13 +192,12 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
             rig.room.evict(1 << 40)
             return settled
 
-    with small_chunks(512):
-        inode = rig.make(b"file", content(b"file"))
-        chunker = Meddling(rig.fs, rig.fetcher)
-        sharing = rig.sharing
-        Publisher(rig.fs, chunker, sharing.signer, sharing.receiver, rig.signals).publish_round()
-        check_chunks(rig)
-        assert rig.read(inode) == bytes(SIZE)
+    inode = rig.make(b"file", content(b"file"))
+    chunker = Meddling(rig.fs, rig.fetcher)
+    sharing = rig.sharing
+    Publisher(rig.fs, chunker, sharing.signer, sharing.receiver, rig.signals).publish_round()
+    check_chunks(rig)
+    assert rig.read(inode) == bytes(SIZE)
     reader = Reader()
     reader.catch_up(rig.db)
     published = reader.nodes[inode.id].content
@@ -198,14 +205,14 @@ def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
     assert read_content(published, rig.plaintexts.__getitem__) == content(b"file")
 
 
+@within(small_chunks(512), SMALL_BLOCKS)
 def test_chunks_that_are_about_to_be_named_are_not_dropped(rig: Rig) -> None:
-    with small_chunks(512):
-        inode = rig.make(b"file", content(b"file"))
-        rig.namer.before = lambda: rig.room.evict(1 << 40)
-        rig.publish()
-        check_accounts(rig, [])
-        check_chunks(rig)
-        assert rig.read(inode) == content(b"file")
+    inode = rig.make(b"file", content(b"file"))
+    rig.namer.before = lambda: rig.room.evict(1 << 40)
+    rig.publish()
+    check_accounts(rig, [])
+    check_chunks(rig)
+    assert rig.read(inode) == content(b"file")
 
 
 def test_in_a_shortage_overwritten_versions_go(rig: Rig) -> None:
@@ -286,85 +293,85 @@ def pin(rig: Rig, *names: bytes) -> None:
         rig.fs.pins.add(rig.tx, rig.find(name))
 
 
+@within(SMALL_BLOCKS)
 def test_what_is_pinned_stays_and_the_rest_of_its_segment_goes(rig: Rig) -> None:
-    with small_chunks(4096):
-        cached(rig, *NAMES)
-        pin(rig, NAMES[3], NAMES[4], NAMES[15])
-        freed, kept = rig.room.drop_all()
-        assert freed + kept == 30 * SIZE
-        assert kept <= 7 * DISK_BLOCK  # with the blocks at the edges, and at the ends of two segments
-        assert rig.room.drop_all() == (0, kept)
-        rig = rig.crashed()
-        rig.clouds.down = True
-        for name in (NAMES[3], NAMES[4], NAMES[15]):
-            assert rig.read(rig.find(name)) == content(name)
-        with pytest.raises(ChunkUnavailable):
-            rig.read(rig.find(NAMES[5]))
-        rig.clouds.down = False
-        for name in NAMES:
-            assert rig.read(rig.find(name)) == content(name)
-        check_accounts(rig, [])
-        rig.abandon()
+    cached(rig, *NAMES)
+    pin(rig, NAMES[3], NAMES[4], NAMES[15])
+    freed, kept = rig.room.drop_all()
+    assert freed + kept == 30 * SIZE
+    assert kept <= 7 * DISK_BLOCK  # with the blocks at the edges, and at the ends of two segments
+    assert rig.room.drop_all() == (0, kept)
+    rig = rig.crashed()
+    rig.clouds.down = True
+    for name in (NAMES[3], NAMES[4], NAMES[15]):
+        assert rig.read(rig.find(name)) == content(name)
+    with pytest.raises(ChunkUnavailable):
+        rig.read(rig.find(NAMES[5]))
+    rig.clouds.down = False
+    for name in NAMES:
+        assert rig.read(rig.find(name)) == content(name)
+    check_accounts(rig, [])
+    rig.abandon()
 
 
+@within(SMALL_BLOCKS)
 def test_what_is_unpinned_goes_like_the_rest(rig: Rig) -> None:
-    with small_chunks(4096):
-        cached(rig, *NAMES[:10])
-        pin(rig, NAMES[3])
-        rig.room.drop_all()
-        assert rig.room.evict(1) == 0
-        rig.fs.pins.remove(rig.tx, rig.find(NAMES[3]))
-        assert rig.room.evict(1) > 0  # although its segment was looked at just now
-        assert rig.journal.bytes == 0
+    cached(rig, *NAMES[:10])
+    pin(rig, NAMES[3])
+    rig.room.drop_all()
+    assert rig.room.evict(1) == 0
+    rig.fs.pins.remove(rig.tx, rig.find(NAMES[3]))
+    assert rig.room.evict(1) > 0  # although its segment was looked at just now
+    assert rig.journal.bytes == 0
 
 
+@within(SMALL_BLOCKS)
 def test_dirty_segments_are_not_looked_through_again_and_again(rig: Rig) -> None:
-    with small_chunks(4096):
-        cached(rig, *NAMES)
-        pin(rig, *NAMES[:10])
-        rig.room.drop_all()
+    cached(rig, *NAMES)
+    pin(rig, *NAMES[:10])
+    rig.room.drop_all()
+    rig.room.evict(1, shortage=False)
+    with mock.patch.object(rig.fs.pins, "kept_in", side_effect=AssertionError):
         rig.room.evict(1, shortage=False)
-        with mock.patch.object(rig.fs.pins, "kept_in", side_effect=AssertionError):
-            rig.room.evict(1, shortage=False)
 
 
+@within(SMALL_BLOCKS)
 def test_pinned_chunks_beside_what_waits_for_the_clouds_stay(rig: Rig) -> None:
-    with small_chunks(4096):
-        cached(rig, *NAMES[:5])
-        rig.make(b"pending", content(b"pending"))
-        rig.publish()
-        pin(rig, NAMES[2])
-        assert rig.room.evict(1 << 40) >= 4 * SIZE - 3 * DISK_BLOCK
-        rig.clouds.down = True
-        assert rig.read(rig.find(NAMES[2])) == content(NAMES[2])
-        assert rig.read(rig.find(b"pending")) == content(b"pending")
+    cached(rig, *NAMES[:5])
+    rig.make(b"pending", content(b"pending"))
+    rig.publish()
+    pin(rig, NAMES[2])
+    assert rig.room.evict(1 << 40) >= 4 * SIZE - 3 * DISK_BLOCK
+    rig.clouds.down = True
+    assert rig.read(rig.find(NAMES[2])) == content(NAMES[2])
+    assert rig.read(rig.find(b"pending")) == content(b"pending")
 
 
+@within(SMALL_BLOCKS)
 def test_single_chunks_are_evicted_and_their_neighbours_are_not(rig: Rig) -> None:
-    with small_chunks(4096):
-        cached(rig, *NAMES[:22])
-        fill(rig, b"pending")
-        rig.publish()
-        before = rig.journal.bytes
-        rows = rig.db.rows.execute("SELECT number, segment FROM chunk ORDER BY number").fetchall()
-        numbers = [number for number, _ in rows]
-        assert rows[20][1] == rows[21][1] == rows[22][1]  # beside what must stay
-        # A whole segment, one chunk each of two others, and one that must stay.
-        gone = [*numbers[10:20], numbers[3], numbers[20], numbers[22]]
-        assert rig.room.evict_chunks(gone) == 12 * SIZE
-        assert before - rig.journal.bytes >= 10 * SIZE
-        rig = rig.crashed()
-        rig.clouds.down = True
-        for name in (*NAMES[:3], *NAMES[4:10], NAMES[21], b"pending"):
-            assert rig.read(rig.find(name)) == content(name)
-        for name in (NAMES[3], NAMES[20]):
-            with pytest.raises(ChunkUnavailable):
-                rig.read(rig.find(name))
-        rig.clouds.down = False
-        for name in NAMES[:22]:
-            assert rig.read(rig.find(name)) == content(name)
-        check_accounts(rig, [])
-        rig.abandon()
+    cached(rig, *NAMES[:22])
+    fill(rig, b"pending")
+    rig.publish()
+    before = rig.journal.bytes
+    rows = rig.db.rows.execute("SELECT number, segment FROM chunk ORDER BY number").fetchall()
+    numbers = [number for number, _ in rows]
+    assert rows[20][1] == rows[21][1] == rows[22][1]  # beside what must stay
+    # A whole segment, one chunk each of two others, and one that must stay.
+    gone = [*numbers[10:20], numbers[3], numbers[20], numbers[22]]
+    assert rig.room.evict_chunks(gone) == 12 * SIZE
+    assert before - rig.journal.bytes >= 10 * SIZE
+    rig = rig.crashed()
+    rig.clouds.down = True
+    for name in (*NAMES[:3], *NAMES[4:10], NAMES[21], b"pending"):
+        assert rig.read(rig.find(name)) == content(name)
+    for name in (NAMES[3], NAMES[20]):
+        with pytest.raises(ChunkUnavailable):
+            rig.read(rig.find(name))
+    rig.clouds.down = False
+    for name in NAMES[:22]:
+        assert rig.read(rig.find(name)) == content(name)
+    check_accounts(rig, [])
+    rig.abandon()
 
 
 def test_what_has_just_been_fetched_is_evicted_from_memory_too(rig: Rig) -> None:

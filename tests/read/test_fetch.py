@@ -194,15 +194,15 @@ class _Gate:
 def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
     """A file of so many chunks that this device does not hold, of which runs ahead hold two each."""
     rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=9000)
-    with small_chunks(4096):
-        content = Random(1).randbytes(4096 * chunks)
-        inode = rig.make(b"long", content)
-        rig.publish()
-        rig.pack()
-        rig.room.drop_all()
-        gate = _Gate()
-        with getting(rig, gate.get):
-            yield inode, content, gate
+    rig.chunker.limits = small_chunks(4096)
+    content = Random(1).randbytes(4096 * chunks)
+    inode = rig.make(b"long", content)
+    rig.publish()
+    rig.pack()
+    rig.room.drop_all()
+    gate = _Gate()
+    with getting(rig, gate.get):
+        yield inode, content, gate
 
 
 def test_the_chunks_of_one_read_are_fetched_side_by_side(rig: Rig) -> None:

@@ -15,13 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.read.evict import RoomLimits
 from hybrisfs.read.pin import Hoarder, HoardLimits
+from hybrisfs.registers.tree import Content, Run, content_key
 from hybrisfs.signals import Pause, Wake
 from hybrisfs.stage import Stage
 from hybrisfs.state.subtree import Measure
 from tests.merge.fleet import Fleet
 from tests.read.full import nothing_can_be_added
+from tests.surroundings import limited
 from tests.tree.invariants import check_accounts, check_chunks
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import SEALER, SMALL_BLOCKS, Rig, small_chunks
 
 PATIENCE = 30.0
 
@@ -52,24 +54,24 @@ def test_nothing_is_fetched_that_is_not_pinned(fleet: Fleet) -> None:
 
 
 def test_a_pinned_folder_comes_and_is_read_without_clouds(fleet: Fleet) -> None:
-    with small_chunks(512):
-        fleet[0].mkdir("music")
-        fleet[0].mkdir("music/album")
-        fleet[0].write("music/album/long", bytes(range(256)) * 40)  # the list of its chunks has to come, too
-        fleet[0].write("music/short", b"la")
-        fleet[0].write("other", b"not wanted" * 200)
-        fleet.send(0, 1)
-        rig = fleet[1].rig
-        rig.fs.pins.add(rig.tx, fleet[1].at("music"))
-        hoarder = hoarder_of(rig)
-        assert hoard(rig, hoarder)
-        assert hoard(rig, hoarder)  # now it is known what the long file is made of
-        assert hoard(rig, hoarder)
-        assert hoarder.kept == Measure(2, 256 * 40 + 2 - 19 * 512, 0)  # equal chunks count once
-        assert hoarder.trouble is None
-        fleet.clouds.down = True
-        assert fleet[1].read("music/album/long") == bytes(range(256)) * 40
-        assert fleet[1].read("music/short") == b"la"
+    fleet[0].rig.chunker.limits = small_chunks(512)
+    fleet[0].mkdir("music")
+    fleet[0].mkdir("music/album")
+    fleet[0].write("music/album/long", bytes(range(256)) * 40)  # the list of its chunks has to come, too
+    fleet[0].write("music/short", b"la")
+    fleet[0].write("other", b"not wanted" * 200)
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    rig.fs.pins.add(rig.tx, fleet[1].at("music"))
+    hoarder = hoarder_of(rig)
+    assert hoard(rig, hoarder)
+    assert hoard(rig, hoarder)  # now it is known what the long file is made of
+    assert hoard(rig, hoarder)
+    assert hoarder.kept == Measure(2, 256 * 40 + 2 - 19 * 512, 0)  # equal chunks count once
+    assert hoarder.trouble is None
+    fleet.clouds.down = True
+    assert fleet[1].read("music/album/long") == bytes(range(256)) * 40
+    assert fleet[1].read("music/short") == b"la"
 
 
 def test_what_comes_later_is_kept_as_well(fleet: Fleet) -> None:
@@ -163,13 +165,17 @@ def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(f
 
 
 def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
+    fleet[0].write("text", b"this is no list of chunks")
     fleet[0].write("file", b"content")
-    fleet.send(0, 1)
+    fleet[0].sign()
+    run = Run(25, SEALER.chunk_id(b"this is no list of chunks"))
+    content = Content(25, 1, [run]).encode()
+    fleet[0].rig.updates.sign([(content_key(fleet[0].at("file").id), content)], 0, 0)
+    fleet[1].receive(fleet[0].log())
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     hoarder = hoarder_of(rig)
-    with mock.patch.object(rig.tx.chunks, "get", side_effect=OSError(5, "Input/output error")):
-        assert not hoard(rig, hoarder)
+    assert not hoard(rig, hoarder)
     assert hoarder.trouble == "Input/output error"
 
 
@@ -253,8 +259,9 @@ def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fl
     rig.signals.brisk = True
     hoarder = hoarder_of(rig)
     full = mock.Mock(side_effect=OSError(28, "the disk is full"))
-    with mock.patch.object(rig.committer, "commit_now", full):
-        assert hoarder.hoard_round()
+    rig.db.before_commit = full
+    assert hoarder.hoard_round()
+    full.assert_called()
     assert hoarder.kept.files == 1
 
 
@@ -350,16 +357,14 @@ class Keeping(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patch = small_chunks(256)
-        self.patch.__enter__()
-        self.rig = Rig(segment_size=2048, budget=1 << 20)
+        limits = limited(small_chunks(256), SMALL_BLOCKS)
+        self.rig = Rig(segment_size=2048, budget=1 << 20, environment=limits)
         self.folders = {name: self.rig.mkdir(name) for name in FOLDERS}
         self.files: dict[tuple[bytes, bytes], bytes] = {}
         self.counter = 0
 
     def teardown(self) -> None:
         self.rig.discard()
-        self.patch.__exit__(None, None, None)
 
     def inode_at(self, path: tuple[bytes, bytes]) -> int:
         return self.rig.find(path[1], self.folders[path[0]]).ino

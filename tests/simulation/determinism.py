@@ -12,6 +12,7 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.merge.refresh import RefreshLimits
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 __all__ = ["SMALL", "SMALL_CHECKPOINTS", "Clocks", "environments"]
 
@@ -24,7 +25,13 @@ SMALL_CHECKPOINTS: Final = CheckpointLimits(
     slice_bytes=300,
 )
 """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
-SMALL: Final = Limits(SMALL_CHECKPOINTS, GcLimits(least_dead=1), RefreshLimits(many_names=2))
+SMALL: Final = Limits(
+    SMALL_CHECKPOINTS,
+    GcLimits(least_dead=1),
+    RefreshLimits(many_names=2),
+    small_chunks(256),
+    SMALL_BLOCKS,
+)
 """Limits that are met with little data and in little time."""
 _BEGIN: Final = 1_795_000_000_000_000_000
 _SECOND: Final = 10**9

@@ -8,7 +8,6 @@ from hybrisfs.merge.state_hash import state_hash
 from tests.simulation.determinism import Clocks
 from tests.simulation.healing import heal
 from tests.simulation.simulator import Simulation
-from tests.tree.rig import small_chunks
 
 __all__ = ["live"]
 
@@ -19,12 +18,11 @@ def live(seed: int, trace: list[str], kinds: Sequence[str] = ()) -> bytes:
     What was done is put into *trace*, also when it fails. *kinds*: what bad members forge, see `Turncoat`.
     """
     clocks = Clocks()
-    with small_chunks(256):
-        simulation = Simulation(seed, clocks, kinds)
-        simulation.trace = trace
-        try:
-            simulation.run()
-            heal(simulation)
-            return state_hash(simulation.world.honest[0].rig.db.rows)
-        finally:
-            simulation.end()
+    simulation = Simulation(seed, clocks, kinds)
+    simulation.trace = trace
+    try:
+        simulation.run()
+        heal(simulation)
+        return state_hash(simulation.world.honest[0].rig.db.rows)
+    finally:
+        simulation.end()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.state.journal import Journal, JournalFullError
+from hybrisfs.state.journal import Journal, JournalFullError, JournalLimits
 from tests.state.disk import ForgetfulDisk
-from tests.surroundings import Surroundings
+from tests.surroundings import Surroundings, limited
 from tests.system.shell import tool
 from tests.system.small_disks import XfsDisk, needs_root
 
@@ -44,12 +44,15 @@ def on_disk(journal: Journal) -> int:
     return sum(-(-path.stat().st_size // BLOCK) * BLOCK for path in journal.directory.iterdir())
 
 
-@contextmanager
-def disk_space(free: int, total: int = 1 << 40) -> Iterator[None]:
-    """The disk has so many bytes left."""
-    facts = mock.Mock(f_frsize=1, f_blocks=total, f_bavail=free)
-    with mock.patch("os.statvfs", return_value=facts):
-        yield
+class _Disk:
+    """The disk of `journal`, of which a test says how full it is."""
+
+    def __init__(self, free: int, total: int = 1 << 40) -> None:
+        self.free, self.total = free, total
+        self.environment = Environment(statvfs=self._facts)
+
+    def _facts(self, path: Path) -> os.statvfs_result:
+        return os.statvfs_result((1, 1, self.total, self.free, self.free, 0, 0, 0, 0, 255))
 
 
 def test_what_is_appended_comes_back_after_a_restart(tmp_path: Path, journal: Journal) -> None:
@@ -97,22 +100,22 @@ def test_the_budget_counts_what_the_disk_gives(journal: Journal) -> None:
     assert journal.bytes == on_disk(journal) == BUDGET
 
 
-def test_a_full_disk_is_an_error_of_the_write_that_meets_it(journal: Journal) -> None:
-    with disk_space(60 << 20), pytest.raises(JournalFullError) as caught:
+def test_a_full_disk_is_an_error_of_the_write_that_meets_it(tmp_path: Path) -> None:
+    disk = _Disk(60 << 20)
+    journal = make(tmp_path, disk.environment)
+    with pytest.raises(JournalFullError) as caught:
         journal.append(b"content")
     assert not caught.value.budget
-    with disk_space(60 << 20), pytest.raises(JournalFullError):  # checked again, though nothing was added
+    with pytest.raises(JournalFullError):  # checked again, though nothing was added
         journal.append(b"content", within_budget=False)
     assert (journal.bytes, journal.numbers()) == (0, set())
-    with disk_space(80 << 20):
-        journal.append(b"content")
+    disk.free = 80 << 20
+    journal.append(b"content")
 
 
-def test_a_small_disk_keeps_a_small_reserve(journal: Journal) -> None:
-    with disk_space(20 << 20, total=256 << 20):
-        assert journal.free_bytes() == 4 << 20
-    with disk_space(20 << 20, total=1 << 40):
-        assert journal.free_bytes() == -(44 << 20)
+def test_a_small_disk_keeps_a_small_reserve(tmp_path: Path) -> None:
+    assert make(tmp_path, _Disk(20 << 20, total=256 << 20).environment).free_bytes() == 4 << 20
+    assert make(tmp_path, _Disk(20 << 20, total=1 << 40).environment).free_bytes() == -(44 << 20)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -292,9 +295,10 @@ spans = st.tuples(st.integers(0, 99), st.integers(1, 30)).map(lambda one: (one[0
 
 @given(st.lists(spans, max_size=8), st.sampled_from([1, 4, 16]))
 def test_dead_ranges_are_whole_blocks_that_nothing_lives_in(live: list[tuple[int, int]], block: int) -> None:
-    journal = mock.Mock(_segments={1: mock.Mock(size=100)})
-    with mock.patch("hybrisfs.state.journal._BLOCK", block):
-        dead = Journal.dead_ranges(journal, 1, live)
+    with tempfile.TemporaryDirectory() as folder:
+        journal = make(Path(folder), limited(JournalLimits(block=block)))
+        segment, _ = journal.append(bytes(100))
+        dead = journal.dead_ranges(segment, live)
     living = {at for start, end in live for at in range(start, end)}
     for start, end in dead:
         assert start % block == end % block == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.subtree import Measure, Subtree
 from tests.merge.fleet import Fleet
-from tests.tree.rig import Rig, small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks
 
 
 def measure(rig: Rig, *roots: int) -> Measure:
@@ -59,12 +60,11 @@ def test_what_is_missing_or_may_go(rig: Rig) -> None:
 
 
 def test_files_whose_chunks_are_listed_elsewhere() -> None:
-    with small_chunks(512):
-        fleet = Fleet(2)
-        fleet[0].write("long", bytes(range(256)) * 40)
-        fleet.send(0, 1)
-        rig, inode = fleet[1].rig, fleet[1].at("long")
-        assert measure(rig, ROOT_INO) == Measure(1, 10240, 10240)
-        with rig.db.snapshot() as snapshot:
-            assert Subtree(snapshot, [ROOT_INO]).unlisted() == [inode.ino]
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(512), SMALL_BLOCKS))
+    fleet[0].write("long", bytes(range(256)) * 40)
+    fleet.send(0, 1)
+    rig, inode = fleet[1].rig, fleet[1].at("long")
+    assert measure(rig, ROOT_INO) == Measure(1, 10240, 10240)
+    with rig.db.snapshot() as snapshot:
+        assert Subtree(snapshot, [ROOT_INO]).unlisted() == [inode.ino]
+    fleet.discard()

@@ -14,6 +14,7 @@ from sync.exchange import LogRow
 from sync.history import history_hash
 from sync.identity import DeviceKey, Members
 from sync.log import LogState
+from sync.log_tree import USUAL_LIMITS, LogLimits
 from sync.outcome import Accepted, Outcome
 from sync.update import SignedUpdate, Stamp, Update, decode_signed, encode_signed
 from sync.vector import MAX_CLOCK, VersionVector
@@ -86,12 +87,19 @@ class MemoryLog:
 class Device:
     """A correct device: a key, a log state, and the updates it accepted in that order."""
 
-    def __init__(self, key: DeviceKey, members: Members = MEMBERS, volume: bytes = VOLUME) -> None:
+    def __init__(
+        self,
+        key: DeviceKey,
+        members: Members = MEMBERS,
+        volume: bytes = VOLUME,
+        limits: LogLimits = USUAL_LIMITS,
+    ) -> None:
         self.key = key
         self.members = members
         self.volume = volume
+        self.limits = limits
         self.log = MemoryLog()
-        self.state = LogState(volume, members, self.log)
+        self.state = LogState(volume, members, self.log, limits=limits)
         self.order: list[SignedUpdate] = []
         self.signed: SignedUpdate | None = None
         self.bare = 0  # of so many updates, the first ones, it knows no more than a checkpoint tells
@@ -121,7 +129,9 @@ class Device:
         """Load the state from what is stored."""
         signed = self.log.stamps[self.signed.hash[:16]] if self.signed else None
         stored = self.stored_tips()
-        self.state = LogState(self.volume, self.members, self.log, self.state.branches, stored, signed)
+        self.state = LogState(
+            self.volume, self.members, self.log, self.state.branches, stored, signed, self.limits
+        )
 
     def stored_tips(self) -> list[Known]:
         newest: dict[bytes, int] = {}
@@ -132,7 +142,7 @@ class Device:
 
     def clone(self) -> Device:
         """The same device restored from a backup: it will fork."""
-        twin = Device(self.key, self.members, self.volume)
+        twin = Device(self.key, self.members, self.volume, self.limits)
         twin.receive_all(self.order)
         twin.signed = self.signed
         twin.restart()

@@ -10,6 +10,7 @@ from sync.fork import verify_fork_proof
 from sync.hashing import ZERO_HASH
 from sync.identity import DeviceKey, Members
 from sync.log import LogState
+from sync.log_tree import LogLimits
 from sync.outcome import Accepted, Duplicate, Reason, Refused
 from sync.update import SignedUpdate, Stamp
 from sync.vector import MAX_WRITERS, Rename, VersionVector
@@ -309,10 +310,11 @@ def test_members_change(scene: Scene) -> None:
     scene.c.receive_all([scene.b3])
 
 
-def test_branches_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sync.log_tree.MAX_WRITERS", 2)
-    scene.c.receive_all([scene.a.write()])
-    assert refused(scene.c, scene.b3).reason is Reason.TOO_MANY_BRANCHES
+def test_branches_are_bounded(scene: Scene) -> None:
+    narrow = Device(KEYS[2], limits=LogLimits(writers=2))
+    narrow.receive_all(scene.c.order)
+    narrow.receive_all([scene.a.write()])
+    assert refused(narrow, scene.b3).reason is Reason.TOO_MANY_BRANCHES
 
 
 def test_a_restored_device_that_has_not_written_catches_up(scene: Scene) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sync.identity import DeviceKey, Members
 from sync.inbox import Inbox
-from sync.log import MOST_BRANCHES, most_branches
+from sync.log import most_branches
+from sync.log_tree import USUAL_LIMITS, LogLimits
 from sync.outcome import Accepted, Reason, Refused
 from sync.update import SignedUpdate, decode_signed
 from sync.vector import MAX_WRITERS
@@ -19,13 +19,14 @@ from tests.merge.test_many_links import calls
 from tests.sync.support import KEYS, MEMBERS, Device
 
 LIAR = KEYS[3]
+MOST_BRANCHES = USUAL_LIMITS.branches
 
 
 class Honest:
     """A correct device, with what waits at it."""
 
-    def __init__(self, key: DeviceKey, members: Members = MEMBERS) -> None:
-        self.device = Device(key, members)
+    def __init__(self, key: DeviceKey, members: Members = MEMBERS, limits: LogLimits = USUAL_LIMITS) -> None:
+        self.device = Device(key, members, limits=limits)
         self.inbox = Inbox()
 
     def hear(self, updates: Sequence[SignedUpdate]) -> None:
@@ -126,32 +127,31 @@ def test_a_device_that_was_set_back_to_a_backup_goes_on() -> None:
 @settings(max_examples=25, deadline=None)
 def test_in_any_order(length: int, rounds: int, removed: bool, random: Random) -> None:
     """Correct devices hear of parts of the forks, in any order, write, and hear of each other."""
-    with mock.patch("sync.log.MOST_BRANCHES", 4):
-        honest = [Honest(key) for key in KEYS[:3]]
-        begin: list[SignedUpdate] = []
-        for _ in range(rounds):
-            every = forks(15, length, begin)
-            for one in honest:
-                heard = [update for branch in random.sample(every, 8) for update in branch]
-                random.shuffle(heard)
-                one.hear(heard)
-                one.device.write((b"key", b"value"))
-            begin = [*begin, *every[0]]
-        if removed:
-            after = Members([key.public for key in KEYS[:3]], [LIAR.public])
-            for one in honest:
-                one.device.members = after
-                one.device.state.set_members(after)
-        every_update = [update for one in honest for update in one.device.order]
+    honest = [Honest(key, limits=LogLimits(branches=4)) for key in KEYS[:3]]
+    begin: list[SignedUpdate] = []
+    for _ in range(rounds):
+        every = forks(15, length, begin)
         for one in honest:
-            heard = every_update.copy()
+            heard = [update for branch in random.sample(every, 8) for update in branch]
             random.shuffle(heard)
             one.hear(heard)
-        exchange(honest)
-        assert all(one.knows(other.device.order) for one in honest for other in honest)
-        assert len({one.device.state.history() for one in honest}) == 1
-        last = honest[0].device.write((b"last", b""))
-        assert isinstance(honest[1].device.receive(last), Accepted)
+            one.device.write((b"key", b"value"))
+        begin = [*begin, *every[0]]
+    if removed:
+        after = Members([key.public for key in KEYS[:3]], [LIAR.public])
+        for one in honest:
+            one.device.members = after
+            one.device.state.set_members(after)
+    every_update = [update for one in honest for update in one.device.order]
+    for one in honest:
+        heard = every_update.copy()
+        random.shuffle(heard)
+        one.hear(heard)
+    exchange(honest)
+    assert all(one.knows(other.device.order) for one in honest for other in honest)
+    assert len({one.device.state.history() for one in honest}) == 1
+    last = honest[0].device.write((b"last", b""))
+    assert isinstance(honest[1].device.receive(last), Accepted)
 
 
 def test_there_is_room_for_all_that_can_come_together() -> None:
@@ -172,34 +172,33 @@ def test_twice_as_many_forks_cost_twice_as_much() -> None:
 
 def vouched(every: Sequence[Sequence[SignedUpdate]], name: bytes) -> list[SignedUpdate]:
     """What a liar's accomplice shows to one device: forks, and after each an update that depends on it."""
-    accomplice, found = Device(KEYS[2]), list[SignedUpdate]()
-    with mock.patch("sync.log.MOST_BRANCHES", MAX_WRITERS):
-        for branch in every:
-            accomplice.receive_all(branch)
-            found += [*branch, accomplice.write((b"vouching", name))]
+    accomplice = Device(KEYS[2], limits=LogLimits(branches=MAX_WRITERS))
+    found: list[SignedUpdate] = []
+    for branch in every:
+        accomplice.receive_all(branch)
+        found += [*branch, accomplice.write((b"vouching", name))]
     return found
 
 
 def test_two_who_conspire_can_part_others() -> None:
     """As `sync.log` says. Both have to fork for it, so that everybody has proofs against both."""
-    ada, bob = Honest(KEYS[0]), Honest(KEYS[1])
-    with mock.patch("sync.log.MOST_BRANCHES", 8), mock.patch("sync.log_tree.MAX_WRITERS", 120):
-        every = forks(120)
-        ada.hear(vouched(every[:60], b"to ada"))
-        bob.hear(vouched(every[60:], b"to bob"))
-        assert ada.branches() == bob.branches() == 60
-        of_ada, of_bob = (one.device.write((b"key", b"value")) for one in (ada, bob))
-        exchange((ada, bob))
-        exchange((ada, bob))
-        assert not ada.knows([of_bob]) and not bob.knows([of_ada])
-        outcomes = [ada.device.receive(update) for branch in every[60:] for update in branch]
-        assert Reason.TOO_MANY_BRANCHES in {one.reason for one in outcomes if isinstance(one, Refused)}
-        after = Members([key.public for key in KEYS[:2]], [key.public for key in KEYS[2:4]])
-        for one in (ada, bob):
-            one.device.members = after
-            one.device.state.set_members(after)
-        exchange((ada, bob))
-        exchange((ada, bob))
-        assert not ada.knows([of_bob]) and not bob.knows([of_ada])
+    ada, bob = (Honest(key, limits=LogLimits(branches=8, writers=120)) for key in KEYS[:2])
+    every = forks(120)
+    ada.hear(vouched(every[:60], b"to ada"))
+    bob.hear(vouched(every[60:], b"to bob"))
+    assert ada.branches() == bob.branches() == 60
+    of_ada, of_bob = (one.device.write((b"key", b"value")) for one in (ada, bob))
+    exchange((ada, bob))
+    exchange((ada, bob))
+    assert not ada.knows([of_bob]) and not bob.knows([of_ada])
+    outcomes = [ada.device.receive(update) for branch in every[60:] for update in branch]
+    assert Reason.TOO_MANY_BRANCHES in {one.reason for one in outcomes if isinstance(one, Refused)}
+    after = Members([key.public for key in KEYS[:2]], [key.public for key in KEYS[2:4]])
+    for one in (ada, bob):
+        one.device.members = after
+        one.device.state.set_members(after)
+    exchange((ada, bob))
+    exchange((ada, bob))
+    assert not ada.knows([of_bob]) and not bob.knows([of_ada])
     liars = [{fork.device for fork in one.device.state.branches if fork.parent} for one in (ada, bob)]
     assert liars[0] | liars[1] == {LIAR.device_id, KEYS[2].device_id}

@@ -10,13 +10,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.erasure import fragment_length, join
@@ -33,7 +31,7 @@ from hybrisfs.read.fetch import AskDevices, Fetcher
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
-from hybrisfs.state.journal import RESERVE, Journal
+from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State
 from hybrisfs.topic import Topic
@@ -42,7 +40,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
-from hybrisfs.write.chunk import Chunker
+from hybrisfs.write.chunk import Chunker, ChunkLimits
 from hybrisfs.write.cut import FileSnapshot
 from hybrisfs.write.pack import Packer
 from hybrisfs.write.place import PackMaker
@@ -57,6 +55,7 @@ __all__ = [
     "DEVICE",
     "SEALER",
     "SEGMENT_KEYS",
+    "SMALL_BLOCKS",
     "TABLES",
     "VOLUME",
     "FakeClouds",
@@ -75,24 +74,13 @@ SEGMENT_KEYS: Final = OneKey(_SECRETS.epochs[0].segments)
 _BUDGET: Final = 64 << 20
 
 
-@contextmanager
-def small_chunks(
-    size: int = 4096, *, direct_runs: int = 4, runs_per_page: int = 3, block: int = 8
-) -> Iterator[None]:
+def small_chunks(size: int = 4096) -> ChunkLimits:
     """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
-    with (
-        mock.patch("hybrisfs.state.journal._BLOCK", block),
-        mock.patch("hybrisfs.state.chunk_states.MAX_CHUNK", size),
-        mock.patch("hybrisfs.tree.content.MAX_CHUNK", size),
-        mock.patch.multiple(
-            "hybrisfs.write.chunk",
-            MAX_CHUNK=size,
-            _ZERO_WINDOW=bytes(size),
-            _DIRECT_RUNS=direct_runs,
-            _RUNS_PER_PAGE=runs_per_page,
-        ),
-    ):
-        yield
+    return ChunkLimits(size, direct_runs=4, runs_per_page=3)
+
+
+SMALL_BLOCKS: Final = JournalLimits(block=8)
+"""A disk that gives and takes back a few bytes at a time."""
 
 
 @cache
@@ -111,19 +99,13 @@ def _nothing_else(_: object) -> None:
     """As usual."""
 
 
-class InlineExecutor:
+class InlineExecutor(Executor):
     """Runs what is submitted at once, in the caller's thread."""
 
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def submit(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
+    def submit(self, function: Callable[..., object], /, *arguments: object, **named: object) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(function(*arguments))
+        future.set_result(function(*arguments, **named))
         return future
-
-    def shutdown(self, **_: object) -> None:
-        pass
 
 
 class FakeClouds:
@@ -316,9 +298,10 @@ class Rig:
         self.chunker = _Chunker(self.fs, self.fetcher)
         sharing = self.sharing
         self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)
-        with mock.patch("hybrisfs.write.pack.ThreadPoolExecutor", InlineExecutor):
-            self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
-            self.packer = Packer(self.fs, sharing.signer, self.signals, self.packs, self.fetcher)
+        self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
+        self.packer = Packer(
+            self.fs, sharing.signer, self.signals, self.packs, self.fetcher, InlineExecutor()
+        )
 
     # -- programs --------------------------------------------------------------------------------
 

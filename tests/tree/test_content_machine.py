@@ -10,7 +10,6 @@ import os
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,7 +31,7 @@ from hybrisfs.write.publish import Publisher
 from tests.state.disk import ForgetfulDisk
 from tests.tree.invariants import check_accounts, check_chunks, check_published
 from tests.tree.replay import Reader, read_content
-from tests.tree.rig import FakeClouds, Rig, small_chunks
+from tests.tree.rig import SMALL_BLOCKS, FakeClouds, Rig, small_chunks
 
 CHUNK: Final = 64
 NAMES: Final = (b"a", b"b", b"c", b"d")
@@ -124,8 +123,6 @@ class PausingPublisher(Publisher):
 class ContentMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stack = ExitStack()
-        self.stack.enter_context(small_chunks(CHUNK))
         self.names: dict[bytes, ModelFile] = {}
         self.handles: dict[int, ModelFile] = {}
         self.step = 0
@@ -135,7 +132,9 @@ class ContentMachine(RuleBasedStateMachine):
         self.publisher: PausingPublisher | None = None
         self.clouds = FakeClouds()
         folder = Path(tempfile.mkdtemp(prefix="hybrisfs-machine-"))
-        self.disk = ForgetfulDisk(folder, Limits(InodeLimits(most_loaded=4)))
+        self.disk = ForgetfulDisk(
+            folder, Limits(InodeLimits(most_loaded=4), small_chunks(CHUNK), SMALL_BLOCKS)
+        )
         self.adopt(Rig(folder, self.clouds, segment_size=16 * CHUNK, environment=self.disk.environment))
         self.rig.commit()
 
@@ -166,7 +165,6 @@ class ContentMachine(RuleBasedStateMachine):
         finally:
             if self.publisher is not None:
                 self.publisher.kill()
-            self.stack.close()
             self.rig.abandon()
 
     # -- helpers ---------------------------------------------------------------------------------

@@ -98,25 +98,25 @@ def test_local_is_what_nothing_brings_to_the_clouds(rig: Rig) -> None:
 
 
 def test_one_missing_chunk_of_many(rig: Rig) -> None:
-    with small_chunks(512):
-        inode = rig.make(b"file", bytes(range(256)) * 40)
-        upload(rig)
-        assert state(rig, inode) == "durable"
-        [number] = rig.db.rows.execute("SELECT chunk FROM file_chunk WHERE offset = 512").fetchone()
-        assert rig.room.evict_chunks([number]) == 512
-        assert state(rig, inode) == "cloud-only"
+    rig.chunker.limits = small_chunks(512)
+    inode = rig.make(b"file", bytes(range(256)) * 40)
+    upload(rig)
+    assert state(rig, inode) == "durable"
+    [number] = rig.db.rows.execute("SELECT chunk FROM file_chunk WHERE offset = 512").fetchone()
+    assert rig.room.evict_chunks([number]) == 512
+    assert state(rig, inode) == "cloud-only"
 
 
 def test_what_other_devices_made(fleet: Fleet) -> None:
-    with small_chunks(512):
-        fleet[0].write("short", b"content")
-        fleet[0].write("long", bytes(range(256)) * 40)
-        fleet.send(0, 1)
-        rig = fleet[1].rig
-        for name in ("short", "long"):
-            assert state(rig, fleet[1].at(name)) == "cloud-only"
-            fleet[1].read(name)
-            assert state(rig, fleet[1].at(name)) == "durable"
+    fleet[0].rig.chunker.limits = small_chunks(512)
+    fleet[0].write("short", b"content")
+    fleet[0].write("long", bytes(range(256)) * 40)
+    fleet.send(0, 1)
+    rig = fleet[1].rig
+    for name in ("short", "long"):
+        assert state(rig, fleet[1].at(name)) == "cloud-only"
+        fleet[1].read(name)
+        assert state(rig, fleet[1].at(name)) == "durable"
 
 
 def test_what_has_yet_to_arrive_on_the_clouds_from_elsewhere(fleet: Fleet) -> None:

@@ -12,7 +12,6 @@ import copy
 import os
 import stat
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,13 +20,13 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hybrisfs.environment import Environment, Limits
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import InodeLimits
 from hybrisfs.tree.names import RENAME_EXCHANGE
+from tests.surroundings import limited
 from tests.tree.invariants import check_accounts, check_published
 from tests.tree.replay import Reader, read_content
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks
 
 NAMES: Final = (b"a", b"b", b"\xff")
 CHUNK: Final = 16
@@ -68,11 +67,9 @@ def walk(root: Node) -> dict[Path_, Node]:
 class TreeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stack = ExitStack()
-        self.stack.enter_context(small_chunks(CHUNK))
         self.rig = Rig(
             Path(tempfile.mkdtemp(prefix="hybrisfs-machine-")),
-            environment=Environment(limits=Limits(InodeLimits(most_loaded=4))),
+            environment=limited(InodeLimits(most_loaded=4), small_chunks(CHUNK), SMALL_BLOCKS),
         )
         self.root = Node(stat.S_IFDIR | 0o755, entries={})
         self.open: dict[int, Node] = {}
@@ -90,7 +87,6 @@ class TreeMachine(RuleBasedStateMachine):
             self.open.clear()
             self.publish(True, None)
         finally:
-            self.stack.close()
             self.rig.abandon()
 
     # -- helpers ---------------------------------------------------------------------------------

@@ -102,13 +102,13 @@ def test_no_eviction_takes_it(linked: Linked, restarted: bool) -> None:
 
 def test_a_part_of_a_file_that_is_here_stays_among_cache(linked: Linked) -> None:
     """The rest of its segment goes as holes."""
-    with small_chunks():
-        linked.author.write("cache", os.urandom(40_000))
-        linked.fleet.send(0, 1)
-        linked.near.read("cache")
-        linked.author.write("late", CONTENT)
-        linked.tell()
-        linked.read()
+    linked.author.rig.chunker.limits = small_chunks()
+    linked.author.write("cache", os.urandom(40_000))
+    linked.fleet.send(0, 1)
+    linked.near.read("cache")
+    linked.author.write("late", CONTENT)
+    linked.tell()
+    linked.read()
     before = linked.rig.journal.bytes
     freed, _ = linked.rig.room.drop_all()
     assert 30_000 < freed < before
@@ -153,16 +153,16 @@ def test_it_is_claimed_by_whoever_holds_it_when_its_author_is_away(linked: Linke
 
 
 def test_a_long_file_counts_and_is_claimed_with_its_lists(linked: Linked) -> None:
-    with small_chunks():
-        linked.author.write("long", b"".join(os.urandom(4096) for _ in range(8)))
-        linked.tell()
-        assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
-        linked.read()  # the lists
-        with linked.rig.fs.state.transaction() as tx:
-            assert linked.rig.fs.received.lacking(tx, linked.near.at("long")) is None
-        linked.read()
-        assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
-        assert linked.unplaced.claim(linked.rig.tx, [linked.author.key.device_id])
+    linked.author.rig.chunker.limits = small_chunks()
+    linked.author.write("long", b"".join(os.urandom(4096) for _ in range(8)))
+    linked.tell()
+    assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
+    linked.read()  # the lists
+    with linked.rig.fs.state.transaction() as tx:
+        assert linked.rig.fs.received.lacking(tx, linked.near.at("long")) is None
+    linked.read()
+    assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
+    assert linked.unplaced.claim(linked.rig.tx, [linked.author.key.device_id])
     linked.rig.pack()
     assert linked.unplaced.count(linked.rig.tx) == NOTHING
     check_accounts(linked.rig, [])

@@ -12,7 +12,7 @@ from hybrisfs.versions.retention import DAY_NS, DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from tests.gc.support import Discarding
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import small_chunks
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.versions.support import SECOND, Clock, past_tree
 from tests.versions.test_discarding import check_kept
 
@@ -22,10 +22,9 @@ OFF = RetentionRule(0, 0, 0, 0)
 
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
-    with small_chunks(256):
-        fleet = clock.fleet(2, GcLimits(least_dead=1))
-        yield fleet
-        fleet.discard()
+    fleet = clock.fleet(2, GcLimits(least_dead=1), small_chunks(256), SMALL_BLOCKS)
+    yield fleet
+    fleet.discard()
 
 
 def confer(fleet: Fleet, clock: Clock) -> None:

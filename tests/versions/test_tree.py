@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.merge.fleet import Device, Entry, Fleet
-from tests.tree.rig import small_chunks
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.versions.support import Clock, past_tree
 
 
 @pytest.fixture
 def fleet(clock: Clock) -> Iterator[Fleet]:
-    with small_chunks(64):
-        fleet = clock.fleet(2)
-        yield fleet
-        fleet.discard()
+    fleet = clock.fleet(2, small_chunks(64), SMALL_BLOCKS)
+    yield fleet
+    fleet.discard()
 
 
 def seen(device: Device) -> dict[str, Entry]:

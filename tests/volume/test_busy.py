@@ -111,10 +111,11 @@ def test_programs_at_once(tmp_path: Path, budget: int) -> None:
     print(f"HYBRISFS_TEST_SEED={seed}")
     stop = threading.Event()
     with (
-        small_chunks(4096),
         ThreadPoolExecutor(5) as pool,
         # Its end also ends the programs that are left when one has failed.
-        closing(Device(tmp_path, limits=[InodeLimits(8), JournalLimits(64 << 10)])) as device,
+        closing(
+            Device(tmp_path, limits=[InodeLimits(8), JournalLimits(64 << 10, 8), small_chunks()])
+        ) as device,
     ):
         device.volume.fs.journal.budget = budget
         programs = [Program(device, number, seed) for number in range(4)]

@@ -18,7 +18,8 @@ from hybrisfs.verify.report import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import SEALER, VOLUME, small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SEALER, SMALL_BLOCKS, VOLUME, small_chunks
 from tests.volume.device import Device as Machine
 
 
@@ -39,10 +40,9 @@ def all_problems(fleet: Fleet) -> list[Problem]:
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices, chunks of 64 bytes."""
-    with small_chunks(64):
-        fleet = Fleet(2)
-        yield fleet
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(64), SMALL_BLOCKS))
+    yield fleet
+    fleet.discard()
 
 
 # -- what the view may look like ------------------------------------------------------------------

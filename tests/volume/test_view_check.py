@@ -13,7 +13,8 @@ from hypothesis.stateful import invariant
 from tests.merge.fleet import Fleet
 from tests.merge.test_machine import TreeOfMany
 from tests.merge.view import what_fsck_says
-from tests.tree.rig import small_chunks
+from tests.surroundings import limited
+from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import circle, folders, namesakes, undead, versions
 
 _EXAMPLES: Final = int(os.environ.get("HYBRISFS_TREE_EXAMPLES", "25"))
@@ -37,10 +38,9 @@ TestSoundTreeOfMany = SoundTreeOfMany.TestCase
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    with small_chunks(64):
-        fleet = Fleet(2)
-        yield fleet
-        fleet.discard()
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(64), SMALL_BLOCKS))
+    yield fleet
+    fleet.discard()
 
 
 DAMAGE: Final = [

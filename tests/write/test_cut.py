@@ -111,17 +111,17 @@ def test_a_file_that_is_costly_to_take_holds_up_others_for_longer(
     inode = rig.make(b"image", b"x" * 1000)
     rig.publish()
     rig.publisher.limits = CutLimits(recut_rate=100)
-    with small_chunks(64):
-        handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
-        for round_number, patience in enumerate((LEAST_PATIENCE, 9.8)):
-            for offset in range(0, 1000, 64):
-                rig.fs.write(rig.tx, inode, offset, b"%d" % round_number)
-            rig.make(b"letter %d" % round_number, b"content")
-            now[0] += patience - 0.1
-            assert not rig.publish()
-            now[0] += 0.6
-            rig.publish()
-            assert b"letter %d" % round_number in others()
+    rig.chunker.limits = small_chunks(64)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
+    for round_number, patience in enumerate((LEAST_PATIENCE, 9.8)):
+        for offset in range(0, 1000, 64):
+            rig.fs.write(rig.tx, inode, offset, b"%d" % round_number)
+        rig.make(b"letter %d" % round_number, b"content")
+        now[0] += patience - 0.1
+        assert not rig.publish()
+        now[0] += 0.6
+        rig.publish()
+        assert b"letter %d" % round_number in others()
     rig.fs.release(rig.tx, handle)
 
 

@@ -20,14 +20,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_EXCHANGE
 from hybrisfs.write.cut import CutLimits, FileSnapshot
 from tests.tree.invariants import check_accounts
 from tests.tree.replay import Reader, read_content
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks
 from tests.tree.unlocked import unlocked
 
 State = dict[tuple[bytes, ...], tuple[int, bytes]]
@@ -48,9 +48,8 @@ class Programs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.rig = Rig(environment=Environment(monotonic=lambda: self.now))
-        self.small = small_chunks(64)
-        self.small.__enter__()
+        limits = Limits(small_chunks(64), SMALL_BLOCKS)
+        self.rig = Rig(environment=Environment(monotonic=lambda: self.now, limits=limits))
         self.folders = [ROOT_INO, self.rig.mkdir(b"folder")]
         self.open: list[tuple[int, Inode]] = []
         self.others = Reader()
@@ -59,7 +58,6 @@ class Programs(RuleBasedStateMachine):
         self.remember()
 
     def teardown(self) -> None:
-        self.small.__exit__(None, None, None)
         self.rig.discard()
 
     # -- programs --------------------------------------------------------------------------------

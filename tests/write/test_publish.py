@@ -15,11 +15,12 @@ from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.write.chunk import ChunkLimits
 from hybrisfs.write.cut import CutLimits, FileSnapshot
 from sync import MAX_UPDATE
 from tests.tree.invariants import check_accounts, check_published
 from tests.tree.replay import Reader, read_content
-from tests.tree.rig import DEVICE, Rig, small_chunks
+from tests.tree.rig import DEVICE, Rig
 
 
 class Others:
@@ -239,11 +240,11 @@ def test_an_update_stays_within_its_largest_size(rig: Rig, others: Others) -> No
 
 
 def test_long_files_are_listed_in_pages(rig: Rig, others: Others) -> None:
-    with small_chunks(64, direct_runs=2, runs_per_page=3):
-        content = b"".join(b"%064d" % number for number in range(20)) + b"tail"
-        inode = rig.make(b"file", content)
-        rig.fs.truncate(rig.tx, inode, 3000)
-        rig.publish()
+    rig.chunker.limits = ChunkLimits(64, direct_runs=2, runs_per_page=3)
+    content = b"".join(b"%064d" % number for number in range(20)) + b"tail"
+    inode = rig.make(b"file", content)
+    rig.fs.truncate(rig.tx, inode, 3000)
+    rig.publish()
     assert others() == {b"file": content + bytes(3000 - len(content))}
     found = others.reader.nodes[inode.id].content
     assert found is not None and found.depth == 1

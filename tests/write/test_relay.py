@@ -11,6 +11,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment
+from hybrisfs.write.chunk import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
     _FORGO_SECONDS,
@@ -35,7 +36,7 @@ from sync.own_heads import EarlierHeads
 from sync.trail import open_piece
 from tests.merge.fleet import Device, Fleet
 from tests.state.test_chunks import CONTENT
-from tests.tree.rig import SEGMENT_KEYS, VOLUME, small_chunks
+from tests.tree.rig import SEGMENT_KEYS, VOLUME
 from tests.write.support import PutAll, Unknown
 
 KEY = SEGMENT_KEYS
@@ -508,14 +509,14 @@ def test_a_branch_that_the_author_no_longer_leads_to_is_shipped_once(post: Post)
 
 
 def test_the_list_of_a_large_file_is_fetched_where_it_is_needed(post: Post) -> None:
-    with small_chunks(256, direct_runs=1, runs_per_page=1):
-        post.author.write("large", b"".join(bytes([number]) * 256 for number in range(3)))
-        post.author.sign()
-        post.near.receive(post.author.log())
-        post.relay_patiently(post.near)
-        post.relay(post.near, HOUR)
-        post.pull(post.far)
-        assert post.far.names() == ["large"]
+    post.author.rig.chunker.limits = ChunkLimits(256, direct_runs=1, runs_per_page=1)
+    post.author.write("large", b"".join(bytes([number]) * 256 for number in range(3)))
+    post.author.sign()
+    post.near.receive(post.author.log())
+    post.relay_patiently(post.near)
+    post.relay(post.near, HOUR)
+    post.pull(post.far)
+    assert post.far.names() == ["large"]
 
 
 def test_a_restart_forgets_nothing_that_was_relayed(post: Post) -> None:

@@ -91,13 +91,13 @@ def test_what_is_here_is_claimed_once_and_counts_when_the_clouds_have_it(gate: G
 
 
 def test_all_chunks_that_are_here_are_claimed_at_once(gate: Gate) -> None:
-    with small_chunks():
-        gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(4)))
-        gate.publish()
-        gate.count()
-        gate.bring(3)
-        assert gate.count(claim=True) == 0
-        assert gate.claimed() == 3
+    gate.author.rig.chunker.limits = small_chunks()
+    gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(4)))
+    gate.publish()
+    gate.count()
+    gate.bring(3)
+    assert gate.count(claim=True) == 0
+    assert gate.claimed() == 3
 
 
 def test_a_content_that_was_replaced_is_not_waited_for(gate: Gate) -> None:
@@ -136,37 +136,35 @@ def test_one_of_two_names_that_is_gone_does_not_free_the_file(gate: Gate) -> Non
 
 
 def test_the_chunks_of_a_long_list_are_looked_at_too(gate: Gate) -> None:
-    with small_chunks():
-        gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
-        gate.publish()
-        gate.count()
-        pages = gate.near.rig.db.rows.execute("SELECT count(*) FROM content_page").fetchone()[0]
-        assert pages == 3
-        gate.bring()
-        near = gate.near.rig
-        assert gate.count(claim=True) == 0
-        near.pack()
-        assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (
-            0,
-        )
-        assert gate.count(claim=True) == 0, "the list is there, what it lists is not"
-        with near.fs.state.transaction() as tx:
-            assert near.fs.received.lacking(tx, gate.near.at("file")) is None
-        gate.bring()
-        assert gate.count(claim=True) == 0
-        near.pack()
-        assert gate.count() == 1
+    gate.author.rig.chunker.limits = small_chunks()
+    gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
+    gate.publish()
+    gate.count()
+    pages = gate.near.rig.db.rows.execute("SELECT count(*) FROM content_page").fetchone()[0]
+    assert pages == 3
+    gate.bring()
+    near = gate.near.rig
+    assert gate.count(claim=True) == 0
+    near.pack()
+    assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (0,)
+    assert gate.count(claim=True) == 0, "the list is there, what it lists is not"
+    with near.fs.state.transaction() as tx:
+        assert near.fs.received.lacking(tx, gate.near.at("file")) is None
+    gate.bring()
+    assert gate.count(claim=True) == 0
+    near.pack()
+    assert gate.count() == 1
 
 
 def test_a_list_that_cannot_be_had_is_not_waited_for_without_end(gate: Gate) -> None:
     """A member says that the list is in some pack, where it is not."""
-    with small_chunks():
-        gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
-        gate.publish()
-        gate.count()
-        near = gate.near.rig
-        near.db.rows.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
-        assert gate.count(claim=True, forgo=True) == 0
-        gate.gate.unreadable.update(gate.gate.unread)
-        assert gate.count(claim=True, forgo=True) == 1
-        assert gate.count(claim=True) == 0
+    gate.author.rig.chunker.limits = small_chunks()
+    gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(8)))
+    gate.publish()
+    gate.count()
+    near = gate.near.rig
+    near.db.rows.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
+    assert gate.count(claim=True, forgo=True) == 0
+    gate.gate.unreadable.update(gate.gate.unread)
+    assert gate.count(claim=True, forgo=True) == 1
+    assert gate.count(claim=True) == 0

@@ -12,7 +12,7 @@ from tests.merge.fleet import Device, Fleet
 from tests.simulation.cloud import Clouds, Mood
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks, environments
-from tests.tree.rig import SEGMENT_KEYS, VOLUME, small_chunks
+from tests.tree.rig import SEGMENT_KEYS, VOLUME
 
 LOSING, HONEST, OTHER = range(3)
 _YEAR = 365 * 86_400.0
@@ -88,10 +88,9 @@ def tip_of(device: Device) -> bytes:
 
 @pytest.fixture
 def volume() -> Iterator[Volume]:
-    with small_chunks(256):
-        made = Volume(Clocks())
-        yield made
-        made.fleet.discard()
+    made = Volume(Clocks())
+    yield made
+    made.fleet.discard()
 
 
 def test_a_head_is_not_overwritten_on_a_cloud_that_was_away_until_it_was_looked_at(volume: Volume) -> None:
