@@ -132,7 +132,7 @@ def test_a_locked_keyring_is_told(file: Path, ring: MemoryKeyring) -> None:
 
 
 def test_a_machine_without_keyring_has_no_secrets(file: Path) -> None:
-    with in_use(keyring.backends.fail.Keyring()):
+    with in_use(keyring.backends.fail.Keyring()):  # type: ignore[no-untyped-call]
         assert not CredentialStore(file).lookup(URL)
 
 
