@@ -33,6 +33,7 @@ class Timing:
     connect: float = 10.0  # seconds to connect, and for the server to take each further block of a request
     stall: float = 30.0  # seconds without a single byte
     slowest: int = 4096  # bytes/s below which a transfer that takes long counts as stalled
+    another_writer: float = 10.0  # seconds to wait for one that creates the same object
 
 
 class BodyError(Exception):

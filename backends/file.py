@@ -94,7 +94,7 @@ class FileStore(FolderStore[int]):
         for path in (self._root.resolve(), *self._root.resolve().parents):
             # Parents that already existed may not be ours to open.
             with contextlib.suppress(PermissionError), _opened(str(path)) as folder:
-                _fsync_folder(folder)
+                self._sync_folder(folder)
 
     @contextlib.contextmanager
     def _calling(self, operation: str, name: str) -> Iterator[int]:
@@ -145,7 +145,7 @@ class FileStore(FolderStore[int]):
         *folders, last = name.split("/")
         with _opened(MARKER, root) as spool, self._make_folders(root, folders) as folder:
             self._sweep(root)
-            temporary = _write_temporary(spool, data)
+            temporary = self._write_temporary(spool, data)
             stored = True
             try:
                 if replace:
@@ -156,8 +156,41 @@ class FileStore(FolderStore[int]):
                 # Gone already when it was renamed.
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=spool)
-            _fsync_folder(folder)
+            self._sync_folder(folder)
         return stored
+
+    def _write_temporary(self, spool: int, data: Buffer) -> str:
+        """Write and sync a new file in the folder `spool`; returns its name."""
+        temporary = token_hex(12)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, mode=0o666, dir_fd=spool)
+        try:
+            rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
+            while rest:
+                part = rest[: piece(len(rest))]
+                sending(len(part))
+                while part:
+                    written = os.write(descriptor, part)
+                    part, rest = part[written:], rest[written:]
+            self._sync(descriptor)
+        except BaseException:
+            os.unlink(temporary, dir_fd=spool)
+            raise
+        finally:
+            os.close(descriptor)
+        return temporary
+
+    def _sync_folder(self, folder: int) -> None:
+        try:
+            self._sync(folder)
+        except OSError as error:
+            # Some network mounts cannot sync folders, and need not.
+            if error.errno != errno.EINVAL:
+                raise
+
+    def _sync(self, descriptor: int) -> None:
+        """Make an open file or folder survive a power cut. Raises OSError."""
+        os.fsync(descriptor)
 
     @contextlib.contextmanager
     def _make_folders(self, root: int, folders: Sequence[str]) -> Iterator[int]:
@@ -174,7 +207,7 @@ class FileStore(FolderStore[int]):
                     pass
                 if path not in self._known_durable:
                     # Another process may have made it a moment ago and not have synced it yet.
-                    _fsync_folder(current)
+                    self._sync_folder(current)
                     self._known_durable.add(path)
                 current = stack.enter_context(_opened(segment, current))
             yield current
@@ -269,37 +302,6 @@ def _object(root: int, name: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _fsync_folder(folder: int) -> None:
-    try:
-        os.fsync(folder)
-    except OSError as error:
-        # Some network mounts cannot sync folders, and need not.
-        if error.errno != errno.EINVAL:
-            raise
-
-
-def _write_temporary(spool: int, data: Buffer) -> str:
-    """Write and fsync a new file in the folder `spool`; returns its name."""
-    temporary = token_hex(12)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, mode=0o666, dir_fd=spool)
-    try:
-        rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
-        while rest:
-            part = rest[: piece(len(rest))]
-            sending(len(part))
-            while part:
-                written = os.write(descriptor, part)
-                part, rest = part[written:], rest[written:]
-        os.fsync(descriptor)
-    except BaseException:
-        os.unlink(temporary, dir_fd=spool)
-        raise
-    finally:
-        os.close(descriptor)
-    return temporary
 
 
 def _rename_if_absent(source: str, target: str, source_folder: int, target_folder: int) -> bool:

@@ -39,7 +39,6 @@ from backends.webdav_client import RefusedError, WebDavClient, server_of
 __all__ = ["WebDavStore"]
 
 _CLAIM_EXPIRES: Final = 60.0  # seconds
-_CLAIM_PATIENCE: Final = 10.0  # seconds to wait for another writer that has the claim
 _CLAIM_PAUSE: Final = 0.05  # seconds between two looks
 _NOT_THERE: Final = frozenset({404, 410})
 _NO_PARENT: Final = frozenset({403, 404, 409, 500})  # what servers say of a MOVE into a missing folder
@@ -117,7 +116,7 @@ class WebDavStore(FolderStore[WebDavClient], HttpDriver[WebDavClient]):
 
     def _move_if_absent(self, client: WebDavClient, temporary: str, name: str) -> bool:
         claim = f"{MARKER}/claim-{blake2b(name.encode(), digest_size=16).hexdigest()}"
-        deadline = time.monotonic() + _CLAIM_PATIENCE
+        deadline = time.monotonic() + self._timing.another_writer
         while not _take(client, claim):
             if time.monotonic() > deadline:
                 raise TransientError(self.url, "put_if_absent", name, "another writer is creating it")

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-__all__ = ["main", "program"]
+__all__ = ["Program", "main", "program"]
 
 # Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
 _COMMANDS: Final = {

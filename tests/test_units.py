@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.units import SERVICE, SOCKET, unit_texts
 from tests.daemon.conftest import home
+from tests.systemctl import Systemctl
 
 __all__ = ["home"]
 
@@ -75,20 +75,9 @@ def test_systemd_never_gives_up_either() -> None:
 
 
 @pytest.fixture
-def told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """What systemctl was told so far."""
-    program, log = tmp_path / "bin" / "systemctl", tmp_path / "told"
-    program.parent.mkdir()
-    program.write_text(
-        f'#!/bin/sh\nshift 2; echo "$*" >>{log}\n[ "$1" != "$(cat {log}.fails 2>/dev/null)" ] || '
-        "{ echo it is broken >&2; exit 1; }\n"
-        "[ \"$1\" != show ] || printf 'ActiveState=active\\nMainPID=77\\n'\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
     monkeypatch.setattr(units, "_PACKAGED", (tmp_path / "packaged",))
-    return lambda: log.read_text().splitlines()
+    return Systemctl(tmp_path, monkeypatch)
 
 
 def enable(tmp_path: Path) -> None:
@@ -97,13 +86,11 @@ def enable(tmp_path: Path) -> None:
     (wants / SERVICE).symlink_to("../hybrisfs.service")
 
 
-def test_install_writes_the_units_and_starts_them(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
-) -> None:
+def test_install_writes_the_units_and_starts_them(home: Home, systemctl: Systemctl, tmp_path: Path) -> None:
     facts = service_manager.install(home)
     folder = tmp_path / "config/systemd/user"
     assert {path.name: path.read_text() for path in folder.iterdir()} == unit_texts(home)
-    assert [line for line in told() if not line.startswith(("show", "reset"))] == [
+    assert [line for line in systemctl.told() if not line.startswith(("show", "reset"))] == [
         "daemon-reload",
         f"enable {SERVICE} {SOCKET}",
         f"restart {SOCKET}",
@@ -112,21 +99,17 @@ def test_install_writes_the_units_and_starts_them(
     assert (facts["installed"], facts["state"], facts["pid"], facts["current"]) == (True, "active", 77, True)
 
 
-def test_install_leaves_what_a_package_brought(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
-) -> None:
+def test_install_leaves_what_a_package_brought(home: Home, systemctl: Systemctl, tmp_path: Path) -> None:
     (tmp_path / "packaged").mkdir()
     for name, text in unit_texts(home).items():
         (tmp_path / "packaged" / name).write_text(text)
     assert service_manager.install(home)["packaged"]
     assert not (tmp_path / "config/systemd/user").exists()
     assert service_manager.remove() == []
-    assert f"disable --now {SERVICE} {SOCKET}" in told()
+    assert f"disable --now {SERVICE} {SOCKET}" in systemctl.told()
 
 
-def test_remove_takes_away_what_install_wrote(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
-) -> None:
+def test_remove_takes_away_what_install_wrote(home: Home, systemctl: Systemctl, tmp_path: Path) -> None:
     service_manager.install(home)
     folder = tmp_path / "config/systemd/user"
     assert sorted(service_manager.remove()) == [str(folder / SERVICE), str(folder / SOCKET)]
@@ -136,29 +119,27 @@ def test_remove_takes_away_what_install_wrote(
 
 
 def test_systemd_starts_the_daemon_only_when_the_service_is_that_of_this_home(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
+    home: Home, systemctl: Systemctl, tmp_path: Path
 ) -> None:
     assert not service_manager.start(home)
     service_manager.install(home)
     assert not service_manager.start(home)  # not enabled
     enable(tmp_path)
     assert service_manager.start(home)
-    assert told()[-1] == f"start {SERVICE}"
+    assert systemctl.told()[-1] == f"start {SERVICE}"
     assert not service_manager.start(Home.below(tmp_path / "another"))
 
 
 def test_a_service_that_cannot_be_started_says_where_to_look(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
+    home: Home, systemctl: Systemctl, tmp_path: Path
 ) -> None:
-    (tmp_path / "told.fails").write_text("start")
+    systemctl.fail("start")
     with pytest.raises(HybrisError, match=r"(?s)it is broken.*journalctl --user"):
         service_manager.install(home)
 
 
-def test_without_systemd_nothing_is_written(
-    home: Home, told: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "told.fails").write_text("show")
+def test_without_systemd_nothing_is_written(home: Home, systemctl: Systemctl, tmp_path: Path) -> None:
+    systemctl.fail("show")
     with pytest.raises(HybrisError, match="Log in directly"):
         service_manager.install(home)
     assert not (tmp_path / "config/systemd").exists()

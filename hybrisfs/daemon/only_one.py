@@ -11,12 +11,12 @@ import fcntl
 import os
 import select
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.wire import connect_socket
@@ -31,8 +31,9 @@ _LOOK_EVERY: Final = 0.05  # seconds
 class ProcessLock:
     """The lock at *path*, for one thread of one process; closed with `release` or at the process's end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
         """Raises `OSError`."""
+        self._sleep = environment.sleep
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def acquire(self, go_on: Callable[[], bool] = lambda: True) -> bool:
@@ -40,7 +41,7 @@ class ProcessLock:
         while not self._try():
             if not go_on():
                 return False
-            time.sleep(_LOOK_EVERY)
+            self._sleep(_LOOK_EVERY)
         return True
 
     def release(self) -> None:
@@ -91,18 +92,18 @@ def is_stopped(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, socket: Path | None) -> Iterator[None]:
+def only_one(path: Path, socket: Path | None, environment: Environment = SYSTEM) -> Iterator[None]:
     """Hold the lock that makes this the home's only daemon; waits for one that is just stopping.
 
     Raises `DaemonError` when another daemon answers on *socket*, or does not end in time. None: the socket
     tells nothing, since the service manager listens there.
     """
-    deadline = time.monotonic() + _PREDECESSOR_ENDS_WITHIN
+    deadline = environment.monotonic() + _PREDECESSOR_ENDS_WITHIN
 
     def ending() -> bool:
-        return time.monotonic() < deadline and not (socket is not None and answers(socket))
+        return environment.monotonic() < deadline and not (socket is not None and answers(socket))
 
-    with ProcessLock(path) as lock:
+    with ProcessLock(path, environment) as lock:
         if not lock.acquire(ending):
             raise DaemonError(
                 f"a daemon runs already, process {holder(path)}", "", "hybrisfs daemon --stop ends it"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import platform
+from collections.abc import Sequence
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -47,6 +48,7 @@ __all__ = [
     "Library",
     "LowLevelOps",
     "libfuse",
+    "load",
 ]
 
 _log = logging.getLogger(__name__)
@@ -206,11 +208,11 @@ class Library:
     switches where the call cannot block.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, machine: str) -> None:
+        """*machine* as platform.machine() says. Raises OSError, FuseError when it does not fit."""
         self.waiting = ctypes.CDLL(path, use_errno=True)
         self.brief = ctypes.PyDLL(path)
         self.version = self._checked_version(path)
-        machine = platform.machine()
         if machine not in STAT_LAYOUTS:
             raise FuseError(None, f"libfuse is not supported on {machine}: only on {', '.join(STAT_LAYOUTS)}")
         self.stat = STAT_LAYOUTS[machine]
@@ -284,9 +286,15 @@ class Library:
 @cache
 def libfuse() -> Library:
     """The installed libfuse 3, loaded once. Raises FuseError when there is none that fits."""
-    for name in _SONAMES:
+    return load(_SONAMES, platform.machine())
+
+
+def load(names: Sequence[str], machine: str) -> Library:
+    """The first of these libraries that is installed. Raises FuseError when there is none, or when it does
+    not fit the *machine*, which is named as platform.machine() does."""
+    for name in names:
         try:
-            return Library(name)
+            return Library(name, machine)
         except FuseError:
             raise
         except OSError:

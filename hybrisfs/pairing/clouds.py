@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from backends.errors import AuthError, StoreError
@@ -19,20 +20,26 @@ from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.exchange import Exchange
 from hybrisfs.pairing.mailbox import Mailbox, Side
 
-__all__ = ["CloudsLink"]
+__all__ = ["CloudsLink", "MailboxLimits"]
 
 log = logging.getLogger(__name__)
 
-_GRACE: Final = 5.0  # seconds that the clouds have for the last requests
 _SLOWER: Final = 1.1  # factor from look to look while nothing comes
 _SLOWEST: Final = 4.0  # times the first pause
 
 
-class CloudsLink:
-    """A `Link` through the mailboxes on *stores*, from `start` to `close`.
+@dataclass(frozen=True, slots=True)
+class MailboxLimits:
+    """See `hybrisfs.environment.Limits`."""
 
-    Looks every *pause* seconds at first, somewhat less often while nothing comes.
-    """
+    pause: float = 1.0
+    """Seconds between two looks at a cloud at first; somewhat more while nothing comes."""
+    grace: float = 5.0
+    """Seconds that the clouds have for the last requests."""
+
+
+class CloudsLink:
+    """A `Link` through the mailboxes on *stores*, from `start` to `close`."""
 
     name: Final = "the clouds"
 
@@ -42,12 +49,12 @@ class CloudsLink:
         code: PairingCode,
         side: Side,
         exchange: Exchange,
-        pause: float,
+        limits: MailboxLimits,
     ) -> None:
         self._code = code
         self._side = side
         self._exchange = exchange
-        self._pause = pause
+        self._pause, self._grace = limits.pause, limits.grace
         self._changed = threading.Condition()
         self._outbox: list[bytes] = []
         self._wanted = 1
@@ -92,7 +99,7 @@ class CloudsLink:
         """Send what is to be sent, end, and wait. The inviter leaves *notice* and removes the rest."""
         self._notice = notice
         self._stop()
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + self._grace
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))

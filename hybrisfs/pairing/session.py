@@ -14,12 +14,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from backends.store import Store
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
-from hybrisfs.pairing.clouds import CloudsLink
+from hybrisfs.pairing.clouds import CloudsLink, MailboxLimits
 from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue, Exchange
@@ -31,8 +31,6 @@ from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from sync.identity import DeviceKey
 
 __all__ = ["Admitted", "Guest", "Host", "Joined", "run_inviter", "run_joiner"]
-
-_PAUSE: Final = 1.0  # seconds between looks at a cloud, at first
 
 
 def _nobody_came() -> PairingError:
@@ -92,7 +90,6 @@ def run_inviter(
     *,
     mdns: bool = True,
     environment: Environment = SYSTEM,
-    pause: float = _PAUSE,
 ) -> Admitted:
     """Wait for a joiner until the code expires, have it confirmed, and let it in.
 
@@ -109,7 +106,7 @@ def run_inviter(
         exchange = Exchange(
             dialogue, stop, environment, max(0.0, code.expires - environment.time()), _nobody_came()
         )
-        clouds = CloudsLink(stores, code, Side.INVITER, exchange, pause)
+        clouds = CloudsLink(stores, code, Side.INVITER, exchange, environment.limits.of(MailboxLimits))
         cleanup.callback(lambda: clouds.close(inviter.notice(environment.time())))
         if listener is not None:
             listener.start(exchange.deliver)
@@ -143,7 +140,6 @@ def run_joiner(
     lan: bool = True,
     mdns: bool = True,
     environment: Environment = SYSTEM,
-    pause: float = _PAUSE,
 ) -> Joined:
     """Find the inviter, and take what it grants to *device*, which calls itself *name*.
 
@@ -154,7 +150,7 @@ def run_joiner(
     joiner = Joiner(code, device, name)
     hello = joiner.hello(environment.time())
     exchange = Exchange(dialogue, stop, environment, timeout, _nobody_answered())
-    clouds = CloudsLink(stores, code, Side.JOINER, exchange, pause)
+    clouds = CloudsLink(stores, code, Side.JOINER, exchange, environment.limits.of(MailboxLimits))
     dialer = Dialer(hello, exchange.deliver, environment)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(clouds.close)

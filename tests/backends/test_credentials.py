@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-import keyring
-import keyring.backend
-import keyring.errors
+import keyring.backends.fail
 import pytest
 
 from backends.credentials import NO_CREDENTIALS, CredentialStore, Secrets
 from backends.errors import AuthError
+from tests.keyrings import MemoryKeyring, in_use
 
 URL = "s3://bucket/one?region=x"
 SECRET = "correct horse battery"
 
 
-class MemoryKeyring(keyring.backend.KeyringBackend):
-    """A keyring that remembers, or is locked."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.content: dict[tuple[str, str], str] = {}
-        self.locked = False
-
-    def get_password(self, service: str, username: str) -> str | None:
-        if self.locked:
-            raise keyring.errors.KeyringLocked("locked")
-        return self.content.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.content[service, username] = password
-
-
 @pytest.fixture
-def ring(monkeypatch: pytest.MonkeyPatch) -> MemoryKeyring:
+def ring() -> Iterator[MemoryKeyring]:
     ring = MemoryKeyring()
-    monkeypatch.setattr(keyring, "get_password", ring.get_password)
-    return ring
+    with in_use(ring):
+        yield ring
 
 
 @pytest.fixture
@@ -150,12 +131,9 @@ def test_a_locked_keyring_is_told(file: Path, ring: MemoryKeyring) -> None:
         CredentialStore(file).lookup(URL)
 
 
-def test_a_machine_without_keyring_has_no_secrets(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(service: str, name: str) -> str:
-        raise keyring.errors.NoKeyringError("none")
-
-    monkeypatch.setattr(keyring, "get_password", none)
-    assert not CredentialStore(file).lookup(URL)
+def test_a_machine_without_keyring_has_no_secrets(file: Path) -> None:
+    with in_use(keyring.backends.fail.Keyring()):  # type: ignore[no-untyped-call]
+        assert not CredentialStore(file).lookup(URL)
 
 
 def test_secrets_do_not_show() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import backends.file
 from backends.errors import (
     AuthError,
     CorruptError,
@@ -160,27 +159,38 @@ def test_short_writes_are_continued(store: Store, monkeypatch: pytest.MonkeyPatc
     assert store.get("object", limit=10) == b"0123456789"
 
 
-def test_what_is_acknowledged_was_synced_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+class Syncing(FileStore):
+    """A cloud that tells what is synced, as it is just then."""
+
+    def __init__(self, root: Path, told: Callable[[Path], None]) -> None:
+        super().__init__(root.as_uri())
+        self._told = told
+
+    def _sync(self, descriptor: int) -> None:
+        self._told(Path(f"/proc/self/fd/{descriptor}").readlink())
+        super()._sync(descriptor)
+
+
+@pytest.mark.parametrize("put", [FileStore.put, FileStore.put_if_absent])
+def test_what_is_acknowledged_was_synced_in_order(
+    store: Store, root: Path, put: Callable[[FileStore, str, bytes], object]
+) -> None:
     """File content before its name, and each new folder's entry before the acknowledgement."""
-    order: list[str] = []
-    fsync, rename = os.fsync, os.rename
+    order: list[tuple[str, bool]] = []
 
-    def record_fsync(descriptor: int) -> None:
-        order.append("fsync " + Path(f"/proc/self/fd/{descriptor}").readlink().name)
-        fsync(descriptor)
+    def told(path: Path) -> None:
+        there = (root / "a/b/object").exists()
+        order.append((".hybrisfs" if path.parent.name == ".hybrisfs" else path.name, there))
+        if path.is_file():
+            assert path.read_bytes() == b"data"
 
-    def record_rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        order.append(f"rename {target}")
-        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    monkeypatch.setattr(os, "fsync", record_fsync)
-    monkeypatch.setattr(os, "rename", record_rename)
-    monkeypatch.setattr(backends.file, "token_hex", lambda _: "temporary")
-    store.put("a/b/object", b"data")
-    assert order == ["fsync cloud", "fsync a", "fsync temporary", "rename object", "fsync b"]
+    syncing = Syncing(root, told)
+    put(syncing, "a/b/object", b"data")
+    assert order == [("cloud", False), ("a", False), (".hybrisfs", False), ("b", True)]
+    (root / "a/b/object").unlink()
     order.clear()
-    store.put("a/b/object", b"data")
-    assert order == ["fsync temporary", "rename object", "fsync b"]
+    put(syncing, "a/b/object", b"data")
+    assert order == [(".hybrisfs", False), ("b", True)]
 
 
 def test_put_if_absent_without_hard_links(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,38 +330,46 @@ def test_a_missing_object_is_no_missing_root(store: Store) -> None:
         store.get("dir/object", limit=1)
 
 
-def test_an_object_that_grows_while_it_is_read(
-    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.put("object", b"x" * 100)
-    monkeypatch.setattr(FileStore, "_regular_size", lambda *_: 10)
-    with pytest.raises(OversizeError):
-        store.get("object", limit=50)
+class Changing(FileStore):
+    """A cloud with a file that somebody makes longer or shorter while it is read."""
+
+    def __init__(self, root: Path, length: int) -> None:
+        super().__init__(root.as_uri())
+        self._file, self._length = root / "object", length
+
+    def _regular_size(self, descriptor: int) -> int:
+        size = super()._regular_size(descriptor)
+        os.truncate(self._file, self._length)
+        return size
 
 
-def test_an_object_that_shrinks_while_it_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_grows_while_it_is_read(store: Store, root: Path) -> None:
     store.put("object", b"x" * 10)
-    monkeypatch.setattr(FileStore, "_regular_size", lambda *_: 100)
+    with pytest.raises(OversizeError):
+        Changing(root, 100).get("object", limit=50)
+
+
+def test_an_object_that_shrinks_while_it_is_read(store: Store, root: Path) -> None:
+    store.put("object", b"x" * 100)
     with pytest.raises(CorruptError):
-        store.get_range("object", 0, 50)
+        Changing(root, 10).get_range("object", 0, 50)
 
 
-def test_a_folder_that_vanishes_under_a_write_is_worth_another_try(
-    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def vanish(*_: object, **__: object) -> None:
-        raise FileNotFoundError(errno.ENOENT, "gone")
+def test_a_folder_that_vanishes_under_a_write_is_worth_another_try(store: Store, root: Path) -> None:
+    def told(path: Path) -> None:
+        if path.is_file():
+            (root / "dir").rmdir()
 
-    monkeypatch.setattr(os, "rename", vanish)
     with pytest.raises(TransientError):
-        store.put("dir/object", b"")
+        Syncing(root, told).put("dir/object", b"")
 
 
-def test_a_folder_made_anew_is_synced_anew(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.put("dir/object", b"")
+def test_a_folder_made_anew_is_synced_anew(store: Store, root: Path) -> None:
+    synced: list[str] = []
+    syncing = Syncing(root, lambda path: synced.append(path.name))
+    syncing.put("dir/object", b"")
     (root / "dir" / "object").unlink()
     (root / "dir").rmdir()
-    synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name))
-    store.put("dir/object", b"")
+    synced.clear()
+    syncing.put("dir/object", b"")
     assert synced[0] == "cloud"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import paramiko
 import pytest
@@ -19,6 +20,7 @@ from tests.backends.conformance import Conformance
 from tests.backends.faulty_server import Answer, AnsweringServer
 from tests.backends.network_conformance import NetworkConformance
 from tests.backends.servers import FixedCredentials, Server
+from tests.system.small_disks import memory_disk, needs_root
 
 
 class TestSftpStore(NetworkConformance, Conformance):
@@ -136,20 +138,22 @@ def test_no_packet_beyond_any_measure_is_taken() -> None:
     assert files._read_all(4) == b"\xff" * 4
 
 
-def test_a_full_disk_is_told(sftp_server: Server, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The protocol has no code for it: OpenSSH says "Failure"."""
+@needs_root
+@pytest.mark.parametrize(("mebibytes", "expected"), [(1, FullError), (8, TransientError)])
+def test_a_full_disk_is_told(sftp_server: Server, mebibytes: int, expected: type[StoreError]) -> None:
+    """The protocol has no code for it: OpenSSH says "Failure", as of much else."""
+    url = sftp_server.url()
     store = SftpStore(url, FixedCredentials(sftp_server.secrets))
-
-    def fail(*_: object) -> None:
-        raise OSError("Failure")
-
-    monkeypatch.setattr(Files, "posix_rename", fail)
-    with pytest.raises(TransientError):  # this disk has room
-        store.put("object", b"data")
-    monkeypatch.setattr(Files, "free_bytes", lambda *_: 0)
-    with pytest.raises(FullError, match="Failure"):
-        store.put("object", b"data")
-    assert store.list("").names == ()
+    with memory_disk(Path(urlsplit(url).path), mebibytes):
+        store.initialise()
+        store.put("dir/object", b"data")
+        with pytest.raises(expected, match="Failure"):
+            store.put("dir", b"data")  # a folder is in its place; of little room that is told first
+        if mebibytes == 1:
+            with pytest.raises(FullError):
+                store.put("large", bytes(2 << 20))
+        assert store.list("").names == ("dir/object",)
+        store.close()
 
 
 def test_the_room_that_is_left_is_understood(sftp_server: Server, url: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import backends.webdav
 from backends.body import Timing
 from backends.errors import CorruptError, MissingRootError, TransientError
 from backends.store import Store
@@ -75,11 +74,8 @@ def test_a_claim_of_a_dead_writer_expires(webdav_server: Server, url: str) -> No
     assert list(spool.iterdir()) == []
 
 
-def test_a_claim_of_a_living_writer_is_respected(
-    webdav_server: Server, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backends.webdav, "_CLAIM_PATIENCE", 0.2)
-    store = WebDavStore(url, FixedCredentials(webdav_server.secrets))
+def test_a_claim_of_a_living_writer_is_respected(webdav_server: Server, url: str) -> None:
+    store = WebDavStore(url, FixedCredentials(webdav_server.secrets), Timing(another_writer=0.2))
     spool = folder_of(webdav_server, url) / ".hybrisfs"
     claim = spool / f"claim-{blake2b(b'object', digest_size=16).hexdigest()}"
     claim.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ from hybrisfs.home import Home
 from tests.daemon.conftest import home
 from tests.daemon.fake import FakeVolume, FakeVolumes
 
-__all__ = ["Run", "home", "moment", "photos", "run", "served", "volumes"]
+__all__ = ["Run", "home", "moment", "photos", "run", "served", "typed", "volumes"]
 
 Run = Callable[..., Result]
 
@@ -53,6 +54,20 @@ def photos(served: Daemon, volumes: FakeVolumes) -> FakeVolume:
     """The volume of the daemon that runs."""
     served.start()
     return volumes.opened["photos"]
+
+
+class _Keyboard(io.BytesIO):
+    """Standard input that says that a person sits there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def typed(text: str, *words: str) -> Result:
+    """Run a command line at a terminal, where the person types *text*."""
+    done = CliRunner().invoke(program, list(words), input=_Keyboard(text.encode()))
+    assert "Traceback" not in done.output
+    return done
 
 
 def moment(seconds: float) -> str:

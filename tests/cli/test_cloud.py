@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 
-import cli.cloud as cloud_module
-from cli.main import program
 from hybrisfs.daemon.service import Daemon
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, typed
 from tests.daemon.fake import FakeVolume, FakeVolumes
 
 
@@ -149,16 +145,13 @@ def test_without_a_terminal_nobody_is_asked(served: Daemon, run: Run) -> None:
     assert (done.exit_code, "takes no secrets" in done.stderr) == (2, True)
 
 
-def test_secrets_are_asked_for_and_not_shown(
-    served: Daemon, volumes: FakeVolumes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(cloud_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+def test_secrets_are_asked_for_and_not_shown(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("from a file")
-    done = CliRunner().invoke(program, ["cloud", "login", NAS], input=f"ada\n@{tmp_path / 'key'}\n")
+    done = typed(f"ada\n@{tmp_path / 'key'}\n", "cloud", "login", NAS)
     assert done.exit_code == 0
     assert volumes.secrets[NAS] == {"user": "ada", "password": "from a file"}
-    done = CliRunner().invoke(program, ["cloud", "login", NAS], input="\ntyped\n")
+    done = typed("\ntyped\n", "cloud", "login", NAS)
     assert volumes.secrets[NAS] == {"password": "typed"}
     assert "typed" not in done.output
-    done = CliRunner().invoke(program, ["cloud", "login", NAS], input="\n\n")
+    done = typed("\n\n", "cloud", "login", NAS)
     assert (done.exit_code, "nothing was given" in done.output) == (2, True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -124,19 +122,25 @@ def test_umount_starts_no_daemon(home: Home, run: Run, tmp_path: Path) -> None:
     assert WantedMounts(home.state).all() == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_mount_in_the_foreground_unmounts_when_interrupted(
-    photos: FakeVolume, home: Home, tmp_path: Path, number: signal.Signals
-) -> None:
+def mounted_in_the_foreground(home: Home, folder: Path) -> subprocess.Popen[str]:
+    """A command that has mounted the volume there, and stays."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "cli.main", "mount", "photos", str(tmp_path / "mnt"), "--foreground"],
+        [sys.executable, "-u", "-m", "cli.main", "mount", "photos", str(folder), "--foreground"],
         cwd=REPOSITORY,
         env=home.environment(),
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == f"Mounted photos at {tmp_path}/mnt.\n"
+    assert process.stdout.readline() == f"Mounted photos at {folder}.\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_mount_in_the_foreground_unmounts_when_interrupted(
+    photos: FakeVolume, home: Home, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = mounted_in_the_foreground(home, tmp_path / "mnt")
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert rest == "Unmounted photos.\n"
@@ -145,21 +149,12 @@ def test_mount_in_the_foreground_unmounts_when_interrupted(
 
 
 def test_mount_in_the_foreground_ends_when_somebody_unmounts(
-    photos: FakeVolume, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: FakeVolume, home: Home, tmp_path: Path
 ) -> None:
-    # Not the main thread's business here: signal handlers can only be set there.
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    results = []
-    staying = threading.Thread(
-        target=lambda: results.append(run("mount", "photos", str(tmp_path / "mnt"), "--foreground"))
-    )
-    staying.start()
-    while photos.mountpoint is None:
-        os.sched_yield()
+    process = mounted_in_the_foreground(home, tmp_path / "mnt")
     photos.mountpoint = None
-    staying.join()
-    assert results[0].exit_code == 0
-    assert results[0].stdout.endswith("Unmounted photos.\n")
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "Unmounted photos.\n")
 
 
 def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -> None:

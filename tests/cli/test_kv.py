@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +24,8 @@ from hybrisfs.kv.store import KeyValueStore
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import CONTAINER, KEY, Rig
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Opened(NamedTuple):
@@ -202,32 +208,55 @@ def test_help_has_an_example(run: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"\x00\xff", b"title \x1b]0;x\x07", b"\x7fELF"])
-def test_what_is_no_text_does_not_get_to_a_terminal(
-    rig: Rig, home: Home, monkeypatch: pytest.MonkeyPatch, value: bytes
-) -> None:
-    monkeypatch.setattr("cli.kv._is_terminal", lambda: True)
+def test_what_is_no_text_does_not_get_to_a_terminal(rig: Rig, home: Home, value: bytes) -> None:
     rig.put("binary", value)
+    refused, shown = on_a_screen(home, "kv", "get", "photos", f"{CONTAINER}/binary")
+    assert shown == b""
+    assert refused.returncode == 2 and "the value is no plain text" in refused.stderr
+
+
+def test_plain_text_gets_to_a_terminal(rig: Rig, home: Home) -> None:
     rig.put("text", "plain, späte\tZeile\n".encode())
-    refused = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/binary"])
-    assert refused.stdout_bytes == b""
-    assert refused.exit_code == 2 and "the value is no plain text" in refused.stderr
-    shown = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/text"])
-    assert shown.stdout_bytes == "plain, späte\tZeile\n".encode()
+    done, shown = on_a_screen(home, "kv", "get", "photos", f"{CONTAINER}/text")
+    assert (done.returncode, shown) == (0, "plain, späte\tZeile\r\n".encode())
 
 
-def test_messages_name_what_a_newcomer_has_typed(
-    rig: Rig, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def on_a_screen(home: Home, *words: str) -> tuple[subprocess.CompletedProcess[str], bytes]:
+    """Run a command line whose output goes to a terminal; how it ended, and what is to be seen there."""
+    ours, theirs = pty.openpty()
+    os.set_blocking(ours, False)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", *words],
+            cwd=REPOSITORY,
+            env=home.environment(),
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        try:
+            return done, os.read(ours, 1 << 16)
+        except BlockingIOError:
+            return done, b""
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_messages_name_what_a_newcomer_has_typed(rig: Rig, run: Run, tmp_path: Path) -> None:
     wrong = run("kv", "get", "photos", "bx/key")
     assert wrong.exit_code == 1
     assert "there is no container 'bx'" in wrong.stderr
     assert f"There are: {CONTAINER}." in wrong.stderr
     nowhere = run("kv", "get", "photos", f"{CONTAINER}/key", str(tmp_path / "nowhere" / "file"))
     assert f"{tmp_path / 'nowhere'}: No such file or directory" in nowhere.stderr
-    monkeypatch.setattr("cli.kv._LARGEST", 10)
-    large = CliRunner().invoke(program, ["kv", "put", "photos", f"{CONTAINER}/key"], input=bytes(11))
+    large = CliRunner().invoke(
+        program, ["kv", "put", "photos", f"{CONTAINER}/key"], input=bytes((64 << 20) + 1)
+    )
     assert large.exit_code == 2
-    assert "standard input is too large: a value has at most 10 bytes" in large.stderr
+    assert "standard input is too large: a value has at most 67,108,864 bytes" in large.stderr
     rig.cluster.behave("down")
     source = tmp_path / "source"
     source.write_bytes(b"value")

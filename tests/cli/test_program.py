@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli.main import program
+from cli.main import Program, program
 from hybrisfs import VERSION
-from hybrisfs.client import Client
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
 from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolume
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _NEW_NAMES = (("volume", "create"), ("setup",), ("device", "join"))  # their NAME is to be given
@@ -160,14 +161,18 @@ def test_a_mistyped_command_is_guessed(run: Run) -> None:
     assert run("qqq").stderr.endswith("No such command 'qqq'.\n")
 
 
-def test_a_bug_is_one_line_and_a_file(
-    served: Daemon, home: Home, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError("what\x1b[31m nobody expected")
+class Broken(Program):
+    """With commands that have a bug."""
 
-    monkeypatch.setattr(Client, "call", broken)
-    result = run("status")
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        def broken() -> None:
+            raise ValueError("what\x1b[31m nobody expected")
+
+        return click.Command(cmd_name, callback=broken)
+
+
+def test_a_bug_is_one_line_and_a_file(home: Home) -> None:
+    result = CliRunner().invoke(Broken(), ["status"])
     assert result.exit_code == 70
     assert result.stderr == (
         "hybrisfs: unexpected ValueError: what\\e[31m nobody expected\n"
@@ -176,22 +181,26 @@ def test_a_bug_is_one_line_and_a_file(
     assert "Traceback" in (home.state / "cli.log").read_text()
 
 
-def test_a_bug_in_the_daemon_is_told_without_details(
-    served: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Daemon, "_status_of", lambda *_: 1 / 0)
+def test_a_bug_in_the_daemon_is_told_without_details(photos: FakeVolume, run: Run) -> None:
+    photos.failure = ZeroDivisionError("division by zero")
     result = run("status")
     assert result.exit_code == 70
     assert "The details are in the log." in result.stderr
 
 
-def test_interrupting(served: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Client, "call", interrupted)
-    result = run("sync", "--wait")
-    assert (result.exit_code, result.stderr) == (130, "\ninterrupted\n")
+def test_interrupting(photos: FakeVolume, home: Home) -> None:
+    photos.pending_files = 1
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "sync", "--wait"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert photos.syncing.wait(60)
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=60)
+    assert (waiting.returncode, errors) == (130, "\ninterrupted\n")
 
 
 def test_a_reader_that_has_enough_is_no_error(served: Daemon, home: Home) -> None:
@@ -299,7 +308,7 @@ def test_passphrases_that_a_command_reads_get_into_no_core_dump(tmp_path: Path) 
     script = """if True:
         import resource
         import click
-        from cli.main import program
+        from cli.main import Program, program
 
         def read(file, **_):
             print(resource.getrlimit(resource.RLIMIT_CORE), open("/proc/self/coredump_filter").read())

@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import passphrase as passphrase_module
 from cli.main import program
 from hybrisfs.api.request import message_of
 from hybrisfs.daemon.service import Daemon
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, typed
 from tests.daemon.fake import DRAWN, EXPIRES, KIT, FakeVolume, FakeVolumes
 
 CLOUD = "file:///clouds/a"
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard input is a terminal, as far as asking for passphrases goes."""
-    monkeypatch.setattr(passphrase_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
 
 
 @pytest.fixture
@@ -33,7 +25,7 @@ def secret(tmp_path: Path) -> str:
     return str(path)
 
 
-def typed(text: str, *words: str) -> Result:
+def piped(text: str, *words: str) -> Result:
     return CliRunner().invoke(program, list(words), input=text)
 
 
@@ -91,11 +83,10 @@ def test_a_passphrase_of_ones_own_comes_from_a_file(photos: FakeVolume, run: Run
     done = run("recovery", "make", "--passphrase-file", secret)
     assert done.exit_code == 0 and DRAWN not in done.output
     assert photos.recovery.given == [DRAWN]
-    assert typed(f"{DRAWN}\n", "recovery", "make", "--passphrase-file", "-").exit_code == 0
+    assert piped(f"{DRAWN}\n", "recovery", "make", "--passphrase-file", "-").exit_code == 0
     assert photos.recovery.given == [DRAWN, DRAWN]
 
 
-@pytest.mark.usefixtures("terminal")
 def test_or_is_typed_twice_and_not_shown(photos: FakeVolume) -> None:
     done = typed(f"{DRAWN}\n{DRAWN}\n", "recovery", "make", "--ask")
     assert done.exit_code == 0 and DRAWN not in done.output
@@ -164,7 +155,7 @@ def test_recovering_by_a_file(served: Daemon, volumes: FakeVolumes, run: Run, se
     assert volumes.own_names == ["desk"] and "mine" in volumes.opened
 
 
-@pytest.mark.usefixtures("terminal", "served")
+@pytest.mark.usefixtures("served")
 def test_recovering_at_a_terminal(volumes: FakeVolumes) -> None:
     done = typed(f"{DRAWN}\n", "recover", "--cloud", CLOUD)
     assert done.exit_code == 0 and DRAWN not in done.output

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-import cli.setup as wizard
-from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
-from tests.cli.conftest import Run
+from hybrisfs.units import SERVICE, SOCKET
+from tests.cli.conftest import Run, typed
 from tests.daemon.fake import DRAWN, FakeVolumes
+from tests.systemctl import Systemctl
 
 CLOUDS = ["file:///mnt/a", "file:///mnt/b", "file:///mnt/c"]
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wizard, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(wizard, "service_status", lambda: {"manager": False, "enabled": False})
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
+    return Systemctl(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def no_manager(systemctl: Systemctl) -> None:
+    """There is no systemd for this user."""
+    systemctl.fail("show")
 
 
 def answering(*answers: str) -> Result:
-    done = CliRunner().invoke(program, ["setup"], input="".join(f"{answer}\n" for answer in answers))
-    assert "Traceback" not in done.output
-    return done
+    return typed("".join(f"{answer}\n" for answer in answers), "setup")
+
+
+STARTED = [f"enable {SERVICE} {SOCKET}", f"restart {SOCKET}", f"start {SERVICE}"]
 
 
 def test_everything_can_be_an_option(served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path) -> None:
@@ -43,16 +47,15 @@ def test_everything_can_be_an_option(served: Daemon, volumes: FakeVolumes, run: 
 
 
 def test_the_kit_and_the_service_can_be_options(
-    served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path, systemctl: Systemctl
 ) -> None:
-    install = mock.Mock(return_value={"linger": False})
-    monkeypatch.setattr(wizard, "install_service", install)
     page = tmp_path / "kit.txt"
     done = run("setup", "--name", "work", "--try", "--kit", str(page), "--service", "--json")
     assert done.exit_code == 0
     facts = json.loads(done.stdout)
     assert (facts["recovery"]["passphrase"], page.read_text()) == (DRAWN, "page")
-    install.assert_called_once_with()
+    assert facts["service"]["installed"]
+    assert [line for line in systemctl.told() if line in STARTED] == STARTED
     done = run("setup", "--name", "more", "--try", "--kit", str(page), "--no-kit")
     assert (done.exit_code, "exclude" in done.stderr) == (2, True)
     done = run("setup", "--name", "more", "--try", "--invite", "--json")
@@ -61,13 +64,10 @@ def test_the_kit_and_the_service_can_be_options(
 
 
 def test_it_asks_whether_to_start_at_login_where_it_can(
-    served: Daemon, volumes: FakeVolumes, terminal: None, monkeypatch: pytest.MonkeyPatch
+    served: Daemon, volumes: FakeVolumes, systemctl: Systemctl
 ) -> None:
-    install = mock.Mock(return_value={"linger": False})
-    monkeypatch.setattr(wizard, "service_status", lambda: {"manager": True, "enabled": False})
-    monkeypatch.setattr(wizard, "install_service", install)
     assert answering("work", "", "", "", "n", "y", "n").exit_code == 0
-    install.assert_called_once_with()
+    assert [line for line in systemctl.told() if line in STARTED] == STARTED
 
 
 def test_without_a_terminal_nothing_is_asked(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
@@ -93,7 +93,7 @@ def test_folders_on_this_disk(served: Daemon, volumes: FakeVolumes, run: Run, ho
 
 
 def test_it_asks_again_for_what_will_not_do(
-    served: Daemon, volumes: FakeVolumes, terminal: None, tmp_path: Path
+    served: Daemon, volumes: FakeVolumes, no_manager: None, tmp_path: Path
 ) -> None:
     (tmp_path / "full" / "file").mkdir(parents=True)
     volumes.secrets.clear()
@@ -140,13 +140,13 @@ def test_it_asks_again_for_what_will_not_do(
     assert "right" not in done.output
 
 
-def test_it_can_be_tried_without_clouds(served: Daemon, volumes: FakeVolumes, terminal: None) -> None:
+def test_it_can_be_tried_without_clouds(served: Daemon, volumes: FakeVolumes, no_manager: None) -> None:
     assert answering("work", "", "", "n", "", "y", "n", "n").exit_code == 0
     assert len(volumes.configs["work"].clouds) == 3
 
 
 def test_with_five_clouds_it_asks_how_many_may_fail(
-    served: Daemon, volumes: FakeVolumes, terminal: None, tmp_path: Path
+    served: Daemon, volumes: FakeVolumes, no_manager: None, tmp_path: Path
 ) -> None:
     clouds = [f"file:///mnt/{letter}" for letter in "abcde"]
     assert answering("work", str(tmp_path / "Work"), *clouds, "", "3", "2", "n", "n").exit_code == 0

@@ -9,35 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from cli import device as device_module
-from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
-from tests.cli.conftest import Run, moment
+from tests.cli.conftest import Run, moment, typed
 from tests.daemon.fake import CODE, COMPARISON, EXPIRES, FakePairing, FakeVolume, FakeVolumes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAST_SEEN = 1_790_000_000.0
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard input is a terminal, as far as the commands about devices can tell."""
-    streams = SimpleNamespace(
-        stdin=SimpleNamespace(isatty=lambda: True),
-        stdout=SimpleNamespace(isatty=lambda: False, flush=lambda: None),
-    )
-    monkeypatch.setattr(device_module, "sys", streams)
-
-
-def at_terminal(typed: str, *words: str) -> Result:
-    return CliRunner().invoke(program, list(words), input=typed)
 
 
 def documents(text: str) -> list[Any]:
@@ -149,10 +131,9 @@ def test_a_role_that_makes_no_sense(run: Run, words: list[str], complaint: str) 
     assert complaint in done.stderr
 
 
-@pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize(("typed", "accepted"), [("y\n", True), ("n\n", False), ("\n", False)])
-def test_at_a_terminal_the_question_is_asked(photos: FakeVolume, typed: str, accepted: bool) -> None:
-    done = at_terminal(typed, "device", "invite")
+@pytest.mark.parametrize(("text", "accepted"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_at_a_terminal_the_question_is_asked(photos: FakeVolume, text: str, accepted: bool) -> None:
+    done = typed(text, "device", "invite")
     assert photos.pairing.confirmed == [accepted]
     assert "Does laptop show the same string? [y/N]" in done.stderr
     assert COMPARISON in done.stdout
@@ -160,17 +141,15 @@ def test_at_a_terminal_the_question_is_asked(photos: FakeVolume, typed: str, acc
     assert ("was not confirmed" in done.stderr) is not accepted
 
 
-@pytest.mark.usefixtures("terminal")
 def test_yes_asks_nothing(photos: FakeVolume) -> None:
-    done = at_terminal("", "device", "invite", "--yes")
+    done = typed("", "device", "invite", "--yes")
     assert done.exit_code == 0
     assert "same string" not in done.output
     assert photos.pairing.confirmed == [True]
 
 
-@pytest.mark.usefixtures("terminal")
 def test_the_question_does_not_disturb_the_json(photos: FakeVolume) -> None:
-    done = at_terminal("y\n", "device", "invite", "--json")
+    done = typed("y\n", "device", "invite", "--json")
     assert documents(done.stdout) == [
         {"code": CODE, "expires": EXPIRES},
         {"comparison": COMPARISON},
@@ -179,9 +158,8 @@ def test_the_question_does_not_disturb_the_json(photos: FakeVolume) -> None:
     assert "same string" in done.stderr
 
 
-@pytest.mark.usefixtures("terminal")
 def test_interrupting_the_question_ends_the_pairing(photos: FakeVolume, volumes: FakeVolumes) -> None:
-    done = at_terminal("", "device", "invite")  # the end of what is typed is an interruption, too
+    done = typed("", "device", "invite")  # the end of what is typed is an interruption, too
     assert done.exit_code == 130
     assert photos.pairing.ended.wait(30)
     assert photos.pairing.confirmed == [False]
@@ -247,18 +225,16 @@ def test_joining_as_json(served: Daemon, run: Run) -> None:
     assert facts["volume"]["name"] == "shared"
 
 
-@pytest.mark.usefixtures("terminal")
 def test_a_join_that_is_not_confirmed(served: Daemon, volumes: FakeVolumes) -> None:
-    done = at_terminal("n\n", "device", "join", CODE)
+    done = typed("n\n", "device", "join", CODE)
     assert done.exit_code == 1
     assert "was not confirmed" in done.stderr
     assert "shared" not in volumes.configs
 
 
-@pytest.mark.usefixtures("terminal")
 def test_names_of_devices_play_no_tricks_on_the_terminal(photos: FakeVolume) -> None:
     photos.pairing = FakePairing("\x1b[31mred")
-    done = at_terminal("y\n", "device", "invite")
+    done = typed("y\n", "device", "invite")
     assert "\x1b[31m" not in done.output
     assert "\\e[31mred" in done.stderr and "\\e[31mred" in done.stdout
 
@@ -408,15 +384,13 @@ def test_they_are_removed_with_it_when_that_is_asked_for(photos: FakeVolume, run
 def test_at_a_terminal_the_person_is_asked_what_becomes_of_them(
     photos: FakeVolume,
     admitted: list[dict[str, object]],
-    monkeypatch: pytest.MonkeyPatch,
     answer: str,
 ) -> None:
-    monkeypatch.setattr(device_module, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
-    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input=f"y\n{answer}\n")
+    done = typed(f"y\n{answer}\n", "device", "remove", "laptop")
     assert done.exit_code == 0 and f"It has let in {THESE}." in done.stderr
     assert photos.decisions == [("laptop", "remove with admitted" if answer == "y" else "remove")]
     photos.admitted = admitted[:0]
-    done = CliRunner().invoke(program, ["device", "remove", "laptop"], input="y\n")
+    done = typed("y\n", "device", "remove", "laptop")
     assert done.exit_code == 0 and "let in" not in done.stderr + done.stdout
 
 

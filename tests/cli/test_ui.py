@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
-import webbrowser
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
+from tests.system.deadline import until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -69,14 +75,41 @@ def test_a_path_elsewhere_is_refused(mnt: Path, run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_browser_that_may_need_the_terminal_is_not_waited_for(
-    terminal: bool, mnt: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    terminal: bool, served: Daemon, home: Home, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("w3m"))
-    monkeypatch.setattr("cli.ui.sys", mock.Mock(stdin=mock.Mock(isatty=lambda: terminal)))
-    with mock.patch.object(webbrowser.BackgroundBrowser, "open", return_value=True) as opened:
-        done = run("ui")
-    assert opened.called != terminal
-    assert ("open the link yourself" in done.stderr) == terminal
+    browser, opened = tmp_path / "bin" / "w3m", tmp_path / "opened"
+    browser.parent.mkdir()
+    browser.write_text(f'#!/bin/sh\necho "$1" >{opened}.new && mv {opened}.new {opened}\n')
+    browser.chmod(0o755)
+    path = f"{browser.parent}:{os.environ['PATH']}"
+    screen = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    variables = {name: value for name, value in home.environment().items() if name not in screen}
+    keyboard = pty.openpty() if terminal else os.pipe()
+    try:
+        page = subprocess.Popen(
+            [sys.executable, "-u", "-m", "cli.main", "ui"],
+            cwd=REPOSITORY,
+            env={**variables, "PATH": path, "BROWSER": "w3m"},
+            stdin=keyboard[1] if terminal else keyboard[0],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert page.stdout is not None
+        assert page.stderr is not None
+        link = page.stdout.readline()
+        if terminal:
+            assert "open the link yourself" in page.stderr.readline()
+        else:
+            until(opened.exists, "the browser to be opened")
+            assert opened.read_text() == link
+        page.send_signal(signal.SIGINT)
+        _, errors = page.communicate(timeout=60)
+    finally:
+        os.close(keyboard[0])
+        os.close(keyboard[1])
+    assert (page.returncode, errors.strip()) == (0, "")
+    assert opened.exists() != terminal
 
 
 def test_the_page_of_a_daemon_that_blocks_signals_can_be_ended(mnt: Path, run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon import only_one as module
 from hybrisfs.daemon.only_one import ProcessLock, answers, end_daemon, holder, only_one
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.wire import bind_socket
@@ -45,15 +46,18 @@ def test_a_second_daemon_is_refused_at_once_when_the_first_answers(tmp_path: Pat
             pass
 
 
-def test_a_second_daemon_waits_for_one_that_does_not_answer_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_PREDECESSOR_ENDS_WITHIN", 0.1)
+def test_a_second_daemon_waits_for_one_that_does_not_answer_any_more(tmp_path: Path) -> None:
+    waits: list[float] = []
+    patient = Environment(monotonic=lambda: sum(waits), sleep=waits.append)
     path, socket = tmp_path / "lock", tmp_path / "socket"
-    with only_one(path, socket), pytest.raises(DaemonError), only_one(path, socket):
+    with only_one(path, socket), pytest.raises(DaemonError), only_one(path, socket, patient):
         pass
-    with only_one(path, socket):
-        pass
+    assert sum(waits) == pytest.approx(20.0, abs=0.1)
+    with contextlib.ExitStack() as first:
+        first.enter_context(only_one(path, socket))
+        ending = Environment(sleep=lambda _: first.close())
+        with only_one(path, socket, ending):
+            pass
 
 
 def test_a_daemon_of_an_earlier_version_is_ended_where_its_lock_was(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import stat
 import threading
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -120,19 +119,19 @@ def test_a_new_daemon_remounts_what_a_killed_one_had_mounted(
     assert volumes.opened["other"].mountpoint is None
 
 
-def test_that_the_last_daemon_died_is_kept_before_this_one_can_die(home: Home, volumes: FakeVolumes) -> None:
+def test_that_the_last_daemon_died_is_kept_before_this_one_can_die(home: Home) -> None:
     folder = home.volume_state("photos")
     folder.mkdir(parents=True)
     kept: list[list[str]] = []
 
-    def note(home: Home, name: str) -> OpenVolume:
-        kept.append([event.topic for event in EventRecord(folder).all()])
-        return FakeVolumes.open(volumes, home, name)
+    class Noting(FakeVolumes):
+        def open(self, home: Home, name: str) -> OpenVolume:
+            kept.append([event.topic for event in EventRecord(folder).all()])
+            return super().open(home, name)
 
-    with mock.patch.object(volumes, "open", note):
-        daemon = Daemon(home, volumes)
-        daemon.start(Life("this boot", 1000.0, 1005.0, 1))
-        daemon.stop()
+    daemon = Daemon(home, Noting("photos"))
+    daemon.start(Life("this boot", 1000.0, 1005.0, 1))
+    daemon.stop()
     assert kept == [["daemon"]]
     [event] = EventRecord(folder).all()
     assert event.text.startswith("the daemon died at ") and event.text.endswith(" and was started again")

@@ -21,13 +21,14 @@ ORIGIN = f"http://127.0.0.1:{PORT}"
 class Page:
     """What the script of the page does."""
 
-    def __init__(self, dashboard: Dashboard) -> None:
-        self.client = TestClient(dashboard.app, base_url=ORIGIN, client=("127.0.0.1", 50000))
-        self.code = dashboard.link.partition("#code=")[2]
+    def __init__(self, dashboard: Dashboard, client: tuple[str, int] = ("127.0.0.1", 50000)) -> None:
+        """*client*: from where its connection comes."""
+        self._origin, _, self.code = dashboard.link.partition("/#code=")
+        self.client = TestClient(dashboard.app, base_url=self._origin, client=client)
         self.headers: dict[str, str] = {}
 
     def begin(self) -> Page:
-        answer = self.client.post("/api/session", json={"code": self.code}, headers={"Origin": ORIGIN})
+        answer = self.client.post("/api/session", json={"code": self.code}, headers={"Origin": self._origin})
         assert answer.status_code == 200, answer.text
         self.headers = {"X-HybrisFS-Token": answer.json()["token"]}
         return self
@@ -36,7 +37,7 @@ class Page:
         return self.client.get(url, headers={**self.headers, **headers})
 
     def post(self, url: str, body: object, **headers: str) -> Any:
-        return self.client.post(url, json=body, headers={**self.headers, "Origin": ORIGIN, **headers})
+        return self.client.post(url, json=body, headers={**self.headers, "Origin": self._origin, **headers})
 
     def facts(self, url: str) -> dict[str, Any]:
         answer = self.get(url)

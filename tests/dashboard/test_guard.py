@@ -10,6 +10,7 @@ import pytest
 
 from dashboard.guard import Session, owner_of
 from dashboard.server import Dashboard
+from tests.another_user import as_another_user, only_root
 from tests.dashboard.conftest import ORIGIN, PORT, Page
 
 FACTS = ["/api/volumes", "/api/volumes/photos/traffic", "/api/jobs"]
@@ -158,16 +159,18 @@ def test_the_kernel_knows_whose_a_connection_is() -> None:
             assert owner_of(address, (other[0], other[1] ^ 1)) is None
 
 
-def test_another_user_is_refused_the_code(
-    dashboard: Dashboard, served: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = Page(dashboard)
-    monkeypatch.setattr("dashboard.api.owner_of", lambda client, server: os.getuid() + 1)
-    answer = page.post("/api/session", {"code": page.code})
-    assert answer.status_code == 403
-    assert "Another user" in answer.json()["error"]
-    monkeypatch.undo()
-    page.begin()
+@only_root
+def test_another_user_is_refused_the_code(served: object) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dashboard = Dashboard(listener.getsockname()[1])
+        with as_another_user():
+            theirs = socket.create_connection(listener.getsockname())
+        with theirs, listener.accept()[0]:
+            page = Page(dashboard, client=theirs.getsockname())
+            answer = page.post("/api/session", {"code": page.code})
+        assert answer.status_code == 403
+        assert "Another user" in answer.json()["error"]
+        Page(dashboard).begin()
 
 
 @pytest.mark.parametrize(

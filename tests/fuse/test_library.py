@@ -24,19 +24,17 @@ def test_a_libfuse_that_does_not_fit_is_refused(tmp_path: Path, version: int) ->
     with pytest.raises(
         FuseError, match=rf"libfuse {version // 100}\.{version % 100}; needed is 3\.10 or a later"
     ):
-        library.Library(str(built))
+        library.load([str(built)], platform.machine())
 
 
-def test_a_missing_libfuse_is_named_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_SONAMES", ("libnothing.so.1", "libnothing.so.2"))
+def test_a_missing_libfuse_is_named_with_advice() -> None:
     with pytest.raises(FuseError, match="not installed: install the package fuse3"):
-        library.libfuse.__wrapped__()
+        library.load(["libnothing.so.1", "libnothing.so.2"], platform.machine())
 
 
-def test_a_machine_whose_structures_are_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+def test_a_machine_whose_structures_are_not_known_is_refused() -> None:
     with pytest.raises(FuseError, match="not supported on pdp11"):
-        library.libfuse.__wrapped__()
+        library.load(["libfuse3.so.4", "libfuse3.so.3"], "pdp11")
 
 
 @pytest.mark.parametrize(

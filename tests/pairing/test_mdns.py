@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import struct
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from hybrisfs.pairing import mdns
+from hybrisfs.pairing.code import Address
 from hybrisfs.pairing.lan import local_addresses
+from tests.network import alone, ip, needs_networks
 
 INVITE = bytes(range(16))
 WAIT = 30.0  # seconds after which a test fails
@@ -60,20 +62,36 @@ def test_the_inviter_is_found() -> None:
     assert found <= set(addresses)
 
 
-def test_without_multicast_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    import zeroconf
+@needs_networks
+def test_without_multicast_nothing_breaks(caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> None:
+        ip("link", "set", "lo", "up")
+        ip("link", "add", "one", "type", "veth", "peer", "name", "other")
+        ip("address", "add", "192.0.2.7/24", "dev", "one")
+        ip("link", "set", "one", "up")
+        assert local_addresses() == ["192.0.2.7"]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as selfish:
+            selfish.bind(("", 5353))  # a program that shares the port of mDNS with nobody
+            announce_and_find([("192.0.2.7", 1)])
 
-    def blocked(**_: object) -> Iterator[None]:
-        raise OSError("Address already in use")
-
-    monkeypatch.setattr(zeroconf, "Zeroconf", blocked)
-    mdns.announce(INVITE, [("192.0.2.7", 1)], threading.Event())
-    mdns.find(INVITE, lambda address: pytest.fail(str(address)), threading.Event())
+    caplog.set_level(logging.INFO)
+    alone(work)
+    assert caplog.text.count("no mDNS on this machine") == 2
+    assert "in use" in caplog.text
 
 
-def test_without_a_network_nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mdns, "local_addresses", list)
-    mdns.announce(INVITE, [], threading.Event())
+@needs_networks
+def test_without_a_network_nothing_breaks() -> None:
+    def work() -> None:
+        assert local_addresses() == []
+        announce_and_find([])
+
+    alone(work)
+
+
+def announce_and_find(addresses: list[Address]) -> None:
+    """Both return, though nobody tells them to stop."""
+    mdns.announce(INVITE, addresses, threading.Event())
     mdns.find(INVITE, lambda address: pytest.fail(str(address)), threading.Event())
 
 

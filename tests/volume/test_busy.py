@@ -35,7 +35,7 @@ class Program:
         for _ in range(STEPS):
             name = self.prefix + str(self.random.randrange(NAMES))
             action = self.random.choice(
-                [self.rewrite, self.patch, self.cut, self.check, self.move, self.remove]
+                [self.rewrite, self.overwrite, self.cut, self.check, self.move, self.remove]
             )
             if name in self.files:
                 action(name)
@@ -47,7 +47,7 @@ class Program:
         self.device.write(name, data)
         self.files[name] = bytearray(data)
 
-    def patch(self, name: str) -> None:
+    def overwrite(self, name: str) -> None:
         data, fs = self.files[name], self.device.volume.fs
         with fs.state.transaction() as tx:
             handle = fs.open(tx, self.ino(name), os.O_RDWR)

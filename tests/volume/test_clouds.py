@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from backends.credentials import Credentials
-from backends.registry import open_store
-from backends.store import Store
 from hybrisfs.clouds.drain import Drain
 from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.recode import Recoder
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
-from tests.adversary import Fault, FaultyStore, Kind
+from tests.adversary import Fault, Kind
 from tests.volume.device import NAME, PATIENCE, Device
+from tests.volume.middlemen import faulty
 
 _BIG = os.urandom(3 << 20)  # above the threshold of erasure coding
 
@@ -235,21 +233,13 @@ LIES: list[Kind] = ["lose", "corrupt", "swap", "vanish", "mislist", "fail"]
 
 
 @pytest.mark.parametrize("liar", [0, 1], ids=["drained", "another"])
-def test_a_drain_beside_a_liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, liar: int) -> None:
+def test_a_drain_beside_a_liar(tmp_path: Path, liar: int) -> None:
     """Whatever one cloud does, the one that is drained or one that gets its shares, nothing is lost."""
-    stores: dict[str, FaultyStore] = {}
-
-    def faulty(url: str, credentials: Credentials) -> Store:
-        stores[url] = store = FaultyStore(open_store(url, credentials), seed=1)
-        return store
-
-    monkeypatch.setattr("hybrisfs.clouds.agreed_clouds.open_store", faulty)
     for count, lie in enumerate(LIES):
         device = Device(tmp_path / str(count), clouds=4)
         try:
             fill(device, 3)
-            url = device.clouds[liar].as_uri()
-            stores[url].faults = [Fault(lie, rate=0.7)]
+            faulty(device, device.clouds[liar]).faults = [Fault(lie, rate=0.7)]
             device.volume.clouds.drain("cloud-0")
             if lie != "fail" or liar:
                 assert gone(device, "cloud-0") == (True, ""), lie

@@ -11,8 +11,6 @@ from types import SimpleNamespace
 from typing import Final, cast
 from unittest import mock
 
-import keyring
-import keyring.errors
 import pytest
 
 from backends.credentials import CredentialStore
@@ -34,6 +32,7 @@ from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
+from tests.keyrings import MemoryKeyring, in_use
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
 THIRD: Final = DeviceKey.from_seed(b"\x02" * 32)
@@ -271,17 +270,16 @@ def test_secrets_that_are_here_are_kept(home: Home, known: str, by_kit: bool) ->
     assert dict(store_of(home).lookup(URLS[1]).values) == SECRETS
 
 
-def test_secrets_of_a_folder_above_and_of_the_keyring_are_kept(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_of_a_folder_above_and_of_the_keyring_are_kept(home: Home) -> None:
     clouds = (CloudConfig(0, "a", "s3://bucket/deep/down"), CloudConfig(1, "b", "s3://other/deep"))
     store_of(home).add("s3://bucket/deep", OTHERS)
-    ring = {"s3://other/deep": json.dumps(OTHERS)}
-    monkeypatch.setattr(keyring, "get_password", lambda service, url: ring.get(url))
+    ring = MemoryKeyring()
+    ring.set_password("hybrisfs", "s3://other/deep", json.dumps(OTHERS))
     came = json.dumps(SECRETS).encode()
-    join(home, replace(granted(), clouds=tuple(GrantedCloud(*vars_of(one), came) for one in clouds)))
-    for cloud in clouds:
-        assert dict(CredentialStore(home.credentials).lookup(cloud.url).values) == OTHERS
+    with in_use(ring):
+        join(home, replace(granted(), clouds=tuple(GrantedCloud(*vars_of(one), came) for one in clouds)))
+        for cloud in clouds:
+            assert dict(CredentialStore(home.credentials).lookup(cloud.url).values) == OTHERS
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/photos"])
@@ -295,12 +293,11 @@ def test_volumes_that_are_here_go_on_with_the_secrets_that_they_have(home: Home,
     assert not store_of(home).lookup(mine.url)
 
 
-def test_a_keyring_that_is_locked_keeps_nobody_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(service: str, url: str) -> str:
-        raise keyring.errors.KeyringLocked("locked")
-
-    monkeypatch.setattr(keyring, "get_password", locked)
-    join(home, granted(json.dumps(SECRETS).encode()))
+def test_a_keyring_that_is_locked_keeps_nobody_out(home: Home) -> None:
+    ring = MemoryKeyring()
+    ring.locked = True
+    with in_use(ring):
+        join(home, granted(json.dumps(SECRETS).encode()))
     assert dict(store_of(home).lookup(URLS[0]).values) == SECRETS
 
 

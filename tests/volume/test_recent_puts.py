@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from unittest import mock
 
-from backends.file import FileStore
+from backends.store import Buffer, Store
+from backends.wrapper import StoreWrapper
 from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.clouds.recent_puts import RecentPuts, RecentPutsLimits
 from hybrisfs.environment import Environment
-from sync.codec import Buffer
 from tests.volume.device import PATIENCE, Device
+from tests.volume.middlemen import faulty, put_before
 
 
 class Clock:
@@ -27,20 +26,24 @@ class Clock:
         return self.now
 
 
-@contextmanager
-def dropping(cloud: Path, drops: Callable[[str], bool]) -> Iterator[list[str]]:
-    """The cloud acknowledges what *drops* chooses and does not store it; the names of that."""
-    dropped: list[str] = []
-    put = FileStore.put
+class Dropping(StoreWrapper):
+    """A cloud that acknowledges what *drops* chooses and does not store it: the names are in `dropped`."""
 
-    def lie(store: FileStore, name: str, data: Buffer) -> None:
-        if store.url == cloud.as_uri() and drops(name):
-            dropped.append(name)
+    def __init__(self, store: Store, drops: Callable[[str], bool]) -> None:
+        super().__init__(store)
+        self._drops = drops
+        self.dropped: list[str] = []
+
+    def put(self, name: str, data: Buffer) -> None:
+        if self._drops(name):
+            self.dropped.append(name)
         else:
-            put(store, name, data)
+            super().put(name, data)
 
-    with mock.patch.object(FileStore, "put", lie):
-        yield dropped
+
+def dropping(device: Device, cloud: Path, drops: Callable[[str], bool]) -> list[str]:
+    """The cloud is such a one from now on; the names."""
+    return put_before(device, cloud, lambda store: Dropping(store, drops)).dropped
 
 
 def lying(device: Device) -> set[str]:
@@ -83,9 +86,9 @@ def write_some(device: Device, count: int) -> None:
 def test_a_cloud_that_stores_nothing_is_found_within_minutes(device: Device) -> None:
     clock = Clock()
     recent = looks(device, clock)
-    with dropping(device.clouds[0], lambda name: name.startswith(("packs/", "log/"))) as dropped:
-        write_until_some_is_dropped(device, dropped)
-        look_for_minutes(recent, clock, 4)
+    dropped = dropping(device, device.clouds[0], lambda name: name.startswith(("packs/", "log/")))
+    write_until_some_is_dropped(device, dropped)
+    look_for_minutes(recent, clock, 4)
     assert lying(device) == {device.clouds[0].name}
     wrong = {one.name for one in device.volume.engine.upkeep.wrong_objects()}
     assert wrong & set(dropped)
@@ -98,13 +101,13 @@ def test_a_cloud_that_drops_a_part_of_the_puts_is_found(device: Device) -> None:
     def drops(name: str) -> bool:
         return name.startswith("packs/") and random.random() < 0.15
 
-    with dropping(device.clouds[1], drops) as dropped:
-        while not dropped:
-            for _ in range(10):
-                device.write("file", os.urandom(5000))
-                device.sync()
-            look_for_minutes(recent, clock, 1)
-        look_for_minutes(recent, clock, 4)
+    dropped = dropping(device, device.clouds[1], drops)
+    while not dropped:
+        for _ in range(10):
+            device.write("file", os.urandom(5000))
+            device.sync()
+        look_for_minutes(recent, clock, 1)
+    look_for_minutes(recent, clock, 4)
     assert lying(device) == {device.clouds[1].name}
 
 
@@ -152,27 +155,23 @@ def test_few_requests_are_made(device: Device) -> None:
     clock = Clock()
     recent = looks(device, clock)
     write_some(device, 40)
-    asked: list[str] = []
-    get_range = FileStore.get_range
+    stores = [faulty(device, cloud) for cloud in device.clouds]
 
-    def count(store: FileStore, name: str, offset: int, length: int) -> bytes:
-        asked.append(store.url)
-        return get_range(store, name, offset, length)
+    def asked() -> list[int]:
+        return [[call.operation for call in store.calls].count("get_range") for store in stores]
 
-    with mock.patch.object(FileStore, "get_range", count):
-        look_for_minutes(recent, clock, 2)
-        assert asked
-        assert max(asked.count(cloud.as_uri()) for cloud in device.clouds) <= 16
-        asked.clear()
-        look_for_minutes(recent, clock, 10)
-        assert asked == []
+    look_for_minutes(recent, clock, 2)
+    first = asked()
+    assert 1 <= max(first) <= 16
+    look_for_minutes(recent, clock, 10)
+    assert asked() == first
 
 
 def test_the_check_up_does_it_by_itself(tmp_path: Path) -> None:
     limits = [CheckupLimits(interval=0.05, confirm_interval=0.05), RecentPutsLimits(age=0.1)]
     device = Device(tmp_path, limits=limits)
-    with dropping(device.clouds[0], lambda name: name.startswith("packs/")) as dropped:
-        write_until_some_is_dropped(device, dropped)
-        until = time.monotonic() + PATIENCE
-        assert device.volume.signals.wait_until(lambda: bool(lying(device)), until, step=0.05)
+    dropped = dropping(device, device.clouds[0], lambda name: name.startswith("packs/"))
+    write_until_some_is_dropped(device, dropped)
+    until = time.monotonic() + PATIENCE
+    assert device.volume.signals.wait_until(lambda: bool(lying(device)), until, step=0.05)
     device.close()

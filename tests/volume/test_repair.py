@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -14,8 +13,10 @@ from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import HybrisError
 from hybrisfs.registers.tree import PackRecord, pack_key
 from sync import decode_signed
+from tests.adversary import WRITES, Fault
 from tests.tree.unlocked import unlocked
 from tests.volume.device import Device
+from tests.volume.middlemen import faulty
 
 CODES = [(1, 1, 4), (1, 2, 4)]  # f, k, clouds
 
@@ -255,7 +256,6 @@ def test_what_reads_find_wrong_heals_by_itself(device: Device) -> None:
 
 def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
     """A cloud that acknowledges what is put back and does not keep it."""
-    upkeep = device.volume.engine.upkeep
 
     def placements() -> list[bytes]:
         with device.volume.fs.state.transaction() as tx:
@@ -269,17 +269,14 @@ def test_what_is_wrong_again_is_moved_to_another_cloud(device: Device) -> None:
     name = next(one.name for one in device.volume.config.clouds if one.number == number)
     victim = next(path for path in device.clouds if path.name == name)
     before = held()
-    put = upkeep.put
-    with mock.patch.object(
-        upkeep, "put", lambda cloud, *rest: None if cloud == number else put(cloud, *rest)
-    ):
-        for path in objects(victim / "packs"):
-            flip(path)
-        scrub(device)
-        wrong = upkeep.wrong_objects()
-        assert device.volume.maintenance.heal(wrong) == set(wrong)
-        assert held() == before
-        assert device.volume.maintenance.heal(wrong) == set()
+    faulty(device, victim).faults = [Fault("lose", operations=WRITES)]
+    for path in objects(victim / "packs"):
+        flip(path)
+    scrub(device)
+    wrong = device.volume.engine.upkeep.wrong_objects()
+    assert device.volume.maintenance.heal(wrong) == set(wrong)
+    assert held() == before
+    assert device.volume.maintenance.heal(wrong) == set()
     assert held() == 0
     assert_healthy(device)
 

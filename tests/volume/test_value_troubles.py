@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from backends.credentials import Credentials
-from backends.registry import open_store
-from backends.store import Store
 from hybrisfs.api.maintenance import Scrub
 from hybrisfs.api.status import Values, VolumeStatus
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
-from tests.adversary import READS, Fault, FaultyStore, Kind
+from tests.adversary import READS, Fault, Kind
 from tests.volume.device import Device
+from tests.volume.middlemen import faulty
 from tests.volume.test_cloud_values import objects
 from tests.volume.test_repair import counts, repair, scrub
 
@@ -68,20 +66,14 @@ def on_record(device: Device, number: int) -> set[str]:
 
 @pytest.mark.parametrize(("lie", "kind"), LIES, ids=[lie for lie, _ in LIES])
 def test_keys_are_named_whose_values_a_cloud_lies_about_and_their_values_leave_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Kind, kind: str
+    tmp_path: Path, lie: Kind, kind: str
 ) -> None:
-    stores: dict[str, FaultyStore] = {}
-
-    def faulty(url: str, credentials: Credentials) -> Store:
-        stores[url] = FaultyStore(open_store(url, credentials), seed=1)
-        return stores[url]
-
-    monkeypatch.setattr("hybrisfs.clouds.agreed_clouds.open_store", faulty)
     device = fill(Device(tmp_path, 4, 1, 1))
     try:
         liar = next(one for one in device.volume.config.clouds if on_record(device, one.number))
         expected = on_record(device, liar.number)
-        stores[liar.url].faults = [Fault(lie, operations=READS, prefix="kv/")]
+        store_of_liar = faulty(device, tmp_path / liar.name)
+        store_of_liar.faults = [Fault(lie, operations=READS, prefix="kv/")]
         facts = scrub(device)
         assert named(facts) == {(liar.name, f"{BOX}/{key}") for key in expected}
         assert counts(facts, kind) == {liar.name: len(expected)}
