@@ -1,8 +1,9 @@
 """The parts of an open volume, in the order in which it opens: each is made from earlier ones.
 
-    Ground -> Sharing -> Clouds -> Reading -> Writing
+    Core -> Ground -> Clouds -> Reading -> Writing
 
-`hybrisfs.volume.opened` makes them. What works on a volume takes those of them that it needs.
+`hybrisfs.volume.opened` makes them. What works on a volume takes those of them that it needs. The tests' rig
+and the devices of the simulator open the same `Core`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
+from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
@@ -23,16 +25,22 @@ from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
 from hybrisfs.receive.pull import Puller
-from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.receive.take import Upcoming, unprepared
+from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.agreement import Agreement
+from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.signals import IDLE, Pause, Signals
-from hybrisfs.state.state import Transaction
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.journal_chunks import remove_unnamed_segments
+from hybrisfs.state.state import State, Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
+from hybrisfs.versions.lost import forget_lost
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.place import PackMaker
 from hybrisfs.write.relayer import Relayer
@@ -41,9 +49,39 @@ from hybrisfs.write.uploads import Uploads
 from sync import CheckpointId, Head, StateClaim, Statement
 from sync.own_heads import EarlierHeads
 
-__all__ = ["Clouds", "Ground", "HeadSources", "Reading", "Writing"]
+__all__ = ["Clouds", "Core", "Ground", "HeadSources", "Reading", "Writing"]
 
 _HEAD_SECONDS: Final = 30.0
+
+
+class Core:
+    """What works on the state of a volume alone: no cloud, no link, no face, no thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        namer: ChunkNamer,
+        ring: KeyRing,
+        owner: tuple[int, int],
+        *,
+        deletion_share: float = DEFAULT_DELETION_SHARE,
+        awaited_log: AwaitedLog | None = None,
+        upcoming: Upcoming = unprepared,
+    ) -> None:
+        """*owner*: user and group of what other devices make. The rest: see `Sharing`."""
+        self.ring: Final = ring
+        self.state: Final = State(database, journal, namer, ring.keys.device)
+        self.signals: Final = Signals(database.environment)
+        with self.state.transaction() as tx:
+            self.fs: Final = FileSystem(tx, self.state, owner=owner)
+            remove_unnamed_segments(tx, journal)
+            tx.chunks.dropped.listen(forget_lost)
+            self.sharing: Final = Sharing(
+                tx, self.fs, ring, self.signals, deletion_share, awaited_log, upcoming
+            )
+        self.committer: Final = Committer(self.fs, self.signals)
+        self.fs.changes.begun.listen(self.signals.changes_made)
 
 
 @dataclass(frozen=True)

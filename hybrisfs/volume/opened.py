@@ -41,7 +41,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.parts import Clouds, Ground, HeadSources, Reading, Writing
+from hybrisfs.parts import Clouds, Core, Ground, HeadSources, Reading, Writing
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Hoarder
@@ -51,21 +51,16 @@ from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.peering import Peering
-from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import IDLE, Signals, Wake
+from hybrisfs.signals import IDLE, Wake
 from hybrisfs.stage import LastError, Stage, start_stages
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.lock import lock_exclusively
-from hybrisfs.state.state import State, Transaction
+from hybrisfs.state.state import Transaction
 from hybrisfs.stores.marker import MARKER_NAME, marker
 from hybrisfs.stores.own_places import OwnPlaces
-from hybrisfs.tree.commit import Committer
-from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
-from hybrisfs.versions.lost import forget_lost
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.browsing import Browsing
 from hybrisfs.volume.conflicts import Conflicts
@@ -111,7 +106,6 @@ class Opened:
                 database = Database(self.state / DATABASE_FILE, environment)
                 undo.callback(database.abandon)
                 self._open_ground(home, keys, database)
-                self._open_sharing()
             self._open_clouds(keys)
             undo.pop_all()
         with naming_damage(config.name, self.state / DATABASE_FILE):
@@ -160,14 +154,17 @@ class Opened:
         self.sealer = Sealer(self.ring.chunks, keys.dedup)
         self.tables = TableSealer(self.ring.tables)
         journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        volume = State(database, journal, self.sealer, keys.device)
-        with volume.transaction() as tx:
-            self.fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
-            remove_unnamed_segments(tx, journal)
-            tx.chunks.dropped.listen(forget_lost)
-        self.signals = Signals(environment)
-        self.committer = Committer(self.fs, self.signals)
-        self.fs.changes.begun.listen(self.signals.changes_made)
+        core = Core(
+            database,
+            journal,
+            self.sealer,
+            self.ring,
+            (os.getuid(), os.getgid()),
+            deletion_share=self.config.deletion_share,
+            awaited_log=AwaitedLog(state, environment),
+            upcoming=self._mounting.upcoming,
+        )
+        self.fs, self.signals, self.committer = core.fs, core.signals, core.committer
         self.ground = Ground(
             home,
             self.settings,
@@ -179,23 +176,11 @@ class Opened:
             self.signals,
             self.committer,
         )
-        self.ground.fs.shown.listen(lambda changes: self.signals.content_wanted())
-        self.ground.fs.shown.listen(self._mounting.notify)
-
-    def _open_sharing(self) -> None:
-        ground = self.ground
-        with ground.fs.state.transaction() as tx:
-            self.sharing = Sharing(
-                tx,
-                ground.fs,
-                ground.ring,
-                ground.signals,
-                self.config.deletion_share,
-                AwaitedLog(ground.state, self.environment),
-                self._mounting.upcoming,
-            )
+        self.fs.shown.listen(lambda changes: self.signals.content_wanted())
+        self.fs.shown.listen(self._mounting.notify)
+        self.sharing = core.sharing
         self.sharing.adopt(self.config)
-        self.conflict_table = Conflicts(ground.fs)
+        self.conflict_table = Conflicts(self.fs)
 
     def _open_clouds(self, keys: VolumeKeys) -> None:
         ground, config = self.ground, self.config

@@ -26,18 +26,14 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
+from hybrisfs.parts import Core
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import AskDevices, Fetcher
-from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.state import State
 from hybrisfs.topic import Topic
-from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
-from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.view import Change
 from hybrisfs.write.chunk import Chunker, ChunkLimits
@@ -274,18 +270,16 @@ class Rig:
             self.directory / "journal", environment, budget=budget, segment_size=segment_size
         )
         self.namer = _Namer(self.plaintexts)
-        self.state = State(self.db, self.journal, self.namer, device)
-        with self.state.transaction() as self.tx:
-            self.fs = FileSystem(self.tx, self.state, owner=OWNER)
-        self.signals = Signals(environment)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
+        core = Core(self.db, self.journal, self.namer, self.ring, OWNER)
+        self.state, self.fs, self.signals = core.state, core.fs, core.signals
+        self.sharing, self.committer = core.sharing, core.committer
+        with self.state.transaction() as self.tx:
+            self.updates = self.tx.updates
+            self.registers = self.tx.registers
+            self.members = self.tx.members
         self.shown: list[Change] = []
         self.fs.shown.listen(self.shown.extend)
-        self.sharing = Sharing(self.tx, self.fs, self.ring, self.signals)
-        self.updates = self.tx.updates
-        self.registers = self.tx.registers
-        self.members = self.tx.members
-        self.committer = Committer(self.fs, self.signals)
         self.ask_devices: AskDevices = _no_device_has_any
         """Asks linked devices for chunks."""
         self.fetcher = Fetcher(
