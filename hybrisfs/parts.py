@@ -127,7 +127,7 @@ class Clouds:
 
     def can_upload(self) -> bool:
         """Whether enough clouds are well for anything to leave this device."""
-        if self.ground.signals.held:
+        if self.ground.signals.transfers_paused:
             return False
         usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
         return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()

@@ -64,7 +64,7 @@ class Signals:
         self._wait = environment.wait
         self._stopping = False
         self._woken = set[Wake]()
-        self._held = False
+        self._paused = False
         self._rest_wanted = False
         self._rest_offered = False
         self.brisk = False  # another device is linked: what changes is wanted at once
@@ -157,26 +157,26 @@ class Signals:
         with self._condition:
             self._flushes -= 1
 
-    # -- holding ---------------------------------------------------------------------------------
+    # -- pausing ---------------------------------------------------------------------------------
 
     @property
-    def held(self) -> bool:
+    def transfers_paused(self) -> bool:
         """No transfer with the clouds is to begin but those that a person or a program waits for."""
-        return self._held
+        return self._paused
 
-    def hold(self, held: bool) -> None:
-        """Hold transfers with the clouds, or let them go on."""
+    def pause_transfers(self, paused: bool) -> None:
+        """Let transfers with the clouds pause, or go on."""
         with self._condition:
-            if held != self._held:
-                self._held = held
-                # What was put off while they were held is to be looked at.
+            if paused != self._paused:
+                self._paused = paused
+                # What was put off in between is to be looked at.
                 self._woken |= {Wake.CHUNKS, Wake.UPDATES, Wake.LOOK, Wake.CONTENT}
                 self._condition.notify_all()
 
     def wait_until_free(self) -> bool:
-        """Wait while transfers are held; False when the stages are to end."""
+        """Wait while transfers are paused; False when the stages are to end."""
         with self._condition:
-            self._condition.wait_for(lambda: self._stopping or not self._held)
+            self._condition.wait_for(lambda: self._stopping or not self._paused)
             return not self._stopping
 
     # -- waiting ---------------------------------------------------------------------------------

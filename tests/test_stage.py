@@ -82,10 +82,10 @@ def test_no_step_begins_while_transfers_are_held() -> None:
         signals.stop()
         return Pause(0.0)
 
-    signals.hold(True)
+    signals.pause_transfers(True)
     [thread] = start_stages(
         "v", [Stage("heal", step, signals.waiting(), moves=True)], signals, lambda: False, str, LastError()
     ).values()
     held.set()
-    signals.hold(False)
+    signals.pause_transfers(False)
     thread.join()

@@ -116,7 +116,7 @@ class Kits:
         signed = SignedKit(record, reserve.public).encode(secret.reserve)
         self._sharing.membership.admit(reserve, [(signed_kit_key(secret.kit), signed)])
         self._ground.committer.commit_now()
-        if not self._ground.signals.held:
+        if not self._ground.signals.transfers_paused:
             self._uploads.wait(_SHIP_SECONDS, lambda done, total: None)
             self.refresh()
         kit = next(one for one in self.all() if one.kit == secret.kit.hex())
@@ -226,7 +226,7 @@ class Kits:
     def refresh(self) -> bool:
         """Put the kits on the clouds that lack them or have old ones; False when that is to be tried again
         soon."""
-        if self._ground.signals.held or not self._ground.fs.is_full:
+        if self._ground.signals.transfers_paused or not self._ground.fs.is_full:
             return True
         if not self._sharing.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
@@ -239,7 +239,7 @@ class Kits:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = self._monotonic()
         due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
-        resting = self._ground.signals.held or not self._ground.fs.is_full
+        resting = self._ground.signals.transfers_paused or not self._ground.fs.is_full
         return not resting and any(until <= now for until in due)
 
     def _refresh(self, kit: _Kit) -> bool:

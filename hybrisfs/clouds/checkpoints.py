@@ -126,7 +126,7 @@ class Checkpoints:
 
     def _look(self) -> None:
         self._sharing.compare_states()
-        if self._signals.held:
+        if self._signals.transfers_paused:
             return
         before = frozenset(self._sharing.current_members())
         self.checkpointer.look(self.heads(), self._monotonic())

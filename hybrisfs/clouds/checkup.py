@@ -88,7 +88,7 @@ class Checkup:
             thoroughly, self._thoroughly = self._thoroughly, False
         begun = self._monotonic()
         looks = asked or begun >= self._due
-        if not self._signals.held:
+        if not self._signals.transfers_paused:
             self._engine.probe(self._marker)
             self._recent.look()
             if looks:

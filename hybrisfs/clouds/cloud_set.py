@@ -283,7 +283,7 @@ class CloudSet:
             trouble = True
         if not trouble:
             self._pause = _IDLE_SECONDS
-        elif news or self._pause >= _IDLE_SECONDS or self._ground.signals.held:
+        elif news or self._pause >= _IDLE_SECONDS or self._ground.signals.transfers_paused:
             self._pause = _FIRST_PAUSE
         else:
             self._pause = min(self._pause * 2, _LAST_PAUSE)
@@ -291,7 +291,7 @@ class CloudSet:
 
     def _go_on(self) -> bool:
         signals = self._ground.signals
-        return not (self._wanted or signals.stopping or signals.held)
+        return not (self._wanted or signals.stopping or signals.transfers_paused)
 
     def _round(self) -> bool:
         """Do what is due; True when something is left to be tried again soon."""

@@ -108,7 +108,7 @@ class PackRenewer:
             with self._fs.state.transaction() as tx:
                 wanted = [ref for ref in chunks_of_lost_pack(tx, number) if ref.is_elsewhere]
             if wanted and look:
-                self._fetcher.settle([ref.number for ref in wanted])
+                self._fetcher.prove([ref.number for ref in wanted])
         return wanted
 
     def _read(self, number: int) -> list[tuple[ChunkRef, bytes]]:

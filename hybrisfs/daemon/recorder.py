@@ -12,7 +12,7 @@ from hybrisfs.api.figures import Series
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.history.cloud import SPANS, Month
-from hybrisfs.history.volume import FILE, VolumeHistory
+from hybrisfs.history.volume import FILE, HealthRecord
 from hybrisfs.home import Home
 
 __all__ = ["Recorder"]
@@ -24,14 +24,14 @@ _SAVED_EVERY: Final = 300.0  # seconds; so much is lost when the daemon is kille
 
 
 class Recorder:
-    """Keeps a `VolumeHistory` for each volume, from `start` to `stop`. Thread-safe."""
+    """Keeps a `HealthRecord` for each volume, from `start` to `stop`. Thread-safe."""
 
     def __init__(self, home: Home, slots: Slots, environment: Environment = SYSTEM) -> None:
         self._home = home
         self._slots = slots
         self._clock = environment.time
         self._lock = threading.Lock()
-        self._histories: dict[str, VolumeHistory] = {}
+        self._histories: dict[str, HealthRecord] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
@@ -94,14 +94,14 @@ class Recorder:
         with self._lock:
             return {number: list(one.months) for number, one in self._history(name).clouds.items()}
 
-    def _history(self, name: str) -> VolumeHistory:
+    def _history(self, name: str) -> HealthRecord:
         if name not in self._histories:
             path = self._file(name)
             try:
-                self._histories[name] = VolumeHistory.load(path)
+                self._histories[name] = HealthRecord.load(path)
             except (OSError, ValueError) as error:
                 log.warning("the history of %s begins anew: %s: %s", name, path, error)
-                self._histories[name] = VolumeHistory()
+                self._histories[name] = HealthRecord()
         return self._histories[name]
 
     def _file(self, name: str) -> Path:

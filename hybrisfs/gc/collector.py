@@ -124,10 +124,10 @@ class Collector:
                 self._advance()
                 self._bring_lacking()
                 self._look_for_unproven()
-                if self._monotonic() >= self._look_due and not self._signals.held:
+                if self._monotonic() >= self._look_due and not self._signals.transfers_paused:
                     self._look_due = self._monotonic() + self._limits.look_seconds
                     self._look(collection, self._pause, self._is_listing_due())
-                if self._monotonic() >= self._dispose_due and not self._signals.held:
+                if self._monotonic() >= self._dispose_due and not self._signals.transfers_paused:
                     self._dispose(collection)
                     left = self._disposer.clouds()
                     self._dispose_due = self._monotonic() + (self._limits.later_seconds if left else 0.0)
@@ -170,9 +170,9 @@ class Collector:
         step(stages[0], 0, len(stages))
         self._advance()
         step(stages[1], 1, len(stages))
-        self._look(collection, self._go_on, not self._signals.held)
+        self._look(collection, self._go_on, not self._signals.transfers_paused)
         step(stages[2], 2, len(stages))
-        if self._signals.held:
+        if self._signals.transfers_paused:
             collection.trouble = _HELD
         elif self._due()[0]:
             self._writing.uploads.wait(self._limits.shipped_within, lambda done, total: None)
@@ -184,8 +184,8 @@ class Collector:
         found = self._scan(pause)
         if found and self._pages.list_files():
             found = self._scan(pause)
-        if found.claimed and not self._signals.held:
-            self._fetcher.settle(found.claimed)
+        if found.claimed and not self._signals.transfers_paused:
+            self._fetcher.prove(found.claimed)
             found = self._scan(pause)
         return found
 
@@ -213,17 +213,17 @@ class Collector:
 
     def _look_for_unproven(self) -> None:
         """What is on the clouds by now is not to be called unsafe until packs are looked through."""
-        if self._monotonic() < self._unproven_due or self._signals.held:
+        if self._monotonic() < self._unproven_due or self._signals.transfers_paused:
             return
         with self._fs.state.transaction() as tx:
             unproven = self._unplaced.unproven(tx)
-        self._fetcher.settle(unproven)
+        self._fetcher.prove(unproven)
         self._unproven_due = self._monotonic() + self._limits.unproven_seconds
 
     def _bring_lacking(self) -> None:
         if not self._writing.relayer.is_lacking:
             self._needed.rest()
-        elif not self._signals.held:
+        elif not self._signals.transfers_paused:
             self._needed.look_again(self._unnamed_packs, self._monotonic())
 
     def _unnamed_packs(self) -> dict[bytes, list[tuple[int, int]]]:
@@ -272,7 +272,7 @@ class Collector:
         with self._fs.state.transaction() as tx:
             remember(tx, self._fs, found)
         empty = list(found.empty)
-        if found.sparse and not self._signals.held:
+        if found.sparse and not self._signals.transfers_paused:
             collection.rewritten = self._rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
             empty += found.sparse[: collection.rewritten]
         packs = [one.pack for one in empty]

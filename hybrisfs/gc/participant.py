@@ -152,7 +152,7 @@ class Participant:
             references = References(snapshot, self._pages)
             needed = {number: references.of(number) for number in numbers}
         # What is said to be in another pack as well is read there before this one may go.
-        self._fetcher.settle([chunk for one in needed.values() for chunk in (*one.chunks, *one.claimed)])
+        self._fetcher.prove([chunk for one in needed.values() for chunk in (*one.chunks, *one.claimed)])
         with fs.state.transaction() as tx:
             for number, one in needed.items():
                 if number in tx.chunks.condemned and any(

@@ -83,7 +83,7 @@ class CloudHistory:
     # -- on the disk -----------------------------------------------------------------------------
 
     def record(self) -> dict[str, Any]:
-        """For the file: see `volume.VolumeHistory`."""
+        """For the file: see `volume.HealthRecord`."""
         return {
             "name": self.name,
             "months": [{"name": one.name, **asdict(one.use)} for one in self.months],

@@ -17,7 +17,7 @@ from hybrisfs.dispersal.traffic import Counters
 from hybrisfs.files import replace_file
 from hybrisfs.history.cloud import CloudHistory
 
-__all__ = ["FILE", "VolumeHistory"]
+__all__ = ["FILE", "HealthRecord"]
 
 FILE: Final = "history.json"
 _VERSION: Final = 1
@@ -25,7 +25,7 @@ _MAX_FILE: Final = 64 << 20  # bytes
 _MAX_CLOUDS: Final = 256
 
 
-class VolumeHistory:
+class HealthRecord:
     """One volume. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class VolumeHistory:
         replace_file(path, json.dumps({"version": _VERSION, "clouds": clouds}).encode("ascii"))
 
     @staticmethod
-    def load(path: Path) -> VolumeHistory:
+    def load(path: Path) -> HealthRecord:
         """An empty one when there is no file. Raises OSError, and ValueError for a malformed one."""
         try:
             with path.open("rb") as file:
                 data = file.read(_MAX_FILE + 1)
         except FileNotFoundError:
-            return VolumeHistory()
+            return HealthRecord()
         if len(data) > _MAX_FILE:
             raise ValueError("it is too long")
         try:
@@ -66,6 +66,6 @@ class VolumeHistory:
         clouds = record.get("clouds")
         if not isinstance(clouds, dict) or len(clouds) > _MAX_CLOUDS:
             raise ValueError("it names no clouds, or too many")
-        history = VolumeHistory()
+        history = HealthRecord()
         history.clouds = {int(number): CloudHistory.from_record(one) for number, one in clouds.items()}
         return history

@@ -20,7 +20,7 @@ from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import BLOCK
-from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, Past
+from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, PastEntry
 from hybrisfs.versions.contents import size_of
 
 __all__ = ["VersionsAdapter"]
@@ -45,7 +45,7 @@ class VersionsAdapter(Adapter):
             return self._found(self.past.top())
         return super().lookup(request, parent, name)
 
-    def _found(self, past: Past | None) -> Entry:
+    def _found(self, past: PastEntry | None) -> Entry:
         return Entry.negative(0.0) if past is None else Entry(_attributes(past), past.holds, past.holds)
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
@@ -105,7 +105,7 @@ class VersionsAdapter(Adapter):
         def work() -> ListingPlus:
             listing = ListingPlus(size)
 
-            def add(name: bytes, past: Past, following: int) -> bool:
+            def add(name: bytes, past: PastEntry, following: int) -> bool:
                 self.past.looked_up(past)  # before the kernel can forget it
                 if listing.add(name, self._found(past), following):
                     return True
@@ -122,7 +122,7 @@ class VersionsAdapter(Adapter):
         ino: int,
         offset: int,
         add_dot: Callable[[bytes, int, int, int], bool],
-        add: Callable[[bytes, Past, int], bool],
+        add: Callable[[bytes, PastEntry, int], bool],
     ) -> None:
         if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
             return
@@ -250,7 +250,7 @@ def _require_present(ino: int) -> None:
         raise failure(errno.EROFS)
 
 
-def _attributes(past: Past) -> fuse.Attributes:
+def _attributes(past: PastEntry) -> fuse.Attributes:
     """What stat(2) shows."""
     node, attr = past.node, past.node.attr
     size = len(attr.target) if stat.S_ISLNK(attr.mode) else size_of(node.content)

@@ -81,7 +81,7 @@ class Fetcher:
         ask_devices: AskDevices | None = None,
     ) -> None:
         """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
-        silent for so many seconds. While transfers are held, nothing is fetched but what is asked for."""
+        silent for so many seconds. While transfers are paused, nothing is fetched but what is asked for."""
         self.limits = fs.environment.limits.of(FetchLimits)
         """They may be others at any moment."""
         self._fs = fs
@@ -226,7 +226,7 @@ class Fetcher:
         """The chunk, and the neighbours worth taking along."""
         with self._guard:
             sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
-        if self._signals.held or not ref.is_on_clouds:
+        if self._signals.transfers_paused or not ref.is_on_clouds:
             return [ref]
         budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
         run = [ref]
@@ -246,7 +246,7 @@ class Fetcher:
         """Begin to fetch what follows in the file, if it is being read from front to back."""
         with self._guard:
             reading = [ref for ref in wanted if ref.number in self._streams]
-        if not reading or self._signals.held:
+        if not reading or self._signals.transfers_paused:
             return
         for ref in self._following(reading[-1]):
             with self._guard:
@@ -384,13 +384,13 @@ class Fetcher:
             with self._fs.state.transaction() as tx:
                 tx.chunks.rely_on_spares(ref.pack, gone=True)
 
-    def settle(self, numbers: Iterable[int]) -> None:
+    def prove(self, numbers: Iterable[int]) -> None:
         """Find out whether chunks are on the clouds where members say, whether they are here or not: where
         they can be read, they are read from now on. Packs that may go soon do not count. Called without the
         volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
         with self._fs.state.transaction() as tx:
-            for number in numbers if not self._signals.held else ():
+            for number in numbers if not self._signals.transfers_paused else ():
                 for place in self._places(tx, number)[:1]:
                     if not (place.proven and tx.chunks.get(number).pack == place.pack):
                         waiting.setdefault(place.pack or ELSEWHERE, []).append(place)

@@ -94,7 +94,7 @@ class Hoarder:
     @property
     def trouble(self) -> str | None:
         """Why not everything comes that is missing, for people; None when all is well."""
-        return "transfers with the clouds are paused" if self._signals.held else self._trouble
+        return "transfers with the clouds are paused" if self._signals.transfers_paused else self._trouble
 
     def step(self) -> Pause:
         """Bring what is missing; how long until the next look, if nothing is known to be wanted."""
@@ -265,7 +265,7 @@ class Hoarder:
     # -- failures --------------------------------------------------------------------------------
 
     def _is_hopeless(self) -> bool:
-        return self._signals.stopping or self._signals.held or self._failures >= _MOST_FAILURES
+        return self._signals.stopping or self._signals.transfers_paused or self._failures >= _MOST_FAILURES
 
     def _fail(self, why: str, *, hopeless: bool = False) -> None:
         with self._guard:

@@ -1,6 +1,6 @@
 """What may move between this device and the clouds: bandwidth by timetable, pauses, metered networks.
 
-While transfers are held, nothing is uploaded, nothing is followed, and nothing is fetched ahead; what is
+While transfers are paused, nothing is uploaded, nothing is followed, and nothing is fetched ahead; what is
 under way ends. What programs read is fetched all the same, within the bandwidth. Links to other devices
 are not limited.
 """
@@ -124,13 +124,13 @@ class Transfers:
 
     @property
     def held(self) -> str | None:
-        """Why transfers are held now, in a sentence; None when they are not."""
+        """Why transfers are paused now, in a sentence; None when they are not."""
         if self._held == "metered":
             return "the network is metered"
         return "transfers are paused" if self._held else None
 
     def require_free(self) -> None:
-        """Raise HybrisError while transfers are held."""
+        """Raise HybrisError while transfers are paused."""
         if self.held is not None:
             raise HybrisError(
                 "nothing is brought to the clouds now",
@@ -168,7 +168,7 @@ class Transfers:
         if held != self._held:
             self._held = held
             log.info("transfers with the clouds %s", f"are held: {self.held}" if held else "go on")
-        self._signals.hold(held is not None)
+        self._signals.pause_transfers(held is not None)
         changes = [
             one.timestamp() for one in (settings.up.next_change(now), settings.down.next_change(now)) if one
         ]

@@ -82,7 +82,7 @@ def held_of(db: Reader, devices: Collection[bytes], branches: Collection[bytes])
 
 def unproven(db: Reader) -> list[int]:
     """The UNPLACED and SET_ASIDE chunks that members say to be on the clouds: by reading them there one finds
-    out (`Fetcher.settle`)."""
+    out (`Fetcher.prove`)."""
     rows = db.execute(
         f"SELECT number FROM chunk c WHERE pack = {ELSEWHERE} AND segment IS NOT NULL "
         "AND EXISTS (SELECT 1 FROM spare s WHERE s.chunk = c.number)"

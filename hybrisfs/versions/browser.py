@@ -35,7 +35,7 @@ from hybrisfs.versions.contents import VersionReader
 from hybrisfs.versions.moment import format_moment, parse_moment
 from hybrisfs.versions.tree import PastNode, PastTree
 
-__all__ = ["HISTORY_NAME", "PAST_INO", "Past", "PastBrowser"]
+__all__ = ["HISTORY_NAME", "PAST_INO", "PastEntry", "PastBrowser"]
 
 HISTORY_NAME: Final = b".hybrisfs"
 PAST_INO: Final = 1 << 61
@@ -55,7 +55,7 @@ _YOUNG_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastEntry:
     """A node of the past. *parent*: the number of the folder it is in. *source*: what it is listed from, if
     it is a folder. *holds*: for how many seconds that may be believed: what was recently may yet come to be
     known."""
@@ -69,14 +69,14 @@ class Past:
 
 @dataclass(slots=True)
 class _Known:
-    past: Past
+    past: PastEntry
     lookups: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     until: float
-    entries: Sequence[tuple[bytes, Past]]
+    entries: Sequence[tuple[bytes, PastEntry]]
 
 
 class _TreeAt:
@@ -118,7 +118,7 @@ class PastBrowser:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def get(self, ino: int) -> Past:
+    def get(self, ino: int) -> PastEntry:
         """The node with this number, which the kernel knows."""
         if ino in _FIXED:
             return self._fixed(ino)
@@ -128,18 +128,18 @@ class PastBrowser:
             raise failure(errno.ESTALE)
         return known.past
 
-    def top(self) -> Past:
+    def top(self) -> PastEntry:
         """The folder of the past itself."""
         return self._fixed(PAST_INO)
 
-    def _fixed(self, ino: int) -> Past:
+    def _fixed(self, ino: int) -> PastEntry:
         with self._fs.state.transaction() as tx:
             root = self._fs.get(tx, ROOT_INO)
             attr = _FOLDER._replace(uid=root.uid, gid=root.gid, mtime=root.mtime)
         holds = _YOUNG_SECONDS if ino == _VERSIONS_INO else _LISTED_SECONDS
-        return Past(ino, _FIXED[ino], PastNode((b"",), attr, None, 1), self._versions, holds)
+        return PastEntry(ino, _FIXED[ino], PastNode((b"",), attr, None, 1), self._versions, holds)
 
-    def lookup(self, parent: int, name: bytes) -> Past | None:
+    def lookup(self, parent: int, name: bytes) -> PastEntry | None:
         """What has this name in a folder. It counts as looked up: `forget` must follow."""
         if parent == PAST_INO:
             ino = {_AT_NAME: _AT_INO, _VERSIONS_NAME: _VERSIONS_INO}.get(name)
@@ -154,7 +154,7 @@ class PastBrowser:
             self.looked_up(found)
         return found
 
-    def looked_up(self, past: Past) -> None:
+    def looked_up(self, past: PastEntry) -> None:
         """The kernel knows the node once more than before."""
         if past.ino in _FIXED:
             return
@@ -172,7 +172,7 @@ class PastBrowser:
                 if known.lookups <= 0:
                     del self._known[ino]
 
-    def _tree(self, spelling: bytes) -> Past | None:
+    def _tree(self, spelling: bytes) -> PastEntry | None:
         """The root of the tree at a moment; None when it is none that this device knows of."""
         moment = parse_moment(spelling.decode("ascii", "replace"))
         now = self._time_ns()
@@ -185,16 +185,16 @@ class PastBrowser:
             node = PastTree(db, moment).root()
         holds = _YOUNG_SECONDS if now - moment < _YOUNG_NS else _LISTED_SECONDS
         source = _TreeAt(moment, spelling)
-        return Past(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
+        return PastEntry(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
 
-    def _version(self, parent: int, source: VersionsByPath, name: bytes) -> Past | None:
+    def _version(self, parent: int, source: VersionsByPath, name: bytes) -> PastEntry | None:
         with self._fs.state.snapshot() as db:
             child = source.find(db, self.get(parent).node, name)
         return None if child is None else _past(child, parent, _YOUNG_SECONDS)
 
     # -- listings --------------------------------------------------------------------------------
 
-    def list(self, ino: int) -> Sequence[tuple[bytes, Past]]:
+    def list(self, ino: int) -> Sequence[tuple[bytes, PastEntry]]:
         """What is in a folder, in the order of names."""
         if ino == PAST_INO:
             return [(_AT_NAME, self._fixed(_AT_INO)), (_VERSIONS_NAME, self._fixed(_VERSIONS_INO))]
@@ -252,5 +252,5 @@ class PastBrowser:
             self._handles.pop(number, None)
 
 
-def _past(child: Child, parent: int, holds: float) -> Past:
-    return Past(_OF_TREES | child.number, parent, child.node, child.source, holds)
+def _past(child: Child, parent: int, holds: float) -> PastEntry:
+    return PastEntry(_OF_TREES | child.number, parent, child.node, child.source, holds)

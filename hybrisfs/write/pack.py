@@ -133,7 +133,7 @@ class Packer:
             claimed = [row[0] for row in rows if tx.chunks.is_claimed(row[0])]
         if not claimed or not self._signals.wait_until_free():
             return rows
-        self._fetcher.settle(claimed)
+        self._fetcher.prove(claimed)
         with self._fs.state.transaction() as tx:
             there = {number for number in claimed if tx.chunks.is_on_clouds(number)}
         if there:

@@ -172,7 +172,7 @@ class Shipper:
         if self._signals.take(Wake.HEAD):
             self._wanted_again()
         if may_ship:
-            if not self._signals.held:
+            if not self._signals.transfers_paused:
                 self._ship()
             elif self._again:  # a person or a device waits for it
                 self._announce()
@@ -180,7 +180,7 @@ class Shipper:
 
     def _ship(self) -> None:
         while not self._signals.stopping and self._ship_one():
-            if self._signals.held:
+            if self._signals.transfers_paused:
                 return
         if self._shipment is None:
             self._relay()

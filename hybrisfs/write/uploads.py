@@ -105,7 +105,7 @@ class Uploads:
         with self._fs.state.transaction() as tx:
             unproven = self.unplaced.unproven(tx)
         if unproven:
-            self._fetcher.settle(unproven)
+            self._fetcher.prove(unproven)
 
     def machines_only(self, tx: Transaction) -> MachinesOnly:
         """What other devices wrote and no cloud is known to have; without such files the devices are those

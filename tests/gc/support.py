@@ -125,7 +125,7 @@ class Discarding:
         try:
             found = self.find()
             if found.claimed:
-                self.rig.fetcher.settle(found.claimed)
+                self.rig.fetcher.prove(found.claimed)
                 found = self.find()
             remember(self.rig.tx, self.rig.fs, found)
             done = self.rewriter.rewrite(found.sparse, 1 << 20)

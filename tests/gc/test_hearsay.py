@@ -179,7 +179,7 @@ def test_a_chunk_whose_pack_is_lost_stays_here_whoever_claims_it(fleet: Fleet) -
     assert row(victim, CONTENT)[0] is None
     victim.rig.room.drop_all()
     assert victim.read("file") == CONTENT
-    victim.rig.fetcher.settle([chunk])
+    victim.rig.fetcher.prove([chunk])
     assert pack_of(victim, CONTENT) in victim.rig.clouds.packs
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
 from hybrisfs.history.cloud import CloudHistory, Month
-from hybrisfs.history.volume import VolumeHistory
+from hybrisfs.history.volume import HealthRecord
 
 NOON = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1)) // 300 * 300
 
@@ -57,8 +57,8 @@ def test_months_follow_each_other() -> None:
     assert cloud.months == [Month("2026-12", Use(put=2)), Month("2027-01", Use(put=13))]
 
 
-def saved(path: Path) -> VolumeHistory:
-    history = VolumeHistory()
+def saved(path: Path) -> HealthRecord:
+    history = HealthRecord()
     for tick in range(5):
         history.count(NOON + tick * 10, 7, "amber", Counters(up=tick * 1000, get=tick), "ok")
     history.count(NOON, 3, "birch", Counters(), "down")
@@ -69,7 +69,7 @@ def saved(path: Path) -> VolumeHistory:
 def test_it_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     before = saved(path)
-    after = VolumeHistory.load(path)
+    after = HealthRecord.load(path)
     assert list(after.clouds) == [7, 3]
     for number, cloud in before.clouds.items():
         again = after.clouds[number]
@@ -79,7 +79,7 @@ def test_it_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_no_file_is_no_history(tmp_path: Path) -> None:
-    assert VolumeHistory.load(tmp_path / "history.json").clouds == {}
+    assert HealthRecord.load(tmp_path / "history.json").clouds == {}
 
 
 def test_clouds_that_went_are_forgotten(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, spoil: Any) -> None:
     spoil(facts)
     path.write_text(json.dumps(facts))
     with pytest.raises(ValueError, match=r"\w"):
-        VolumeHistory.load(path)
+        HealthRecord.load(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version":1,"clouds":[]}', b"[" * 100_000, b"\xff"])
@@ -146,4 +146,4 @@ def test_nonsense_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "history.json"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"\w"):
-        VolumeHistory.load(path)
+        HealthRecord.load(path)

@@ -234,7 +234,7 @@ def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> 
 def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> None:
     with long_file(rig, 10) as (inode, content, gate):
         gate.open()
-        rig.signals.hold(True)
+        rig.signals.pause_transfers(True)
         for start in range(0, 3 * 4096, 4096):
             assert rig.read(inode, start, 4096) == content[start : start + 4096]
         rig.fetcher.join()

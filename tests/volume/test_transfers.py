@@ -84,19 +84,19 @@ def test_a_pause_ends_by_itself_or_when_somebody_resumes() -> None:
     world = _World()
     transfers = world.transfers()
     transfers.pause(5.0)
-    assert world.signals.held
+    assert world.signals.transfers_paused
     assert world.transfers().facts().paused_until == NOON + 5
     assert transfers.look() == 5.0
     world.now += 5
     transfers.look()
-    assert not world.signals.held
+    assert not world.signals.transfers_paused
     transfers.pause(None)
     assert world.kept.paused_until == math.inf
     world.now += 1e9
     transfers.look()
     assert transfers.facts().held == "paused"
     transfers.resume()
-    assert not world.signals.held
+    assert not world.signals.transfers_paused
     assert world.kept.paused_until is None
 
 
@@ -105,17 +105,17 @@ def test_a_metered_network_holds_transfers_unless_that_is_unwanted() -> None:
     transfers = world.transfers()
     world.metered = True
     transfers.look()
-    assert world.signals.held
+    assert world.signals.transfers_paused
     assert transfers.facts().held == "metered"
     transfers.resume()
-    assert world.signals.held
+    assert world.signals.transfers_paused
     transfers.limit(None, None, "ignore")
-    assert not world.signals.held
+    assert not world.signals.transfers_paused
     transfers.limit(None, None, "pause")
-    assert world.signals.held
+    assert world.signals.transfers_paused
     world.metered = False
     transfers.look()
-    assert not world.signals.held
+    assert not world.signals.transfers_paused
 
 
 def objects(device: Device, kind: str) -> int:
