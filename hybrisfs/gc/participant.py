@@ -64,7 +64,8 @@ class Participant:
         self._needed = needed
         self._engine = engine
         with fs.state.transaction() as tx:
-            self._consent = Consent(tx.updates.device)
+            own = tx.updates.device
+        self._consent = Consent(own)
 
     def assembly(self, tx: Transaction) -> Assembly:
         """What this device knows and signs, within one transaction."""
