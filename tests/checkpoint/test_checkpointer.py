@@ -11,7 +11,6 @@ from unittest import mock
 import pytest
 
 from hybrisfs.checkpoint.fetching import Fetching
-from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment
 from hybrisfs.state.checkpoints import CheckpointTable
 from sync import Head, Statement
@@ -317,13 +316,6 @@ def test_who_was_let_in_takes_the_word_of_who_let_him_in(empty: Volume) -> None:
     assert device.bare() and device.read("file") == b"other"
 
 
-@contextmanager
-def unreachable(clouds: Clouds) -> Iterator[None]:
-    """None of them takes anything."""
-    with mock.patch.object(clouds, "put_object", side_effect=CloudsUnavailable("no cloud answers", {})):
-        yield
-
-
 def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volume: Volume) -> None:
     """A device that is let in meanwhile, or finds the head of one that is gone, has that to begin with."""
     for _ in range(4):
@@ -334,9 +326,10 @@ def test_the_head_names_what_is_on_the_clouds_until_its_successor_is_there(volum
     volume.fleet[1].write("later", b"y")
     volume.fleet.meet()
     before = volume.agreed(0)
-    with unreachable(volume.clouds):
-        for _ in range(4):
-            volume.look()
+    volume.clouds.full = True
+    for _ in range(4):
+        volume.look()
+    volume.clouds.full = False
     assert volume.agreed(0) != before
     assert checkpointer.newest(volume.couriers[0].rig.tx) == named and checkpointer.cloud_checkpoint.parts()
     assert checkpointer.cloud_checkpoint.part(checkpointer.cloud_checkpoint.parts()[0]) is not None
@@ -379,8 +372,9 @@ def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
     """... although a device that comes before it has been let in since."""
     volume.couriers.sort(key=lambda courier: -int.from_bytes(courier.rig.updates.device))
     volume.fleet.devices.sort(key=lambda device: -int.from_bytes(device.key.device_id))
-    with unreachable(volume.clouds):
-        agree_alone(volume)
+    volume.clouds.full = True
+    agree_alone(volume)
+    volume.clouds.full = False
     first, second = volume.fleet.devices
     with first.rig.fs.state.transaction():
         first.rig.db.rows.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))

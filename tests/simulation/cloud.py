@@ -119,6 +119,10 @@ class Clouds:
         self.all = [Cloud(Random(random.random())) for _ in range(count)]
         self.liars = frozenset(random.sample(range(count), f))
         self.accused: set[Accusation] = set()
+        self.full = False
+        """Whether they take no object of which there are copies on some."""
+        self.in_doubt = False
+        """Whether all that is looked at is wrong."""
         self._copies = copies
 
     @property
@@ -145,6 +149,8 @@ class Clouds:
 
     def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
         """Store as many copies as are needed. Raises CloudsUnavailable; some may be there even so."""
+        if self.full:
+            raise CloudsUnavailable(name, {})
         order = self.random.sample(self.numbers, len(self.all))
         return self._put(name, data, [n for n in order if self.all[n].is_up][: self._copies], self._copies)
 
@@ -221,6 +227,8 @@ class Clouds:
         data = self.all[cloud].get(name) if self.all[cloud].is_up else None
         if data is None:
             return Finding("missing" if self.all[cloud].is_up else "unreadable", name)
+        if self.in_doubt:
+            return Finding("corrupt", name)
         try:
             verify(data[: limit + 1])
         except (ValueError, IntegrityError):
