@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from unittest import mock
 
 import pytest
 
-from hybrisfs.checkpoint.fetching import Fetching
 from hybrisfs.environment import Environment
 from hybrisfs.state.checkpoints import CheckpointTable
 from sync import Head, Statement
@@ -202,10 +200,12 @@ def test_a_device_that_was_set_back_takes_in_what_it_has_stated_and_keeps_its_ow
 def test_a_checkpoint_of_which_nothing_is_lacking_is_left_alone(volume: Volume) -> None:
     volume.look()
     volume.look()
-    with mock.patch.object(Fetching, "fetch_slices") as fetch_slices:
-        for _ in range(9):
-            volume.look(1)
-    fetch_slices.assert_not_called()
+    courier = volume.couriers[1]
+    courier.asked.clear()
+    for _ in range(9):
+        volume.look(1)
+    named = {head.checkpoint.root for head in volume.heads().values() if head.checkpoint is not None}
+    assert named and courier.asked <= named, "slices were fetched"
 
 
 def test_what_is_lacking_for_long_is_taken_in_however_near_it_is(volume: Volume) -> None:
@@ -274,9 +274,10 @@ def test_a_fork_that_has_come_to_light_does_not_make_what_is_here_seem_to_be_lac
     assert former is not None and newest is not None and newest != former
     vector = Root.decode(parts[former.root]).vector
     assert not volume.fleet[0].rig.updates.state.vector.covers(vector)
-    with mock.patch.object(Fetching, "part", lambda _, name: parts[name]):
-        for _ in range(6):
-            volume.look(0, heads=before)
+    volume.couriers[0].at_hand = parts
+    for _ in range(6):
+        volume.look(0, heads=before)
+    assert former.root in volume.couriers[0].asked
     assert checkpointer.newest(volume.couriers[0].rig.tx) == newest
 
 
