@@ -76,6 +76,7 @@ class FakeStore:
         self.names: list[str] = []  # and the objects they were about
         self.after_put: Callable[[], object] = _nothing
         """Called when an object has been stored, before anybody hears of it."""
+        self.before_get: Callable[[], object] = _nothing
         self.before_delete: Callable[[], object] = _nothing
 
     def _enter(self, operation: str, name: str) -> None:
@@ -95,6 +96,7 @@ class FakeStore:
                 self.released.wait()  # and then goes on, late
 
     def _read(self, operation: str, name: str) -> bytes:
+        self.before_get()
         self._enter(operation, name)
         if name not in self.objects or self.behaviour == "missing":
             raise MissingError(self.url, operation, name, "no such object")

@@ -121,6 +121,8 @@ class Clouds:
         self.accused: set[Accusation] = set()
         self.full = False
         """Whether they take no object of which there are copies on some."""
+        self.keep_all = False
+        """Whether they say that they have deleted what they keep."""
         self.in_doubt = False
         """Whether all that is looked at is wrong."""
         self._copies = copies
@@ -241,6 +243,6 @@ class Clouds:
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
         if not self.all[cloud].is_up:
             return "is down"
-        for name in names:
+        for name in () if self.keep_all else names:
             self.all[cloud].delete(name)
         return None
