@@ -26,6 +26,7 @@ class Surroundings:
         self.fsync = base.fsync
         self.fdatasync = base.fdatasync
         self.sleep = base.sleep
+        self.statvfs = base.statvfs
         self.environment = replace(
             base,
             time_ns=lambda: self._base.time_ns() + self.ahead_ns,
@@ -33,4 +34,5 @@ class Surroundings:
             fsync=lambda descriptor: self.fsync(descriptor),
             fdatasync=lambda descriptor: self.fdatasync(descriptor),
             sleep=lambda seconds: self.sleep(seconds),
+            statvfs=lambda path: self.statvfs(path),
         )

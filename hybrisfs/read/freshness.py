@@ -19,12 +19,18 @@ from typing import Final, Protocol
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import failure
 
-__all__ = ["WAIT_SECONDS", "Freshness", "OtherDevices", "only_writes"]
+__all__ = ["Freshness", "FreshnessLimits", "OtherDevices", "only_writes"]
 
-WAIT_SECONDS: Final = 30.0
-"""How long an open waits for a silent device."""
 _STEP: Final = 0.1
 _LOOK_EVERY: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    wait_seconds: float = 30.0
+    """How long an open waits for a silent device."""
 
 
 def only_writes(flags: int) -> bool:
@@ -52,17 +58,13 @@ class OtherDevices(Protocol):
 class Freshness:
     """Holds up what must wait. Its methods may be called from any thread, and return at once."""
 
-    def __init__(
-        self,
-        others: OtherDevices,
-        wait: float = WAIT_SECONDS,
-        environment: Environment = SYSTEM,
-    ) -> None:
+    def __init__(self, others: OtherDevices, environment: Environment = SYSTEM) -> None:
         self.blocks = False
         """Whether programs wait, or are only warned."""
         self._others = others
         self._monotonic = environment.monotonic
-        self._wait = wait
+        self.limits = environment.limits.of(FreshnessLimits)
+        """They may be others at any moment."""
         self._condition = threading.Condition()
         self._held: list[_Held] = []
 
@@ -74,7 +76,7 @@ class Freshness:
         time. *is_gone* tells that nobody waits any more."""
         with self._condition:
             first = not self._held
-            self._held.append(_Held(self._monotonic() + self._wait, is_gone, go_on))
+            self._held.append(_Held(self._monotonic() + self.limits.wait_seconds, is_gone, go_on))
             if first:
                 threading.Thread(target=self._serve, name="fresh", daemon=True).start()
 

@@ -114,7 +114,7 @@ class Sharing:
         self.sparing = Sparing(fs)
         self.agreement = Agreement(fs)
         self._puller: Puller | None = None
-        self.freshness = Freshness(self, environment=fs.environment)
+        self.freshness = Freshness(self, fs.environment)
         self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()

@@ -47,6 +47,8 @@ class DatabaseLimits:
     """Of the write-ahead log that has it emptied with the next commit."""
     spare_pages: int = 256
     """Free pages that stay in the file, as a busy volume will use them again soon."""
+    migrated_rows: int = 20_000
+    """Rows that are brought to a newer format in one transaction."""
 
 
 class RowWriter:
@@ -149,7 +151,7 @@ class Database:
             )
         if version < SCHEMA_VERSION:
             self.connection.execute("PRAGMA journal_mode = WAL")
-            migrate(self.connection, self.environment.time_ns())
+            migrate(self.connection, self.environment.time_ns(), self.limits.migrated_rows)
 
     def commit(self) -> None:
         """End the transaction and begin the next. Not yet safe from a power cut: see `make_durable`.

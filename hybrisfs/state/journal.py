@@ -162,7 +162,8 @@ class Journal:
         active.allocate(position + length, self.segment_size)
         _write_all(active.descriptor, data, position)
         active.size = position + length
-        grown = _in_blocks(active.size, self._block) - _in_blocks(position, self._block)
+        block = self._block
+        grown = _in_blocks(active.size, block) - _in_blocks(position, block)
         active.stored += grown
         self.bytes += grown
         if active.number not in self._unsynced:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.state.moments import credible, latest
@@ -46,13 +46,21 @@ log = logging.getLogger(__name__)
 
 OLDEST: Final = 5
 """The first format that can be migrated."""
-_ROWS: Final = 20_000
-
-Step = Callable[[sqlite3.Connection, int], bool]
 
 
-def migrate(connection: sqlite3.Connection, now_ns: int) -> None:
-    """Bring the database, of a format from `OLDEST` on, to that of this program. *now_ns*: the time.
+class _Given(NamedTuple):
+    """What steps depend on besides the database."""
+
+    now_ns: int
+    rows: int
+
+
+Step = Callable[[sqlite3.Connection, _Given], bool]
+
+
+def migrate(connection: sqlite3.Connection, now_ns: int, rows: int) -> None:
+    """Bring the database, of a format from `OLDEST` on, to that of this program. *now_ns*: the time. *rows*:
+    how many are changed in one transaction, where that may be many.
 
     *connection* is in no transaction. Raises sqlite3.Error: then it is as the last step has left it.
     """
@@ -63,7 +71,7 @@ def migrate(connection: sqlite3.Connection, now_ns: int) -> None:
         while not done:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                done = _STEPS[version](connection, now_ns)
+                done = _STEPS[version](connection, _Given(now_ns, rows))
                 if done:
                     connection.execute(f"PRAGMA user_version = {version + 1}")
                 connection.execute("COMMIT")
@@ -83,26 +91,26 @@ def _let_shrink(connection: sqlite3.Connection) -> None:
         log.warning("the database can grow but not shrink, there is no room to write it again: %s", error)
 
 
-def _add_compaction(connection: sqlite3.Connection, _: int) -> bool:
+def _add_compaction(connection: sqlite3.Connection, _: _Given) -> bool:
     connection.execute("ALTER TABLE checkpoint ADD COLUMN former BLOB")
     connection.execute("CREATE INDEX log_whole ON log (branch, clock) WHERE bytes IS NOT NULL")
     connection.execute("INSERT INTO meta VALUES ('dropped_updates', 0), ('dropped_bytes', 0)")
     return True
 
 
-def _add_versions(connection: sqlite3.Connection, now_ns: int) -> bool:
+def _add_versions(connection: sqlite3.Connection, given: _Given) -> bool:
     lay_out(connection, HISTORY)
     connection.execute("ALTER TABLE log ADD COLUMN moment INTEGER NOT NULL DEFAULT 0")
     # What was superseded before is in the log only: versions are known from now on.
-    connection.execute("INSERT INTO meta VALUES ('history', ?), ('ladder', 0)", (now_ns,))
+    connection.execute("INSERT INTO meta VALUES ('history', ?), ('ladder', 0)", (given.now_ns,))
     return True
 
 
-def _find_moments(connection: sqlite3.Connection, now_ns: int) -> bool:
+def _find_moments(connection: sqlite3.Connection, given: _Given) -> bool:
     """The next rows; True when these were the last."""
     rows = connection.execute(
         "SELECT number, branch, clock, time, vector FROM log WHERE moment = 0 ORDER BY number LIMIT ?",
-        (_ROWS,),
+        (given.rows,),
     ).fetchall()
     found: dict[tuple[bytes, int], int] = {}
     for number, branch, clock, time_ns, vector in rows:
@@ -114,16 +122,16 @@ def _find_moments(connection: sqlite3.Connection, now_ns: int) -> bool:
                 ).fetchone()
                 found[entry] = row[0] if row else 0
             causes.append(found[entry])
-        moment = credible(time_ns, latest(causes), now_ns)
+        moment = credible(time_ns, latest(causes), given.now_ns)
         found[branch, clock] = moment
         connection.execute("UPDATE log SET moment = ? WHERE number = ?", (moment, number))
     if rows:
         (total,) = connection.execute("SELECT max(number) FROM log").fetchone()
         log.warning("%d of %d updates are dated", rows[-1][0], total)
-    return len(rows) < _ROWS
+    return len(rows) < given.rows
 
 
-def _index_names(connection: sqlite3.Connection, _: int) -> bool:
+def _index_names(connection: sqlite3.Connection, _: _Given) -> bool:
     connection.execute("DROP INDEX place_in_conflict")
     connection.execute("CREATE INDEX place_in_conflict ON place (parent, wanted) WHERE wanted IS NOT NULL")
     connection.execute("DROP INDEX place_of_node")
@@ -131,7 +139,7 @@ def _index_names(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _note_conflict_copies(connection: sqlite3.Connection, _: int) -> bool:
+def _note_conflict_copies(connection: sqlite3.Connection, _: _Given) -> bool:
     """Their places, which yield, ended in other bytes than those that were taken for a removal."""
     connection.execute(
         f"INSERT INTO removal (node, moment) SELECT {sql_node('r.key')}, max(l.moment) FROM register r "
@@ -143,12 +151,12 @@ def _note_conflict_copies(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _index_elsewhere(connection: sqlite3.Connection, _: int) -> bool:
+def _index_elsewhere(connection: sqlite3.Connection, _: _Given) -> bool:
     connection.execute("CREATE INDEX chunk_elsewhere ON chunk (number) WHERE pack = 0")
     return True
 
 
-def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
+def _keep_minutes(connection: sqlite3.Connection, _: _Given) -> bool:
     """Present values are known, earlier ones are not. Nothing is proven: devices read chunks for that."""
     lay_out(connection, MINUTES)
     connection.execute(
@@ -167,7 +175,7 @@ def _keep_minutes(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
+def _note_inviters(connection: sqlite3.Connection, _: _Given) -> bool:
     """As far as the registers say; epochs are noted when the volume is opened."""
     connection.execute(
         "CREATE TABLE epoch (id BLOB NOT NULL, device BLOB NOT NULL, clock INTEGER NOT NULL, "
@@ -189,7 +197,7 @@ def _note_inviters(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
+def _order_conflicts(connection: sqlite3.Connection, _: _Given) -> bool:
     connection.execute("DROP INDEX place_in_conflict")
     connection.execute(
         "CREATE INDEX place_in_conflict ON place (parent, wanted, name) WHERE wanted IS NOT NULL"
@@ -204,12 +212,12 @@ def _order_conflicts(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _add_holds(connection: sqlite3.Connection, _: int) -> bool:
+def _add_holds(connection: sqlite3.Connection, _: _Given) -> bool:
     lay_out(connection, HOLDS)
     return True
 
 
-def _note_votes(connection: sqlite3.Connection, _: int) -> bool:
+def _note_votes(connection: sqlite3.Connection, _: _Given) -> bool:
     """A member register that ends in the byte 1 says that its device was removed."""
     said = f"substr(s.key, 2) || b.device || {MEMBER.sql_prefix}"
     connection.execute(
@@ -227,14 +235,14 @@ def _note_votes(connection: sqlite3.Connection, _: int) -> bool:
     return True
 
 
-def _mark_lost(connection: sqlite3.Connection, _: int) -> bool:
+def _mark_lost(connection: sqlite3.Connection, _: _Given) -> bool:
     """Of all that the clouds may have lost, for that is looked at again."""
     connection.execute("ALTER TABLE spare ADD COLUMN lost INTEGER NOT NULL DEFAULT 0")
     connection.execute("UPDATE spare SET lost = 1 WHERE chunk IN (SELECT number FROM chunk WHERE pack = 0)")
     return True
 
 
-def _add_unsigned(connection: sqlite3.Connection, _: int) -> bool:
+def _add_unsigned(connection: sqlite3.Connection, _: _Given) -> bool:
     lay_out(connection, UNSIGNED)
     return True
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from unittest import mock
 
 import pytest
 
@@ -97,11 +97,12 @@ def test_a_lone_device_that_lets_somebody_in_does_so_at_once(alone: Busy) -> Non
 
 
 def test_a_device_that_lets_somebody_in_does_so_though_little_has_come(alone: Busy) -> None:
-    with mock.patch.object(CheckpointTable, "grown_beyond", lambda *_: 1):
-        alone.now += RESTLESS
-        assert alone.look() != alone.vector()
-        alone.checkpointer.machine.hurry()
-        assert alone.look() == alone.vector()
+    machine = alone.checkpointer.machine
+    machine.limits = replace(machine.limits, least_share=1e9)
+    alone.now += RESTLESS
+    assert alone.look() != alone.vector()
+    machine.hurry()
+    assert alone.look() == alone.vector()
 
 
 class BusyFleet:
@@ -191,7 +192,7 @@ def test_what_a_device_cannot_find_again_it_does_not_state(busy_fleet: BusyFleet
     assert busy_fleet.couriers[0].checkpointer.statement(busy_fleet.couriers[0].rig.tx) is None
 
 
-def test_who_has_looked_back_states_what_has_come_since_once() -> None:
+def test_who_has_looked_back_states_what_has_come_since_once(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing has come between the one statement and the other."""
     two = BusyFleet(2, restless=1e9)
     try:
@@ -205,11 +206,10 @@ def test_who_has_looked_back_states_what_has_come_since_once() -> None:
             two.look(number)
         assert len(two.agreed()) == 1
         two.look(0, hurried=True)
-        other = two.couriers[1].checkpointer
-        with mock.patch.object(other, "_state", wraps=other._state) as state:
+        with caplog.at_level(logging.INFO):
             for _ in range(3):
                 two.look(1)
-        assert state.call_count == 1
+        assert caplog.text.count("stated snapshot") == 1
         for number in (0, 1):
             two.look(number)
             assert two.couriers[number].checkpointer.is_current()
@@ -217,18 +217,21 @@ def test_who_has_looked_back_states_what_has_come_since_once() -> None:
         two.fleet.discard()
 
 
-def test_what_the_clouds_lack_is_stated_when_they_have_it(alone: Busy) -> None:
+def test_what_the_clouds_lack_is_stated_when_they_have_it(
+    alone: Busy, caplog: pytest.LogCaptureFixture
+) -> None:
     alone.work()
     before = alone.vector()
     alone.checkpointer.machine.hurry()
     assert alone.look() is None
     alone.work()
     alone.now += RESTLESS
-    with mock.patch.object(alone.checkpointer, "_state") as another:
+    with caplog.at_level(logging.INFO):
         assert alone.look() is None
-    another.assert_not_called()
+    assert "stated snapshot" not in caplog.text
     assert alone.checkpointer.waits_for({}) == []
     alone.ship()
-    with mock.patch.object(alone.checkpointer.machine, "to_state", return_value=None):
-        assert alone.look() == before
+    machine = alone.checkpointer.machine
+    machine.limits = replace(machine.limits, restless_seconds=1e9)
+    assert alone.look() == before
     assert alone.checkpointer.newest(alone.fleet[0].rig.tx) is not None

@@ -58,6 +58,10 @@ class FakeClock:
         return self.now
 
 
+def _nothing() -> None:
+    """Nothing else happens."""
+
+
 class FakeStore:
     """One cloud. `behaviour` may change at any time; what is stored stays as it was written."""
 
@@ -70,6 +74,10 @@ class FakeStore:
         self.closed = False
         self.requests: list[str] = []  # operations
         self.names: list[str] = []  # and the objects they were about
+        self.after_put: Callable[[], object] = _nothing
+        """Called when an object has been stored, before anybody hears of it."""
+        self.before_get: Callable[[], object] = _nothing
+        self.before_delete: Callable[[], object] = _nothing
 
     def _enter(self, operation: str, name: str) -> None:
         self.requests.append(operation)
@@ -88,6 +96,7 @@ class FakeStore:
                 self.released.wait()  # and then goes on, late
 
     def _read(self, operation: str, name: str) -> bytes:
+        self.before_get()
         self._enter(operation, name)
         if name not in self.objects or self.behaviour == "missing":
             raise MissingError(self.url, operation, name, "no such object")
@@ -110,6 +119,7 @@ class FakeStore:
     def put(self, name: str, data: Buffer) -> None:
         self._enter("put", name)
         self.objects[name] = bytes(data)
+        self.after_put()
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
         self._enter("put", name)
@@ -131,6 +141,7 @@ class FakeStore:
         return self.get(name, limit=limit), "tag"
 
     def delete(self, name: str) -> None:
+        self.before_delete()
         self._enter("delete", name)
         self.objects.pop(name, None)
 

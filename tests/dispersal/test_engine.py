@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
 
-from hybrisfs.dispersal import writer
-from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.put import PutMachine
+from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.runs import ChunkLocation
 from hybrisfs.dispersal.seal import MAX_CHUNK
 from hybrisfs.dispersal.share import parse_share_name, share_name, verify_share
@@ -425,22 +424,22 @@ def test_several_packs_at_once() -> None:
         assert read == [number.to_bytes(4, "big") * 500 for number in range(40)]
 
 
+WRITES: dict[str, Callable[[Cluster], object]] = {
+    "object": lambda cluster: cluster.engine.put_object("object", b"data", 2),
+    "value": lambda cluster: cluster.engine.values.put("value", "kv/{}".format, [b"data"] * 2, copies=False),
+    "pack": lambda cluster: cluster.write(CHUNKS),
+}
+
+
+@pytest.mark.parametrize(("what", "seconds"), [("object", 0.1), ("value", 0.1), ("pack", 0.2)])
 def test_packs_are_given_more_time_before_another_cloud_gets_them_than_what_somebody_waits_for(
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, seconds: float
 ) -> None:
-    timers: list[float] = []
-
-    def machine(*args: object, timer: float, **options: object) -> PutMachine:
-        timers.append(timer)
-        return PutMachine(*args, timer=timer, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(writer, "PutMachine", machine)
-    monkeypatch.setattr(Clouds, "usual", lambda *_: 20.0)
-    with Cluster(1, 1, 3) as cluster:
-        cluster.engine.put_object("object", b"data", 2)
-        cluster.engine.values.put("value", "kv/{}".format, [b"data"] * 2, copies=False)
-        cluster.write(CHUNKS)
-    assert timers == [20.0, 20.0, 40.0]
+    with Cluster(1, 1, 3, replace(CALM, timers=TimerBounds(shortest=0.1, longest=0.1))) as cluster:
+        cluster.behave("hang", 0)
+        WRITES[what](cluster)
+        estimates = cluster.engine._clouds._ranking._estimates
+        assert [one.overdue for (cloud, *_), one in estimates.items() if cloud == 0] == [seconds]
 
 
 def test_no_cloud_is_accused_for_what_a_member_made_up() -> None:

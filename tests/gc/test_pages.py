@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from unittest import mock
 
 import pytest
 
@@ -44,9 +43,6 @@ def test_a_list_that_is_none_does_not_stop_garbage_collection(fleet: Fleet) -> N
 def test_a_list_that_cannot_be_read_stops_it(fleet: Fleet) -> None:
     """The disk fails: nobody knows what the list names."""
     honest = fleet[0]
-    failure = OSError(errno.EIO, "the disk is broken")
-    with (
-        mock.patch.object(honest.rig.tx.chunks, "read_whole", side_effect=failure),
-        pytest.raises(OSError, match="the disk is broken"),
-    ):
+    honest.rig.journal.fail(OSError(errno.EIO, "the disk is broken"))
+    with pytest.raises(OSError, match="the disk is broken"):
         Discarding(honest).find()

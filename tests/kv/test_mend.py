@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,24 +110,25 @@ def delete_and_write(store: KeyValueStore) -> None:
 @pytest.mark.parametrize("change", [overwrite, delete, delete_and_write])
 @pytest.mark.parametrize("moment", ["before it is read", "before it is moved"])
 def test_who_writes_meanwhile_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[KeyValueStore], None], moment: str
+    tmp_path: Path, change: Callable[[KeyValueStore], None], moment: str
 ) -> None:
     with Rig(tmp_path, size=4) as rig:
         mending = Mending(rig)
         rig.put("a", b"older")
         cloud = mending.entry("a").placement[0]
-        owner, method = (
-            (rig.store.fetcher, "fetch") if moment == "before it is read" else (rig.store.metadata, "move")
-        )
-        real = getattr(owner, method)
+        first = threading.Lock()
 
-        def late(*arguments: object) -> object:
-            monkeypatch.undo()
-            change(rig.store)
-            return real(*arguments)
+        def late() -> None:
+            if first.acquire(blocking=False):
+                change(rig.store)
 
-        monkeypatch.setattr(owner, method, late)
+        for store in rig.cluster.stores:
+            if moment == "before it is read":
+                store.before_get = late
+            else:
+                store.after_put = late
         assert mending.leave(cloud) is None
+        assert first.locked()
         if change is delete:
             with pytest.raises(NoSuchKeyError):
                 rig.get("a")

@@ -7,7 +7,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from unittest import mock
 
 import pytest
 
@@ -24,6 +23,7 @@ from hybrisfs.registers.tree import (
     content_key,
     place_key,
 )
+from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
 from sync import decode_signed
 from sync.writes import Write
 from tests.merge.fleet import Device, Fleet
@@ -231,14 +231,13 @@ def test_a_tree_of_folders_waits_as_a_whole() -> None:
 def test_who_may_not_sign_brings_nothing_back_and_goes_on_waiting(fleet: Fleet) -> None:
     delete(fleet, 0, 150)
     fleet.send(MALLORY, VICTIM)
-    sharing = fleet[VICTIM].rig.sharing
-    [waiting] = sharing.deletions.all()
-    with (
-        mock.patch.object(sharing.signer, "_waits", lambda: True),
-        pytest.raises(HybrisError, match="cannot be done yet"),
-    ):
-        sharing.deletions.undo(str(waiting.id))
-    assert sharing.deletions.all() == [waiting]
+    (fleet[VICTIM].rig.directory / REBUILDING_FOLDER).mkdir()
+    fleet[VICTIM].rig = fleet[VICTIM].rig.reopen()
+    deletions = fleet[VICTIM].rig.sharing.deletions
+    [waiting] = deletions.all()
+    with pytest.raises(HybrisError, match="cannot be done yet"):
+        deletions.undo(str(waiting.id))
+    assert deletions.all() == [waiting]
     assert len(fleet[VICTIM].names()) == FILES
 
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 import os
 import random
 from typing import Final
-from unittest import mock
 
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.losses import LossLimits
 from hybrisfs.registers.tree import Content
 from tests.merge.world import World
@@ -34,6 +32,17 @@ class Holding(World):
     """In the end, people decide on all that waits."""
 
     holds = 0
+
+    def __init__(self, devices: int, share: float) -> None:
+        """*share*: see `Brake`."""
+        super().__init__(devices, environment=lambda _: ENVIRONMENT)
+        self._share = share
+        for device in self.fleet.devices:
+            device.rig.sharing.brake.share = share
+
+    def reopen(self, number: int) -> None:
+        super().reopen(number)
+        self.fleet[number].rig.sharing.brake.share = self._share
 
     def empty(self, number: int, pick: int) -> None:
         """Save a file as an empty one."""
@@ -86,15 +95,14 @@ class Holding(World):
 def test_views_are_sound_and_come_to_be_alike(seed: int) -> None:
     draw = random.Random(seed)
     share = draw.choice([0.0, 0.2])
-    with mock.patch.object(Brake, "share", property(lambda _: share, lambda _, __: None), create=True):
-        world = Holding(draw.choice([2, 3]), environment=lambda _: ENVIRONMENT)
-        try:
-            for _ in range(_STEPS):
-                _step(world, draw)
-            world.settle()
-            assert world.holds
-        finally:
-            world.end()
+    world = Holding(draw.choice([2, 3]), share)
+    try:
+        for _ in range(_STEPS):
+            _step(world, draw)
+        world.settle()
+        assert world.holds
+    finally:
+        world.end()
 
 
 def _step(world: Holding, draw: random.Random) -> None:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
-from unittest import mock
 
 import pytest
 
@@ -103,11 +102,14 @@ def test_what_another_device_does_is_shown_beside_a_slow_read(both: MountedFleet
 
 def rewrite(both: MountedFleet, *names: str) -> list[Change]:
     """Do what a command does that puts another content into a file; what the kernel is to hear."""
-    changes = []
+    changes, fs = [], both.here.rig.fs
     for name in names:
-        with both.here.rig.fs.state.transaction():
-            both.here.write(name, NEW)
-            changes.append(Change(both.here.at(name).ino, aspect=Aspect.CONTENT))
+        with fs.state.transaction() as tx:
+            inode = both.here.at(name)
+            handle = fs.open(tx, inode.ino, os.O_WRONLY | os.O_TRUNC)  # what is there is not asked for
+            fs.write(tx, inode, 0, NEW)
+            fs.release(tx, handle)
+            changes.append(Change(inode.ino, aspect=Aspect.CONTENT))
     return changes
 
 
@@ -115,8 +117,7 @@ def test_a_file_that_is_rewritten_in_place_holds_up_no_other(both: MountedFleet)
     for name in ("quick", "kept"):
         assert (both.root / name).read_bytes() == OLD + name.encode()
     with reading(both, "slow"):
-        with mock.patch.object(both.here, "content"):  # what is there is not asked for
-            both._mount.notify(rewrite(both, "slow", "quick"))
+        both._mount.notify(rewrite(both, "slow", "quick"))
         until(lambda: (both.root / "quick").read_bytes() == NEW, "the new content", SECONDS)
         both._mount.notify(rewrite(both, "kept"))
         until(lambda: (both.root / "kept").read_bytes() == NEW, "the new content", SECONDS)
@@ -128,8 +129,7 @@ def test_more_slow_reads_than_may_be_waited_for(both: MountedFleet) -> None:
     names = [f"slow{number}" for number in range(MOST_WAITING)]
     assert (both.root / "quick").read_bytes() == OLD + b"quick"
     with reading(both, *names):
-        with mock.patch.object(both.here, "content"):
-            both._mount.notify(rewrite(both, *names, "quick"))
+        both._mount.notify(rewrite(both, *names, "quick"))
         both.there.write("news", NEW)
         both._mount.notify(both.arrive())
         until((both.root / "news").exists, "the new name", SECONDS)

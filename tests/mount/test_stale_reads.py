@@ -6,17 +6,19 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hybrisfs.members.members import Member
+from hybrisfs.read.freshness import FreshnessLimits
 from hybrisfs.receive.pull import PullLimits
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.follow import FollowTimes
+from tests.system.deadline import until
 from tests.volume.device import NAME, PATIENCE, Device
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
@@ -52,18 +54,23 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
     assert file.read_bytes() == b"content"  # it is only warned of
     volume.settings.set_stale_reads("block")
     assert VolumeConfig.load(device.home, NAME).stale_reads == "block"
-    with mock.patch.object(volume.sharing.freshness, "_wait", 0.0):
-        with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
-            file.read_bytes()
-        assert any("laptop is heard of" in text for text in volume.status().warnings)
-        file.write_bytes(b"written")
-        (tmp_path / "mnt" / "new").write_bytes(b"new")
-        assert file.stat().st_size == 7
+    freshness = volume.sharing.freshness
+    usual, freshness.limits = freshness.limits, FreshnessLimits(wait_seconds=0.0)
+    with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
+        file.read_bytes()
+    assert any("laptop is heard of" in text for text in volume.status().warnings)
+    file.write_bytes(b"written")
+    (tmp_path / "mnt" / "new").write_bytes(b"new")
+    assert file.stat().st_size == 7
 
+    freshness.limits = usual
     looked = volume.sharing._puller
     assert looked is not None
-    with mock.patch.object(looked, "look_now", lambda: looked.heard(LAPTOP.device_id, time.time_ns() + HOUR)):
-        assert file.read_bytes() == b"written"  # it went on as soon as the laptop was heard of
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(file.read_bytes)
+        until(lambda: freshness._held, "the program to wait", PATIENCE)
+        looked.heard(LAPTOP.device_id, time.time_ns() + HOUR)
+        assert reading.result(PATIENCE) == b"written"  # it went on as soon as the laptop was heard of
     wait_for(volume, suspect=False)
     assert file.read_bytes() == b"written"
     assert not [text for text in volume.status().warnings if "heard of" in text]

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.volume.device import Device
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
 
+GIB = 1 << 30
 # In processes of their own: what this one does is taken for an echo of what another device did.
 WORK = {
     "rename": "os.rename('file', 'other')",
@@ -26,6 +26,11 @@ WORK = {
     "link": "os.link('file', 'new')",
     "create": "open('new', 'x')",
 }
+
+
+def space(free: int) -> os.statvfs_result:
+    """What is told of a disk with so many bytes free."""
+    return os.statvfs_result((1, 1, 1024 * GIB, free, free, 0, 0, 0, 0, 255))
 
 
 def carry_out(work: str, folder: Path) -> int:
@@ -45,30 +50,20 @@ def _files(device: Device, root: Path) -> None:
 
 @pytest.mark.parametrize("work", WORK)
 def test_it_waits_for_an_eviction(device: Device, root: Path, work: str) -> None:
-    full, evicted = [True], []
-
-    def evict(wanted: int, *, shortage: bool = True) -> int:
-        evicted.append(wanted)
-        full[0] = False
-        return 1
-
     volume = device.volume
-    with (
-        mock.patch.object(volume.fs.journal, "free_bytes", lambda reserve=0: -1 if full[0] else 1 << 30),
-        mock.patch.object(volume.room, "evict", evict),
-    ):
-        volume.fs._calls_until_space_check = 0
-        assert carry_out(work, root) == 0
-    assert evicted
+    cached = volume.fs.journal.bytes
+    device.around.statvfs = lambda _: space(0 if volume.fs.journal.bytes >= cached else GIB)
+    volume.fs._calls_until_space_check = 0
+    assert carry_out(work, root) == 0
+    assert volume.fs.journal.bytes < cached
 
 
 @pytest.mark.parametrize("work", WORK)
 def test_it_fails_when_nothing_can_be_evicted(device: Device, root: Path, work: str) -> None:
     volume = device.volume
     volume.room.limits = RoomLimits(patience_seconds=0.1)
-    with (
-        mock.patch.object(volume.fs.journal, "free_bytes", return_value=-1),
-        mock.patch.object(volume.room, "evict", return_value=0),
-    ):
-        volume.fs._calls_until_space_check = 0
-        assert carry_out(work, root) == errno.ENOSPC
+    volume.drop_cache()
+    device.around.statvfs = lambda _: space(0)
+    volume.fs._calls_until_space_check = 0
+    assert carry_out(work, root) == errno.ENOSPC
+    device.around.statvfs = os.statvfs

@@ -8,7 +8,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from hybrisfs.read.freshness import Freshness, only_writes
+from hybrisfs.read.freshness import Freshness, FreshnessLimits, only_writes
+from tests.surroundings import limited
 
 PATIENCE = 30.0
 
@@ -21,7 +22,7 @@ class Case:
         self.gone = False
         self.looks: SimpleQueue[None] = SimpleQueue()
         self.answers: SimpleQueue[OSError | None] = SimpleQueue()
-        self.freshness = Freshness(self, wait)
+        self.freshness = Freshness(self, limited(FreshnessLimits(wait)))
         self.freshness.blocks = True
 
     def are_suspect(self) -> bool:

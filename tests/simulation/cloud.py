@@ -119,6 +119,12 @@ class Clouds:
         self.all = [Cloud(Random(random.random())) for _ in range(count)]
         self.liars = frozenset(random.sample(range(count), f))
         self.accused: set[Accusation] = set()
+        self.full = False
+        """Whether they take no object of which there are copies on some."""
+        self.keep_all = False
+        """Whether they say that they have deleted what they keep."""
+        self.in_doubt = False
+        """Whether all that is looked at is wrong."""
         self._copies = copies
 
     @property
@@ -145,6 +151,8 @@ class Clouds:
 
     def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
         """Store as many copies as are needed. Raises CloudsUnavailable; some may be there even so."""
+        if self.full:
+            raise CloudsUnavailable(name, {})
         order = self.random.sample(self.numbers, len(self.all))
         return self._put(name, data, [n for n in order if self.all[n].is_up][: self._copies], self._copies)
 
@@ -221,6 +229,8 @@ class Clouds:
         data = self.all[cloud].get(name) if self.all[cloud].is_up else None
         if data is None:
             return Finding("missing" if self.all[cloud].is_up else "unreadable", name)
+        if self.in_doubt:
+            return Finding("corrupt", name)
         try:
             verify(data[: limit + 1])
         except (ValueError, IntegrityError):
@@ -233,6 +243,6 @@ class Clouds:
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
         if not self.all[cloud].is_up:
             return "is down"
-        for name in names:
+        for name in () if self.keep_all else names:
             self.all[cloud].delete(name)
         return None

@@ -4,7 +4,7 @@ the relayer, the puller and the checkpointer of checkpoints of the daemon, one r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
@@ -40,6 +40,10 @@ class Courier:
         self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
         self.puller = rig.sharing.follow(cast("Any", clouds), self)
         self.linked: Courier | None = None  # the device that can be asked directly
+        self.at_hand: Mapping[bytes, bytes] = {}
+        """Parts of checkpoints that some linked device has, too."""
+        self.asked: set[bytes] = set()
+        """Those that this device has asked for."""
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         snapshots = LocalSnapshots(rig.directory / "checkpoints", SEALER, rig.environment)
         sharing = rig.sharing
@@ -91,6 +95,9 @@ class Courier:
 
     def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
         """A part of a checkpoint, from the device that is linked."""
+        self.asked.add(identity)
+        if identity in self.at_hand:
+            return self.at_hand[identity]
         return self.linked.checkpointer.cloud_checkpoint.part(identity) if self.linked is not None else None
 
     def _announce(self) -> None:

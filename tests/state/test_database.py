@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -180,24 +181,29 @@ def test_no_reader_holds_up_a_commit(database: Database) -> None:
     assert wal_size(database) == 0
 
 
-def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path) -> None:
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file can become larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The commit is in the log: a disk too full for the database file takes nothing away."""
     database = Database(path)
-    failing = mock.Mock(wraps=database.connection, in_transaction=True)
-    real = database.connection.execute
-
-    def execute(statement: str) -> sqlite3.Cursor:
-        if "wal_checkpoint" in statement:
-            raise sqlite3.OperationalError("database or disk is full")
-        return real(statement)
-
-    failing.execute = execute
-    put(database, 1)
+    put(database, 1, size=20_000)
     database.limits = DatabaseLimits(log_bytes=1000, checkpoint_bytes=1000)
-    with mock.patch.object(database, "connection", failing):
+    with files_up_to(path.stat().st_size):
         database.commit()
-    with mock.patch.object(database, "_checkpointer", failing):
+        assert "cannot be shortened" in caplog.text
+        caplog.clear()
         database.checkpoint()
+        assert "cannot be shortened" in caplog.text
+    assert wal_size(database) > 20_000
     put(database, 2)
     database.commit()
     database.close()

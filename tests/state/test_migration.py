@@ -11,16 +11,16 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from hybrisfs.errors import NewerFormatError
 from hybrisfs.registers.tree import Place, content_key, place_key
-from hybrisfs.state import migration
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Database, DatabaseLimits
+from hybrisfs.state.migration import migrate
 from hybrisfs.state.schema import SCHEMA_VERSION
 from sync import DeviceKey, VersionVector
+from tests.surroundings import limited
 from tests.tree.rig import Rig
 
 OLD = Path(__file__).parent / "databases" / "format-5.db.gz"
@@ -105,17 +105,16 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("survived", range(16))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
-    with mock.patch.object(migration, "_ROWS", 3):
-        with closing(sqlite3.connect(path, isolation_level=None, factory=_Killed)) as db:
-            db.left = survived
-            db.execute("PRAGMA journal_mode = WAL")
-            if survived < 15:
-                with pytest.raises(KilledError):
-                    migration.migrate(db, time.time_ns())
-                assert db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION
-            else:
-                migration.migrate(db, time.time_ns())
-        Database(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None, factory=_Killed)) as db:
+        db.left = survived
+        db.execute("PRAGMA journal_mode = WAL")
+        if survived < 15:
+            with pytest.raises(KilledError):
+                migrate(db, time.time_ns(), rows=3)
+            assert db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION
+        else:
+            migrate(db, time.time_ns(), rows=3)
+    Database(path, limited(DatabaseLimits(migrated_rows=3))).close()
     check_moments(path)
 
 
@@ -205,7 +204,7 @@ def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None
         db.execute("PRAGMA user_version = 11")
         db.commit()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        migration.migrate(db, 0)
+        migrate(db, 0, rows=1)
         rows = db.execute("SELECT key, branch, clock, value, begins FROM said ORDER BY key").fetchall()
         assert rows == [(kind + device, branch, 7, kind, 1) for kind in (b"d", b"m", b"v")]
         assert db.execute("SELECT proven, doubted FROM pack").fetchall() == [(0, 0)]

@@ -29,6 +29,7 @@ from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.parts import Core
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import AskDevices, Fetcher
+from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO
@@ -271,7 +272,8 @@ class Rig:
         )
         self.namer = _Namer(self.plaintexts)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
-        core = Core(self.db, self.journal, self.namer, self.ring, OWNER)
+        awaited_log = AwaitedLog(self.directory, environment)
+        core = Core(self.db, self.journal, self.namer, self.ring, OWNER, awaited_log=awaited_log)
         self.state, self.fs, self.signals = core.state, core.fs, core.signals
         self.sharing, self.committer = core.sharing, core.committer
         with self.state.transaction() as self.tx:
