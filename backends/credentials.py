@@ -97,9 +97,16 @@ class CredentialStore:
 
         Raises `AuthError` when the file is open to others or damaged, OSError, ValueError.
         """
-        if not _is_entry(values):
+        self.add_all({url: values})
+
+    def add_all(self, secrets: Mapping[str, Mapping[str, str]]) -> None:
+        """`add` for several clouds, by URL: all of them, or none when it raises."""
+        if not all(_is_entry(values) for values in secrets.values()):
             raise ValueError("the secrets of a cloud are an object of texts")
-        entries = {**self._read_file(url), url: dict(values)}
+        if not secrets:
+            return
+        new = {url: dict(values) for url, values in secrets.items()}
+        entries = {**self._read_file(next(iter(new))), **new}
         document = json.dumps({"version": _VERSION, "clouds": entries}, indent=2) + "\n"
         temporary = self._file.with_name(f"{self._file.name}.new")
         temporary.unlink(missing_ok=True)

@@ -98,7 +98,7 @@ def join_volume(
     )
     config = VolumeConfig(here, grant.volume, grant.f, grant.k, clouds)
     came = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
-    secrets = [(url, values) for url, values in came if not _has_secrets(home, url)]
+    secrets = {url: values for url, values in came if not _has_secrets(home, url)}
     state, configuration = home.volume_state(here), home.volume_config(here)
     make_directory(state)
     try:
@@ -108,9 +108,7 @@ def join_volume(
         sync_directory(state)
         admit()
         config.save(home)
-        store = CredentialStore(home.credentials)
-        for url, values in secrets:
-            store.add(url, values)
+        CredentialStore(home.credentials).add_all(secrets)
     except BaseException:
         shutil.rmtree(configuration, ignore_errors=True)
         shutil.rmtree(state, ignore_errors=True)

@@ -44,6 +44,8 @@ class CheckupLimits:
     """Seconds between looks at the clouds that are not well."""
     confirm_interval: float = 15.0
     """Seconds before what was missing at a first look is looked at again."""
+    patience: float = 1.5
+    """Seconds that who asks how the volume is waits for a look at the clouds."""
 
 
 class Checkup:

@@ -13,6 +13,7 @@ from hybrisfs.api.devices import Device, DeviceRole
 from hybrisfs.api.maintenance import Dropped
 from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
+from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
@@ -30,7 +31,6 @@ from hybrisfs.volume.status import devices_of, volume_status
 
 __all__ = ["Volume"]
 
-_STATUS_PATIENCE: Final = 1.5
 _DROP_PATIENCE: Final = 15.0
 _MEMBERS_SECONDS: Final = 5.0
 
@@ -76,7 +76,7 @@ class Volume(Opened):
     def status(self, *, look: bool = True) -> VolumeStatus:
         """How it is; with *look*, after a look at the clouds."""
         if look:
-            self.checkup.refresh(_STATUS_PATIENCE)
+            self.checkup.refresh(self.environment.limits.of(CheckupLimits).patience)
         return volume_status(self)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:

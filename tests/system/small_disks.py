@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.system.shell import run
 
-__all__ = ["XfsDisk", "memory_disk", "needs_root"]
+__all__ = ["XfsDisk", "allowing_more", "memory_disk", "needs_root"]
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
@@ -29,6 +30,14 @@ def memory_disk(where: Path, mebibytes: int) -> Iterator[Path]:
     finally:
         run("umount", "--lazy", where)
         shutil.rmtree(where, ignore_errors=True)
+
+
+def allowing_more(disk: Path) -> Iterator[int]:
+    """The number of files that a memory disk can have: none more than it has at first, and each time one
+    more."""
+    for inodes in count(int(run("df", "--output=iused", disk).split()[-1])):
+        run("mount", "-o", f"remount,nr_inodes={inodes}", disk)
+        yield inodes
 
 
 class XfsDisk:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -20,18 +21,12 @@ def home(tmp_path: Path) -> Home:
 @pytest.fixture(autouse=True)
 def _no_volume_stays_open() -> Iterator[None]:
     """Close what a failed test has left open: threads of an open volume would keep the run from ending."""
-    opened: list[Volume] = []
-    start = Volume._start_pipeline
-
-    def note(volume: Volume) -> None:
-        opened.append(volume)
-        start(volume)
-
-    with mock.patch.object(Volume, "_start_pipeline", note):
-        yield
-    for volume in opened:
-        if any(thread.is_alive() for thread in volume._threads.values()):
-            volume.close()
+    before = set(threading.enumerate())
+    yield
+    left = {thread for thread in threading.enumerate() if not thread.daemon} - before
+    for one in gc.get_objects() if left else ():
+        if type(one) is Volume and not left.isdisjoint(one._threads.values()):
+            one.close()
 
 
 @pytest.fixture

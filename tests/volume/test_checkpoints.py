@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -17,7 +17,7 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing import Dialogue, Joined, PairingError, Peer
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
@@ -133,9 +133,12 @@ def test_who_invites_somebody_has_a_checkpoint_made(first: Device) -> None:
         first.sync()
         with volume.fs.state.transaction():
             vector = unlocked(volume.fs).updates.state.vector
-        with mock.patch("hybrisfs.admit.invitation._open_port", return_value=None):
-            volume.invite(lifetime=60.0, with_credentials=False)
+        invitation = volume.invite(lifetime=60.0, with_credentials=False)
         until(lambda: is_covered(vector), "the next one")
+        ended = threading.Event()
+        ended.set()
+        with pytest.raises(PairingError):
+            invitation.run(Dialogue(lambda _: None, lambda _: False, lambda _: None), ended)
 
 
 def test_devices_that_go_on_writing_agree(first: Device, tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import errno
+import sqlite3
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 from hybrisfs.admit.create import create_volume
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.keys import VolumeKeys
 from hybrisfs.settings.config import VolumeConfig, list_volumes
-from hybrisfs.state.database import Database
 from hybrisfs.stores.marker import MARKER_NAME, marker
+from tests.system.small_disks import allowing_more, memory_disk, needs_root
 
 
 def urls(tmp_path: Path, count: int = 3) -> list[str]:
@@ -91,16 +89,23 @@ def test_a_cloud_that_cannot_be_used_undoes_the_others(home: Home, tmp_path: Pat
     assert nothing_left(home, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "where",
-    [(VolumeKeys, "save"), (Database, "create"), (VolumeConfig, "save")],
-    ids=["keys", "db", "config"],
-)
-def test_a_full_disk_undoes_everything(home: Home, tmp_path: Path, where: tuple[type, str]) -> None:
-    with mock.patch.object(*where, side_effect=OSError(errno.ENOSPC, "full")), pytest.raises(OSError):
-        create_volume(home, "vol", urls(tmp_path), None, None)
-    assert nothing_left(home, tmp_path)
-    create_volume(home, "vol", urls(tmp_path), None, None)
+@needs_root
+def test_a_full_disk_undoes_everything(tmp_path: Path) -> None:
+    """Each time one more file can be made on it: keys, database and configuration are each the first that
+    cannot be."""
+    refusals: list[str] = []
+    with memory_disk(tmp_path / "disk", 16) as disk:
+        home = Home.below(disk / "home")
+        home.prepare()
+        for _ in allowing_more(disk):
+            try:
+                create_volume(home, "vol", urls(tmp_path), None, None)
+                break
+            except (OSError, sqlite3.Error) as error:
+                refusals.append(str(error))
+            assert nothing_left(home, tmp_path)
+    told = "\n".join(refusals)
+    assert all(what in told for what in ("keys.json", "open database file", "volume.json"))
 
 
 def test_the_keys_of_a_volume_without_configuration_are_left_alone(home: Home, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -185,27 +184,26 @@ def test_a_disk_without_inodes_is_full(tmp_path: Path) -> None:
 def test_a_cache_full_of_what_no_cloud_has_is_an_error_of_the_write(tmp_path: Path) -> None:
     device = Device(tmp_path)
     device.close()
-    with mock.patch("hybrisfs.settings.config._LEAST_CACHE_BYTES", 1):
-        replace(VolumeConfig.load(device.home, NAME), cache_bytes=4 * _MIB).save(device.home)
-        device.reopen()
-        written: dict[str, bytes] = {}
-        with _away(*device.clouds):
-            with pytest.raises(OSError) as caught:
-                for number in range(10):
-                    content = os.urandom(_MIB)
-                    device.write(f"file {number}", content)
-                    written[f"file {number}"] = content
-            assert caught.value.errno == errno.ENOSPC
-            assert len(written) >= 3
-            assert {name: device.read(name) for name in written} == written
-            device.reopen()
-            assert {name: device.read(name) for name in written} == written
-        device.sync()
-        device.write("after", b"room again")
-        device.sync()
-        device.volume.drop_cache()
+    replace(VolumeConfig.load(device.home, NAME), cache_bytes=64 * _MIB).save(device.home)
+    device.reopen()
+    written: dict[str, bytes] = {}
+    with _away(*device.clouds):
+        with pytest.raises(OSError) as caught:
+            for number in range(80):
+                content = os.urandom(_MIB)
+                device.write(f"file {number}", content)
+                written[f"file {number}"] = content
+        assert caught.value.errno == errno.ENOSPC
+        assert len(written) >= 48
         assert {name: device.read(name) for name in written} == written
-        device.close()
+        device.reopen()
+        assert {name: device.read(name) for name in written} == written
+    device.sync()
+    device.write("after", b"room again")
+    device.sync()
+    device.volume.drop_cache()
+    assert {name: device.read(name) for name in written} == written
+    device.close()
 
 
 @needs_root

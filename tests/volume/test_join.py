@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,6 +35,7 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 from tests.keyrings import MemoryKeyring, in_use
+from tests.system.small_disks import allowing_more, memory_disk, needs_root
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
 THIRD: Final = DeviceKey.from_seed(b"\x02" * 32)
@@ -225,26 +228,30 @@ def test_names_that_cannot_be(home: Home, name: str) -> None:
     assert contents(home) == before
 
 
+@needs_root
 @pytest.mark.parametrize(
-    "step",
-    [
-        "hybrisfs.admit.join.VolumeKeys.save",
-        "hybrisfs.admit.join.Database.create",
-        "hybrisfs.admit.join.MemberTable.introduce",
-        "hybrisfs.admit.join.CredentialStore.add",
-        "hybrisfs.settings.config.replace_file",
-        "hybrisfs.admit.join.VolumeConfig.save",
-    ],
+    ("folder", "refused"),
+    [("state", ["keys.json", "open database file"]), ("config", ["volume.json", "credentials.json"])],
 )
-def test_a_failure_leaves_nothing_behind(home: Home, step: str) -> None:
-    (home.config / "volumes").mkdir(exist_ok=True)
-    (home.state / "volumes").mkdir(exist_ok=True)
-    before = contents(home)
-    secrets = json.dumps(SECRETS).encode()
-    with mock.patch(step, side_effect=OSError(28, "No space left")), pytest.raises(OSError, match="space"):
-        join(home, granted(secrets))
-    assert contents(home) == before
-    assert join(home, granted(secrets)) == CONFIG
+def test_a_full_disk_leaves_nothing_behind(home: Home, folder: str, refused: list[str]) -> None:
+    """Each time one more file can be made on it: each of them is once the first that cannot be."""
+    secrets, refusals = json.dumps(SECRETS).encode(), list[str]()
+    where = {"state": home.state, "config": home.config}[folder]
+    shutil.rmtree(where)
+    with memory_disk(where, 16) as disk:
+        home.prepare()
+        (home.config / "volumes").mkdir(exist_ok=True)
+        (home.state / "volumes").mkdir(exist_ok=True)
+        before = contents(home)
+        for _ in allowing_more(disk):
+            try:
+                assert join(home, granted(secrets)) == CONFIG
+                break
+            except (OSError, sqlite3.Error) as error:
+                refusals.append(str(error))
+            assert contents(home) == before
+    told = "\n".join(refusals)
+    assert all(what in told for what in refused), told
 
 
 @pytest.mark.parametrize("secrets", [b"", b"{", b"[]", b'{"a": 1}', b'"text"', b"[" * 10_000, b"\xff"])

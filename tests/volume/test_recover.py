@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from backends.folder import MARKER
 from hybrisfs.admit.recover import Recovered
 from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.errors import UsageError
@@ -281,10 +282,13 @@ def test_what_is_here_already_is_not_recovered_over(first: First, home: Home) ->
 
 def test_when_the_clouds_take_nothing_nothing_stays_behind(first: First, home: Home) -> None:
     lose(first)
-    with (
-        mock.patch("hybrisfs.admit.recover._put", side_effect=RecoveryError("the clouds take nothing")),
-        pytest.raises(RecoveryError, match="take nothing"),
-    ):
+    for cloud in first.clouds:  # where what is put is written at first
+        (cloud / MARKER).rmdir()
+        (cloud / MARKER).touch()
+    with pytest.raises(RecoveryError, match="take nothing"):
         recover(home, first.clouds)
     assert files(home) == set()
+    for cloud in first.clouds:
+        (cloud / MARKER).unlink()
+        (cloud / MARKER).mkdir()
     recover(home, first.clouds)

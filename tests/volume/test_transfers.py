@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from unittest import mock
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +16,7 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.transfers import Transfers, TransferSettings
 from hybrisfs.signals import Signals
 from tests.volume.device import NAME, Device
+from tests.volume.test_metered import fake_bus
 
 KIB = 1 << 10
 NOON = datetime(2026, 11, 16, 12).timestamp()
@@ -146,8 +147,11 @@ def test_a_paused_volume_is_used_as_ever_and_brings_nothing_to_the_clouds(device
     assert not VolumeConfig.load(device.home, NAME).transfers.paused_until
 
 
-def test_nothing_begins_on_a_metered_network(device: Device) -> None:
-    with mock.patch("hybrisfs.volume.opened.is_metered", lambda: True):
+def test_nothing_begins_on_a_metered_network(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path / 'bus'}")
+    with fake_bus(tmp_path / "bus", 1):
         device.reopen()
     assert device.volume.transfers.held == "the network is metered"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.api.clouds import CloudStatus
+from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.home import Home
 from hybrisfs.state.schema import ROOT_INO, SCHEMA_VERSION
@@ -29,8 +30,8 @@ def test_what_was_written_is_on_the_clouds_and_comes_back(device: Device) -> Non
     assert {name: device.read(name) for name in content} == content
 
 
-def test_status_tells_of_the_clouds_as_they_are_now(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybrisfs.volume.volume._STATUS_PATIENCE", PATIENCE)
+def test_status_tells_of_the_clouds_as_they_are_now(device: Device) -> None:
+    device.reopen(CheckupLimits(patience=PATIENCE))
     cloud, lost = device.clouds[0], device.clouds[0].with_name("lost")
     for _ in range(3):
         assert [one.state for one in volume_clouds(device)] == ["ok"] * 3
