@@ -24,7 +24,7 @@ ONLY = {
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
-    "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.errors", "sync"),
+    "hybrisfs.peers": ("hybrisfs.peers", "hybrisfs.environment", "hybrisfs.errors", "sync"),
 }
 
 # Package: what it must not import.

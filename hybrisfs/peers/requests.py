@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.frames import MAX_REQUESTS
 
 __all__ = ["ChunkRequests", "Requests"]
@@ -18,13 +18,14 @@ _MOST_PATIENCE: Final = 4  # times the patience, while others are answered
 class Requests:
     """Some requests that were begun together; `numbers` are those of the frames, in order."""
 
-    __slots__ = ("answers", "done", "numbers", "open")
+    __slots__ = ("answers", "changed", "done", "numbers", "open")
 
-    def __init__(self, numbers: Sequence[int]) -> None:
+    def __init__(self, numbers: Sequence[int], changed: threading.Condition) -> None:
         self.numbers: Final = numbers
         self.answers: dict[int, bytes | None] = {}
         self.open = len(numbers)
-        self.done = threading.Event()
+        self.done = False
+        self.changed: Final = changed
 
 
 class ChunkRequests:
@@ -34,8 +35,11 @@ class ChunkRequests:
     wake a thread costs more than a small chunk. Used by any number of threads.
     """
 
-    def __init__(self) -> None:
-        self._room = threading.Condition()
+    def __init__(self, environment: Environment = SYSTEM) -> None:
+        self._monotonic = environment.monotonic
+        self._wait = environment.wait
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
         self._used = 0
         self._open: dict[int, Requests] = {}
         self._next = 0
@@ -48,16 +52,17 @@ class ChunkRequests:
         None when there was no room, and no answer, for *patience* seconds, or when the link is closed.
         """
         count = min(wanted, _TOGETHER)
-        begun = time.monotonic()
-        with self._room:
+        begun = self._monotonic()
+        with self._lock:
             while self._used + count > MAX_REQUESTS and not self._closed:
-                wait = self._give_up(begun, patience) - time.monotonic()
+                wait = self._give_up(begun, patience) - self._monotonic()
                 if wait <= 0:
                     return None
                 self._room.wait(wait)
             if self._closed:
                 return None
-            requests = Requests([(self._next + number) % (1 << 32) for number in range(count)])
+            numbers = [(self._next + number) % (1 << 32) for number in range(count)]
+            requests = Requests(numbers, threading.Condition(self._lock))
             self._next = (self._next + count) % (1 << 32)
             self._used += count
             self._open.update(dict.fromkeys(requests.numbers, requests))
@@ -66,14 +71,14 @@ class ChunkRequests:
     def wait(self, requests: Requests, patience: float) -> list[bytes | None]:
         """The answers; None for chunks that the other side does not have, and for those that had not come
         when it had answered nothing at all for *patience* seconds, or when the link was closed."""
-        begun = time.monotonic()
-        while not requests.done.is_set():
-            wait = self._give_up(begun, patience) - time.monotonic()
-            if wait <= 0:
-                break
-            requests.done.wait(wait)
-        with self._room:
-            requests.done.set()  # what is answered later is dropped
+        begun = self._monotonic()
+        with self._lock:
+            while not requests.done:
+                wait = self._give_up(begun, patience) - self._monotonic()
+                if wait <= 0:
+                    break
+                self._wait(requests.changed, lambda: requests.done, wait)
+            requests.done = True  # what is answered later is dropped
             self._used -= len(requests.answers)
             self._room.notify_all()
             return [requests.answers.get(number) for number in requests.numbers]
@@ -84,25 +89,30 @@ class ChunkRequests:
 
     def answer(self, number: int, data: bytes | None) -> bool:
         """Take an answer. False when nothing was asked under this number."""
-        with self._room:
+        with self._lock:
             requests = self._open.pop(number, None)
             if requests is None:
                 return False
-            self._heard = time.monotonic()
-            if requests.done.is_set():
+            self._heard = self._monotonic()
+            if requests.done:
                 self._used -= 1
                 self._room.notify_all()
                 return True
             requests.answers[number] = data
             requests.open -= 1
             if not requests.open:
-                requests.done.set()
+                _end(requests)
             return True
 
     def close(self) -> None:
         """Nothing more is answered: threads that wait get None."""
-        with self._room:
+        with self._lock:
             self._closed = True
             self._room.notify_all()
             for requests in self._open.values():
-                requests.done.set()
+                _end(requests)
+
+
+def _end(requests: Requests) -> None:
+    requests.done = True
+    requests.changed.notify_all()

@@ -8,14 +8,15 @@ import socket
 import threading
 from typing import cast
 
-import ifaddr
 import pytest
 from zeroconf import Error, ServiceBrowser, ServiceInfo, Zeroconf
 
 from hybrisfs.peers import PeerIdentity, PeerSettings
 from hybrisfs.peers.discovery import SERVICE_TYPE, Discovery, parse_name
 from hybrisfs.peers.settings import Address
+from tests.network import alone, ip, needs_networks
 from tests.peers.support import LONG, Device, Local, identity, key, running, settings
+from tests.system.deadline import until
 
 DAY = 86400.0
 ON_LOOPBACK = PeerSettings(interfaces=("127.0.0.1",), look_every=0.02)
@@ -171,19 +172,23 @@ def test_without_multicast_it_is_tried_until_it_works(
     assert len([r for r in caplog.records if "cannot be found" in r.message]) == 1
 
 
-def test_it_is_announced_anew_when_interfaces_change(air: Air, monkeypatch: pytest.MonkeyPatch) -> None:
-    ips = [ifaddr.IP("192.0.2.1", 24, "eth0")]
-    monkeypatch.setattr(ifaddr, "get_adapters", lambda: [ifaddr.Adapter("eth0", "eth0", list(ips), 1)])
-    device = discovery(air, Found(), configured=PeerSettings(look_every=0.02))
-    device.start()
-    assert air.announced.get(timeout=LONG).parsed_addresses() == ["192.0.2.1"]
-    ips.append(ifaddr.IP(("2001:db8::1", 0, 0), 64, "eth0"))
-    assert air.announced.get(timeout=LONG).parsed_addresses() == ["192.0.2.1", "2001:db8::1"]
-    ips.clear()  # asleep: nothing to announce on
-    ips_back = ifaddr.IP("198.51.100.1", 24, "eth0")
-    ips.append(ips_back)
-    assert air.announced.get(timeout=LONG).parsed_addresses() == ["198.51.100.1"]
-    device.close()
+@needs_networks
+def test_it_is_announced_anew_when_interfaces_change(air: Air) -> None:
+    def work() -> None:
+        ip("link", "add", "one", "type", "veth", "peer", "name", "other")  # down, so without link-local ones
+        ip("address", "add", "192.0.2.1/24", "dev", "one")
+        device = discovery(air, Found(), configured=PeerSettings(look_every=0.02))
+        device.start()
+        assert air.announced.get(timeout=LONG).parsed_addresses() == ["192.0.2.1"]
+        ip("address", "add", "2001:db8::1/64", "dev", "one", "nodad")
+        assert air.announced.get(timeout=LONG).parsed_addresses() == ["192.0.2.1", "2001:db8::1"]
+        ip("address", "flush", "dev", "one")  # asleep: nothing to announce on
+        until(lambda: air.open == 0, "the announcement to be taken back")
+        ip("address", "add", "198.51.100.1/24", "dev", "one")
+        assert air.announced.get(timeout=LONG).parsed_addresses() == ["198.51.100.1"]
+        device.close()
+
+    alone(work)
     assert air.open == 0
 
 

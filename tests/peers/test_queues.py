@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from unittest import mock
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.environment import Environment
 from hybrisfs.peers.frames import MAX_REQUESTS
 from hybrisfs.peers.outbox import ADVANCED, Last, Outbox, Serve
 from hybrisfs.peers.requests import ChunkRequests, Requests
@@ -152,40 +153,41 @@ def test_no_more_is_asked_for_than_may_be_open_or_wait_to_be_taken() -> None:
     begun(requests)
 
 
+class Answering:
+    """Surroundings in which an answer comes whenever somebody waits, and time passes with that alone."""
+
+    def __init__(self, answer: Callable[[float], bool]) -> None:
+        self.now = 0.0
+        self._answer = answer
+        self.requests = ChunkRequests(Environment(monotonic=lambda: self.now, wait=self._wait))
+
+    def _wait(self, condition: threading.Condition, done: Callable[[], bool], seconds: float | None) -> bool:
+        assert seconds is not None
+        assert self._answer(seconds)
+        return done()
+
+
 def test_as_long_as_others_are_answered_nobody_gives_up() -> None:
-    requests = ChunkRequests()
-    clock = mock.Mock(return_value=0.0)
-    with mock.patch("hybrisfs.peers.requests.time.monotonic", clock):
-        slow, quick = begun(requests), begun(requests)
-        answered = threading.Event()
+    answers = [(4.0, "quick", b"first"), (8.0, "slow", b"then")]
 
-        def answer_when_asked(wait: float) -> bool:
-            if not answered.is_set():
-                clock.return_value = 4.0
-                assert requests.answer(quick.numbers[0], b"first")
-                answered.set()
-            else:
-                clock.return_value = 8.0
-                assert requests.answer(slow.numbers[0], b"then")
-            return True
+    def answer(wait: float) -> bool:
+        world.now, name, data = answers.pop(0)
+        return world.requests.answer(asked[name].numbers[0], data)
 
-        with mock.patch.object(slow.done, "wait", answer_when_asked):
-            assert requests.wait(slow, 5.0) == [b"then"]
+    world = Answering(answer)
+    asked = {name: begun(world.requests) for name in ("slow", "quick")}
+    assert world.requests.wait(asked["slow"], 5.0) == [b"then"]
 
 
 def test_who_answers_everything_but_one_request_is_waited_for_in_vain_only_so_long() -> None:
-    requests = ChunkRequests()
-    clock = mock.Mock(return_value=0.0)
-    with mock.patch("hybrisfs.peers.requests.time.monotonic", clock):
-        ignored = begun(requests)
+    def answer_another(wait: float) -> bool:
+        world.now += min(wait, 1.0)
+        return world.requests.answer(begun(world.requests).numbers[0], b"another")
 
-        def answer_another(wait: float) -> bool:
-            clock.return_value += min(wait, 1.0)
-            return requests.answer(begun(requests).numbers[0], b"another")
-
-        with mock.patch.object(ignored.done, "wait", answer_another):
-            assert requests.wait(ignored, 5.0) == [None]
-        assert clock.return_value == 20.0
+    world = Answering(answer_another)
+    ignored = begun(world.requests)
+    assert world.requests.wait(ignored, 5.0) == [None]
+    assert world.now == 20.0
 
 
 def test_closing_ends_all_waiting() -> None:
