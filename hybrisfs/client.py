@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from hybrisfs import VERSION
 from hybrisfs.api.request import LongRequest, Question, Request
 from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
@@ -78,22 +78,21 @@ class Client:
 
     @classmethod
     def connect(
-        cls, home: Home | None = None, *, start: bool = True, patience: float = _ENDS_WITHIN
+        cls, home: Home | None = None, *, start: bool = True, environment: Environment = SYSTEM
     ) -> Client:
-        """Reach the daemon, starting it if need be and wanted. One that ends may hang up on us for so many
-        seconds.
+        """Reach the daemon, starting it if need be and wanted. One that ends may hang up on us for a while.
 
         Raises `NotRunningError` when it does not run and `start` is false, `DaemonError` when it
         cannot be started, does not answer, or speaks another version of the protocol.
         """
         home = home or Home.from_environment()
         try:
-            return cls(_reach(home, patience))
+            return cls(_reach(home, environment))
         except NotRunningError:
             if not start:
                 raise
         start_daemon(home, lambda: _runs(home))
-        return cls(_reach(home, patience))
+        return cls(_reach(home, environment))
 
     @overload
     def call(self, request: Request[_Answer]) -> _Answer: ...
@@ -303,27 +302,27 @@ def _runs(home: Home) -> bool:
     return True
 
 
-def _reach(home: Home, patience: float = _ENDS_WITHIN) -> Channel:
+def _reach(home: Home, environment: Environment = SYSTEM) -> Channel:
     """Dial until the daemon greets; one that is just ending may hang up on us before it is gone."""
-    give_up = time.monotonic() + patience
+    give_up = environment.monotonic() + _ENDS_WITHIN
     while True:
         connection = _dial(home)
         try:
-            _await_greeting(home, connection)
+            _await_greeting(home, connection, environment)
             return _greeted(connection)
         except ChannelError as error:
             connection.close()
-            if time.monotonic() > give_up:
+            if environment.monotonic() > give_up:
                 raise _lost(str(error)) from error
         except DaemonError:
             connection.close()
             raise
-        time.sleep(_REDIAL_AFTER)
+        environment.sleep(_REDIAL_AFTER)
 
 
-def _await_greeting(home: Home, connection: socket.socket) -> None:
+def _await_greeting(home: Home, connection: socket.socket, environment: Environment) -> None:
     """Return when the daemon says something. Raises `ChannelError`; `DaemonError` when it stands still."""
-    give_up = time.monotonic() + _GREETING_WITHIN
+    give_up = environment.monotonic() + _GREETING_WITHIN
     while not select.select([connection], [], [], _LOOK_EVERY)[0]:
         pid = holder(home.daemon_lock)
         if pid is not None and is_stopped(pid):
@@ -332,7 +331,7 @@ def _await_greeting(home: Home, connection: socket.socket) -> None:
                 "it answers nobody, and who uses a mounted volume waits for it",
                 f"kill -CONT {pid} lets it go on.",
             )
-        if time.monotonic() > give_up:
+        if environment.monotonic() > give_up:
             raise ChannelError("it does not greet: timed out")
 
 

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home, has_screen, service_manager_socket
 
 __all__ = ["PageOpener"]
@@ -32,8 +33,9 @@ _SYSTEMD_RUN: Final = (
 class PageOpener:
     """For one thread."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, environment: Environment = SYSTEM) -> None:
         self._home = home
+        self._start = environment.start
         self._children: list[subprocess.Popen[bytes]] = []
 
     def open(self, volume: str, section: str, token: str | None) -> None:
@@ -53,7 +55,7 @@ class PageOpener:
         self._children = [child for child in self._children if child.poll() is None]
 
     def _as_a_child(self, page: tuple[str, ...], environment: dict[str, str]) -> None:
-        child = subprocess.Popen(
+        child = self._start(
             page,
             cwd=_PACKAGES,
             env=environment,

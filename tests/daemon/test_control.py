@@ -17,6 +17,7 @@ from hybrisfs.errors import DaemonError, HybrisError, InternalError, UnknownVolu
 from hybrisfs.home import Home
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 from tests.another_user import as_another_user, only_root
+from tests.surroundings import impatient
 
 Serve = Callable[..., ControlServer]
 
@@ -47,7 +48,7 @@ def connect(home: Home) -> Client:
 
 def connect_at_once(home: Home) -> Client:
     """Whoever hangs up is not dialled again."""
-    return Client.connect(home, start=False, patience=0.0)
+    return Client.connect(home, start=False, environment=impatient())
 
 
 def call_in_vain(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.daemon.page_opener import PageOpener
+from hybrisfs.environment import Environment
 from hybrisfs.home import Home
 from tests.system.deadline import until
 
@@ -25,7 +27,6 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], lis
         program.write_text(f"#!/bin/sh\n{noting}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    monkeypatch.setattr(sys, "executable", f"{tmp_path}/bin/python")
     for variable in ("DISPLAY", "WAYLAND_DISPLAY", "NOTIFY_SOCKET"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -36,10 +37,15 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], lis
     return lines
 
 
+def starting(program: str) -> Environment:
+    """Surroundings in which that program is started instead of Python, with the same words."""
+    return Environment(start=lambda words, **how: subprocess.Popen([program, *words[1:]], **how))
+
+
 def test_a_daemon_without_a_screen_leaves_it_to_systemd(home: Home, told: Callable[[str], list[str]]) -> None:
     PageOpener(home).open("photos", "clouds", "token-7")
     [line] = told("systemd-run")
-    assert line.endswith(f"/python {_PAGE}")
+    assert line.endswith(f"{sys.executable} {_PAGE}")
     assert f"--setenv=HYBRISFS_HOME={home.root}" in line
     assert "--setenv=XDG_ACTIVATION_TOKEN=token-7" in line
     assert told("python") == []
@@ -67,7 +73,7 @@ def test_otherwise_it_is_a_process_of_the_daemon(
         monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     else:
         (tmp_path / "bin/systemd-run").write_text("#!/bin/sh\nexit 1\n")
-    opener = PageOpener(home)
+    opener = PageOpener(home, starting(f"{tmp_path}/bin/python"))
     opener.open("photos", "clouds", "token-7")
     until(lambda: told("python") == [f"token-7 {_PAGE}"], "the page to be opened")
     assert told("systemd-run") == []
@@ -88,6 +94,5 @@ def test_a_program_that_cannot_be_started_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":7")
-    monkeypatch.setattr(sys, "executable", "/nonexistent")
-    PageOpener(home).open("photos", "clouds", None)
+    PageOpener(home, starting("/nonexistent")).open("photos", "clouds", None)
     assert "the dashboard cannot be opened" in caplog.text

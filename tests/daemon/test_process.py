@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs import client, launch
+from hybrisfs import launch
 from hybrisfs.client import Client, NotRunningError, stop_daemon
 from hybrisfs.daemon import life
 from hybrisfs.daemon.only_one import holder, is_stopped
@@ -28,6 +28,7 @@ from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.launch import start_daemon
 from hybrisfs.wire import Channel, bind_socket, connect_socket
+from tests.surroundings import impatient
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAEMON = [sys.executable, "-m", "hybrisfs.daemon"]
@@ -384,11 +385,9 @@ def test_a_daemon_of_another_version_is_told_apart_and_can_be_stopped(home: Home
     home.socket.unlink()
 
 
-def test_a_daemon_that_hangs_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_GREETING_WITHIN", 0.05)
-    monkeypatch.setattr(client, "_ENDS_WITHIN", 0.0)
+def test_a_daemon_that_hangs_is_reported(home: Home) -> None:
     with bind_socket(home.socket), pytest.raises(DaemonError, match="timed out"):
-        Client.connect(home)
+        Client.connect(home, environment=impatient())
     home.socket.unlink()
 
 
