@@ -72,7 +72,8 @@ class OwnPlaces:
             return False
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return True  # nobody knows
-        return any(mount in (one, one.resolve()) for one in wanted)
+        # By name first, again: to resolve a path that leads to the mount is to wait for it.
+        return any(mount == one or mount == one.resolve() for one in wanted)
 
     def _objection(self, folder: Path, mounts: list[tuple[Path, str]]) -> str:
         above = (folder, *folder.parents)
