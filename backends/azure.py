@@ -14,18 +14,19 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backends.address import Address
-from backends.azure_versions import AzureVersions
+from backends.blob_versions import BlobVersions
 from backends.body import Timing, receiving
 from backends.bucket import BucketStore, ServicePage, no_bucket
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.driver import CloudKind, Secret, as_bytes
-from backends.errors import AuthError, CorruptError, StoreError
+from backends.errors import AuthError, CorruptError, PermanentError, StoreError
 from backends.http_errors import HttpFailure, connection_error, http_error
 from backends.store import Buffer
+from backends.versions import Policy, Version
 
 __all__ = ["AzureStore"]
 
@@ -222,3 +223,76 @@ class AzureStore(BucketStore):
 def _not_deleted(answer: Any) -> bool:
     gone = answer.status_code == 404 and answer.headers.get("x-ms-error-code") not in _NO_ROOT
     return not gone and answer.status_code not in (200, 202)
+
+
+# -- older versions of blobs in an Azure container ------------------------------------------------------
+# Azure keeps versions when the storage account is set to, which takes rights of management that no key or
+# shared access signature of a container has: so this names the commands for an administrator, and reads what
+# is
+# kept. Whether versions are kept, and for how long, Azure tells nobody else either: a try shows the first.
+
+
+_PAGE: Final = 1000
+_LONGEST_SOFT: Final = 365  # days; the longest that soft delete takes
+
+
+class AzureVersions(BlobVersions):
+    """A `backends.versions.Versions` of one container and folder."""
+
+    def __init__(self, store: BucketStore, account: str, by_identity: Callable[[], bool]) -> None:
+        """*by_identity* tells whether it logs in as a person or machine, which may have rights of
+        management."""
+        super().__init__(store)
+        self._account = account
+        self._by_identity = by_identity
+
+    def policy(self) -> Policy:
+        return Policy(None, None, "for how long, Azure tells administrators only")
+
+    def keep(self, days: int) -> str:
+        command = (
+            f"az storage account blob-service-properties update --account-name {self._account} "
+            f"--enable-versioning true --enable-delete-retention true "
+            f"--delete-retention-days {min(days, _LONGEST_SOFT)}"
+        )
+        self._refuse(
+            f"{command}; a rule of the account's lifecycle management ends versions after {days} days"
+        )
+        return ""
+
+    def stop_keeping(self) -> None:
+        self._refuse(
+            f"az storage account blob-service-properties update --account-name {self._account} "
+            "--enable-versioning false"
+        )
+
+    def may_change(self) -> bool | None:
+        return None if self._by_identity() else False
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _refuse(self, command: str) -> None:
+        reason = "only an administrator of the storage account can switch that on and off"
+        advice = f"try hybrisfs cloud test when one has run: {command}"
+        raise PermanentError(self._url, "keep", "", reason, advice)
+
+    def _blobs(self, prefix: str) -> Iterable[Any]:
+        found: Iterable[Any] = self._client().list_blobs(
+            name_starts_with=prefix, include=["versions"], results_per_page=_PAGE
+        )
+        return found
+
+    def _version(self, blob: Any) -> Version | None:
+        """Emulators that know of no versions give them no ids."""
+        return Version(str(blob.version_id), int(blob.size)) if blob.version_id else None
+
+    def _blob(self, key: str, version: str) -> Any:
+        return self._client().get_blob_client(key, version_id=version)
+
+    def _read(self, blob: Any, limit: int, offset: int | None = None) -> bytes:
+        part = () if offset is None else (offset, limit)
+        with receiving(limit):
+            return bytes(blob.download_blob(*part).readall())
+
+    def _delete(self, blob: Any) -> None:
+        blob.delete_blob()

@@ -13,7 +13,7 @@ from typing import Any
 from backends.bucket import BucketVersions
 from backends.driver import check_range
 from backends.errors import CorruptError
-from backends.names import check_prefix, is_name
+from backends.store import check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Version, outermost
 
 __all__ = ["BlobVersions"]

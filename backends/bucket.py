@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final
 from backends.address import Address
 from backends.driver import HttpDriver
 from backends.errors import CorruptError, MissingError, MissingRootError
-from backends.names import check_name, is_name
-from backends.store import Page, StoredObject
+from backends.store import Page, StoredObject, check_name, is_name
 
 __all__ = ["BucketStore", "BucketVersions", "ServicePage", "no_bucket"]
 

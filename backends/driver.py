@@ -19,8 +19,7 @@ from backends.body import BodyError, Timing, body_failure
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.errors import CorruptError, MissingError, PermanentError, StoreError
 from backends.http_errors import HttpFailure, RedirectedError, connection_error
-from backends.names import check_name, check_prefix
-from backends.store import MAX_PAGE, Buffer, Page
+from backends.store import MAX_PAGE, Buffer, Page, check_name, check_prefix
 
 __all__ = ["CloudKind", "Driver", "HttpDriver", "Secret", "as_bytes", "check_range"]
 

@@ -37,9 +37,8 @@ from backends.errors import (
     TransientError,
 )
 from backends.folder import MARKER, FolderStore, first_page, may_hold
-from backends.names import is_name
 from backends.pacing import piece, received, sending
-from backends.store import Buffer, Page, StoredObject
+from backends.store import Buffer, Page, StoredObject, is_name
 
 __all__ = ["FileStore"]
 

@@ -16,8 +16,7 @@ from typing import ClassVar, Final, TypeVar
 from backends.address import Address
 from backends.driver import Driver
 from backends.errors import MissingError, MissingRootError, StoreError, TransientError
-from backends.names import is_name
-from backends.store import Page, StoredObject
+from backends.store import Page, StoredObject, is_name
 
 __all__ = ["MARKER", "Child", "FolderStore", "first_page", "list_tree", "may_hold", "no_folder"]
 

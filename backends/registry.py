@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus, urlsplit
 from backends.address import without_secrets
 from backends.azure import AzureStore
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
-from backends.driver import CloudKind, Driver
+from backends.driver import CloudKind, Driver, Secret
 from backends.errors import PermanentError
 from backends.file import FileStore
 from backends.gcs import GcsStore
@@ -24,7 +24,19 @@ from backends.sftp import SftpStore
 from backends.store import Store
 from backends.webdav import WebDavStore
 
-__all__ = ["DRIVERS", "KINDS", "SCHEMES", "kind_of", "local_options", "open_heard", "open_store", "server_of"]
+__all__ = [
+    "DRIVERS",
+    "KINDS",
+    "SCHEMES",
+    "Secret",
+    "kind_of",
+    "local_options",
+    "open_heard",
+    "open_store",
+    "secret_names",
+    "secrets_of",
+    "server_of",
+]
 
 DRIVERS: Final[tuple[type[Driver[Any]], ...]] = (
     FileStore,
@@ -117,3 +129,19 @@ def open_heard(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
     if local_options(url):
         return open_store(_without_local(url), _AsNamed(url, credentials))
     return open_store(url, credentials)
+
+
+# -- the secrets that people are asked for, as the records of the drivers name them ---------------------
+
+
+def secret_names(scheme: str) -> frozenset[str]:
+    """The names of the secrets that clouds of a kind take."""
+    return frozenset(secret.name for secret in KINDS[scheme].secrets)
+
+
+def secrets_of(url: str) -> tuple[Secret, ...]:
+    """The secrets that the cloud at *url* takes, without those that the URL states. Raises ValueError for
+    what is no URL; empty for a kind that takes none or is unknown."""
+    parts = urlsplit(url)
+    taken = KINDS[parts.scheme].secrets if parts.scheme in KINDS else ()
+    return tuple(secret for secret in taken if secret.name != "user" or not parts.username)

@@ -21,7 +21,7 @@ from backends.body import receiving
 from backends.bucket import BucketStore, BucketVersions
 from backends.driver import check_range
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
-from backends.names import check_prefix, is_name
+from backends.store import check_prefix, is_name
 from backends.versions import MAX_LISTED, MAX_VERSIONS, Policy, Version, outermost
 
 __all__ = ["S3Versions"]

@@ -8,11 +8,24 @@ executable form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
-__all__ = ["MAX_PAGE", "Buffer", "Page", "Store", "StoredObject"]
+__all__ = [
+    "MAX_NAME",
+    "MAX_PAGE",
+    "MAX_SEGMENTS",
+    "Buffer",
+    "Page",
+    "Store",
+    "StoreWrapper",
+    "StoredObject",
+    "check_name",
+    "check_prefix",
+    "is_name",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -101,3 +114,88 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release connections. The store is not used afterwards. Idempotent."""
+
+
+# -- the one check of object names ----------------------------------------------------------------------
+# A name is 1 to `MAX_SEGMENTS` segments joined by "/". A segment is 1 to 128 characters of
+# ``[a-z0-9._-]`` and does not begin with a dot, so that a driver may keep files of its own under
+# names that begin with one. The alphabet is what every kind of cloud stores unchanged, lower case
+# only because some folders ignore case. Filesystem-backed clouds cannot hold `p` beside `p/q`:
+# code that names objects must see to it that no name is a parent path of another.
+
+
+MAX_NAME: Final = 512  # characters
+MAX_SEGMENTS: Final = 8
+
+_SEGMENT = r"[a-z0-9_-][a-z0-9._-]{0,127}"
+_NAME = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT}){{0,{MAX_SEGMENTS - 1}}}")
+_PREFIX = re.compile(rf"(?:{_SEGMENT}/){{0,{MAX_SEGMENTS - 1}}}(?:{_SEGMENT})?")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` is a legal object name."""
+    return len(text) <= MAX_NAME and _NAME.fullmatch(text) is not None
+
+
+def check_name(name: str) -> str:
+    """Return `name`; raise `ValueError` when it is not a legal object name."""
+    if not is_name(name):
+        raise ValueError(f"not a legal object name: {name[:80]!r}")
+    return name
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix`; raise `ValueError` when no legal object name can begin with it."""
+    if len(prefix) > MAX_NAME or _PREFIX.fullmatch(prefix) is None:
+        raise ValueError(f"not a legal prefix of object names: {prefix[:80]!r}")
+    return prefix
+
+
+# -- what stores around another store share -------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class StoreWrapper:
+    """A `Store` that passes calls on to `store`: all but `close` go through `_pass_on`."""
+
+    def __init__(self, store: Store) -> None:
+        self.url = store.url
+        self._store = store
+
+    def initialise(self) -> None:
+        self._pass_on("initialise", "", lambda store: store.initialise())
+
+    def put(self, name: str, data: Buffer) -> None:
+        self._pass_on("put", name, lambda store: store.put(name, data))
+
+    def put_if_absent(self, name: str, data: Buffer) -> bool:
+        return self._pass_on("put_if_absent", name, lambda store: store.put_if_absent(name, data))
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        return self._pass_on("get", name, lambda store: store.get(name, limit=limit))
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        return self._pass_on("get_range", name, lambda store: store.get_range(name, offset, length))
+
+    def get_if_changed(self, name: str, tag: str | None, *, limit: int) -> tuple[bytes, str] | None:
+        return self._pass_on(
+            "get_if_changed", name, lambda store: store.get_if_changed(name, tag, limit=limit)
+        )
+
+    def delete(self, name: str) -> None:
+        self._pass_on("delete", name, lambda store: store.delete(name))
+
+    def delete_many(self, names: Iterable[str]) -> None:
+        self._pass_on("delete_many", "", lambda store: store.delete_many(names))
+
+    def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        return self._pass_on("list", prefix, lambda store: store.list(prefix, after=after, limit=limit))
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
+        """Make one call; `operation` is the method, `name` the object or prefix, "" where there is none."""
+        return call(self._store)

@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import significant, terminal
-from hybrisfs.checkpoint.adoption import Adoption, check_snapshot
+from hybrisfs.checkpoint.intake import Adoption, check_snapshot
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
-from hybrisfs.garbage import without_collections
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.process import without_collections
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync.checkpoint import Root
 from tests.merge.fleet import Device, Fleet

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
-from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.merge.newcomers import build_view
 from hybrisfs.merge.origins import LogOrigins
 from tests.merge.beginner import filled_like
 from tests.merge.fleet import Device, Fleet

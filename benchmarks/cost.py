@@ -30,7 +30,7 @@ from benchmarks.pages import Page, Section
 from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
 from hybrisfs.dispersal.counting import CountingStore, Request, RequestClass, Use, used
-from hybrisfs.prices import Prices, bill, load_prices
+from hybrisfs.history import Prices, bill, load_prices
 from tests.system.deadline import until
 from tests.system.device import REPOSITORY, Device
 from tests.system.pairing import pair

@@ -38,7 +38,7 @@ from benchmarks.replication import (
 from benchmarks.report import RESULTS, significant, terminal
 from benchmarks.targets import Target
 from benchmarks.updates import UpdateFigures, measure_updates
-from sync.pace import SHORTEST_PAUSE
+from sync.follow import SHORTEST_PAUSE
 from tests.system.deadline import until
 
 _PARTS = ("latency", "tree", "updates")

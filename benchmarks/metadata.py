@@ -26,8 +26,7 @@ from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.record import KeyMetadata, Place
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.transaction import Change
 

@@ -27,8 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from backends.file import FileStore
-from backends.store import Buffer, Store
-from backends.wrapper import StoreWrapper
+from backends.store import Buffer, Store, StoreWrapper
 from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from hybrisfs.dispersal.engine import Cloud, Engine

@@ -8,10 +8,19 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.output import columns, describe_retention, json_option, print_json, quoted, show, shown, size
-from cli.progress import progress_bar
+from cli.arguments import complete_volumes, volume_option
+from cli.output import (
+    columns,
+    describe_retention,
+    json_option,
+    print_json,
+    progress_bar,
+    quoted,
+    show,
+    shown,
+    size,
+)
 from cli.secrets import ask_secrets, read_secrets
-from cli.volume_name import complete_volumes, volume_option
 from hybrisfs.api.clouds import (
     AddedCloud,
     CloudAddRequest,
@@ -31,8 +40,8 @@ from hybrisfs.api.clouds import (
     TestedCloud,
     Waited,
 )
-from hybrisfs.api.places import PlaceSecretsRequest, PlaceTryRequest, TriedPlace
 from hybrisfs.api.request import message_of
+from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceTryRequest, TriedPlace
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3

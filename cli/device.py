@@ -12,32 +12,32 @@ from typing import TextIO
 import click
 from msgspec import UNSET
 
+from cli.arguments import complete_directories, complete_volumes, mounted_place, volume_option
 from cli.output import columns, json_option, print_json, quoted, show, shown
-from cli.passphrase import passphrase_file_option, read_passphrase
-from cli.paths import complete_directories, mounted_place
-from cli.volume_name import complete_volumes, volume_option
+from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.devices import (
     Accused,
     Device,
+    DeviceAdmittedRequest,
+    DeviceCheckProofRequest,
+    DeviceConfirmRequest,
+    DeviceInviteRequest,
+    DeviceJoinRequest,
+    DeviceKeepRequest,
     DeviceListRequest,
+    DeviceProofRequest,
+    DeviceRemoveRequest,
     DeviceRenameRequest,
     DeviceRole,
     DeviceRoleRequest,
     Devices,
-    Proposal,
-    Role,
-)
-from hybrisfs.api.pairing import DeviceConfirmRequest, DeviceInviteRequest, DeviceJoinRequest, PairingNews
-from hybrisfs.api.removal import (
-    DeviceAdmittedRequest,
-    DeviceCheckProofRequest,
-    DeviceKeepRequest,
-    DeviceProofRequest,
-    DeviceRemoveRequest,
     KeptDevice,
     NamedDevice,
+    PairingNews,
     Proof,
+    Proposal,
     RemovedDevice,
+    Role,
 )
 from hybrisfs.api.volumes import MadeVolume
 from hybrisfs.client import Client

@@ -13,8 +13,8 @@ from typing import IO, Final
 
 import click
 
+from cli.arguments import complete_volumes
 from cli.output import columns, count, json_option, print_json, show, shown, size
-from cli.volume_name import complete_volumes
 from hybrisfs.api.key_value import (
     Cleaned,
     KeyFacts,

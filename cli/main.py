@@ -1,6 +1,6 @@
 """The `hybrisfs` program: finds the command, and turns every failure into one clear message.
 
-Each command lives in a file of its own, which is imported only when that command runs. A command
+The file of a command is imported only when that command runs. A command
 function returns the exit code, or None for 0; the codes are listed in `hybrisfs.errors`.
 """
 
@@ -15,7 +15,7 @@ import click
 
 __all__ = ["Program", "main", "program"]
 
-# Command: what the overview says about it. The module is cli.COMMAND, the function COMMAND in it.
+# Command: what the overview says about it. The function has its name.
 _COMMANDS: Final = {
     "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
     "setup": "Set up a volume step by step: name, folder, clouds.",
@@ -55,7 +55,33 @@ _COMMANDS: Final = {
     "daemon": "Run the daemon in the foreground, as a service manager does.",
 }
 
-_IN_OTHER_MODULES: Final = {"import": "import_folder"}  # a name that Python does not allow
+# Command: its module, where that has another name.
+_MODULES: Final = {
+    "cache": "files",
+    "conflicts": "decisions",
+    "deletions": "decisions",
+    "doctor": "daemon",
+    "events": "status",
+    "evict": "files",
+    "fsck": "maintenance",
+    "gc": "maintenance",
+    "import": "mirror",
+    "label": "files",
+    "limit": "transfers",
+    "log": "versions",
+    "pause": "transfers",
+    "pin": "files",
+    "quickstart": "setup",
+    "recover": "recovery",
+    "repair": "maintenance",
+    "resume": "transfers",
+    "scrub": "maintenance",
+    "service": "daemon",
+    "sync": "status",
+    "umount": "mount",
+    "unpin": "files",
+}
+_FUNCTIONS: Final = {"import": "import_folder"}  # a name that Python does not allow
 
 _EPILOG: Final = """\b
 Examples:
@@ -84,8 +110,8 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        name = _IN_OTHER_MODULES.get(cmd_name, cmd_name)
-        command = getattr(importlib.import_module(f"cli.{name}"), name)
+        module = importlib.import_module(f"cli.{_MODULES.get(cmd_name, cmd_name)}")
+        command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
         assert isinstance(command, click.Command)
         return command
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from hybrisfs.api.figures import MetricsRequest
+from hybrisfs.api.traffic import MetricsRequest
 from hybrisfs.client import CONTENT_TYPE, Client, HybrisError
 
 _PATIENCE: Final = 10.0  # seconds that a client may take to ask

@@ -1,18 +1,18 @@
-"""hybrisfs mount"""
+"""hybrisfs mount, umount"""
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from types import FrameType
 
 import click
 
+from cli.arguments import complete_directories, complete_mounts, complete_volumes
 from cli.output import shown
-from cli.paths import complete_directories
-from cli.volume_name import complete_volumes
-from hybrisfs.api.mounts import MountRequest, UmountRequest, WaitUnmountedRequest
-from hybrisfs.client import Client
+from hybrisfs.api.volumes import MountRequest, UmountRequest, WaitUnmountedRequest
+from hybrisfs.client import Client, NotRunningError, umount_without_daemon
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
@@ -54,3 +54,45 @@ def _mount_and_stay(asked: MountRequest) -> None:
 
 def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+# -- hybrisfs umount ------------------------------------------------------------------------------------
+
+
+@click.command(epilog="\b\nExamples:\n  hybrisfs umount photos\n  hybrisfs umount ~/Photos")
+@click.argument("target", metavar="NAME|DIR", shell_complete=complete_mounts)
+@click.option(
+    "--lazy", is_flag=True, help="Unmount even while programs use it; they keep it until they are done."
+)
+def umount(target: str, lazy: bool) -> None:
+    """Unmount a volume, named by its name or by the folder where it is mounted.
+
+    What is not on the clouds yet goes on being uploaded.
+    """
+    try:
+        client = Client.connect(start=False)
+    except NotRunningError:
+        done = umount_without_daemon(target)
+        if done is not None:
+            _explain_without_daemon(*done)
+            return
+        client = Client.connect()
+    with client:
+        place = str(Path(target).absolute())
+        os.chdir("/")  # this program is not to be among those that keep the volume from being unmounted
+        facts = client.call(UmountRequest(target, place, lazy))
+    where = shown(facts.mountpoint)
+    if facts.missing:
+        click.echo(f"{shown(facts.name or '')} was not mounted; it will not be mounted at {where} again.")
+    elif facts.stale:
+        click.echo(f"Removed the mount that a dead daemon left behind at {where}.")
+    else:
+        click.echo(f"Unmounted {shown(facts.name or '')} from {where}.")
+
+
+def _explain_without_daemon(directory: Path, stale: bool) -> None:
+    where = shown(str(directory))
+    if stale:
+        click.echo(f"The daemon was dead; removed the mount that it left behind at {where}.")
+    else:
+        click.echo(f"The daemon is not running; {where} will not be mounted again.")

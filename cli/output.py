@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from hybrisfs.api.status import MachinesOnly
 from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
+    "Show",
     "clean",
     "columns",
     "count",
@@ -22,6 +25,7 @@ __all__ = [
     "json_option",
     "pending_work",
     "print_json",
+    "progress_bar",
     "quoted",
     "show",
     "shown",
@@ -106,3 +110,40 @@ def describe_retention(found: Retention | None) -> str:
     if not found.keeps:
         return "no" if found.keeps is False else "unknown"
     return "yes" if found.days is None else f"for {count(found.days, 'day')}"
+
+
+# -- a progress bar for long work: on standard error, only on a terminal, gone when the work is done ----
+
+
+Show = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is, and how much it will be (0: not known)."""
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Show]:
+    """Yield the function that moves the bar; `unit` is "bytes" or a plural noun."""
+    if not sys.stderr.isatty():
+        yield lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    amount: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+    label = TextColumn("{task.description}", markup=False)
+    with Progress(
+        label, BarColumn(), amount, TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield show

@@ -1,17 +1,19 @@
-"""Asking a person, or a file, for the secrets of a cloud. They never stand in an argument or an output."""
+"""Asking a person, or a file, for secrets and passphrases. None stands in an argument or an output."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
 from cli.output import shown
-from hybrisfs.api.places import Secret
+from hybrisfs.api.volumes import Secret
 
-__all__ = ["ask_secrets", "read_secrets"]
+__all__ = ["ask_secrets", "passphrase_file_option", "read_passphrase", "read_secrets"]
 
 _MAX_FILE: Final = 1 << 20  # bytes
 
@@ -52,3 +54,34 @@ def _content(name: str) -> str:
     if len(text) > _MAX_FILE:
         raise click.UsageError(f"{shown(name)} is too large for a secret")
     return str(text)
+
+
+# -- asking for a passphrase ----------------------------------------------------------------------------
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_MOST: int = 8192  # characters; more than the daemon takes
+
+passphrase_file_option: Callable[[_Function], _Function] = click.option(
+    "--passphrase-file",
+    "file",
+    type=click.File(),
+    help="Read the passphrase from this file, or from standard input for -.",
+)
+
+
+def read_passphrase(file: TextIO | None, *, twice: bool = False) -> str:
+    """The passphrase in *file*, or as typed; *twice* for a new one. Raises click.UsageError when there is
+    neither file nor terminal, or nothing in the file."""
+    if file is not None:
+        try:
+            text = file.read(_MOST).strip()
+        except UnicodeDecodeError as error:
+            raise click.UsageError("The passphrase file is no text.") from error
+        if not text:
+            raise click.UsageError("The passphrase file is empty.")
+        return text
+    if not sys.stdin.isatty():
+        raise click.UsageError("No terminal to ask for the passphrase: give it with --passphrase-file.")
+    typed: str = click.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True)
+    return typed

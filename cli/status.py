@@ -1,16 +1,19 @@
-"""hybrisfs status"""
+"""hybrisfs status, sync, events: is everything safe, and what has happened?"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 import click
 
+from cli.arguments import complete_volumes
 from cli.mirror import describe as describe_mirror
 from cli.output import (
     columns,
@@ -19,23 +22,28 @@ from cli.output import (
     describe_retention,
     json_option,
     pending_work,
+    print_json,
+    progress_bar,
     quoted,
     show,
     shown,
     size,
 )
 from cli.transfers import describe_hold
-from cli.volume_name import complete_volumes
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Device
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import (
     AnyVolume,
     Cache,
+    EventsRequest,
     MissingMount,
     Status,
     StatusRequest,
+    Synced,
+    SyncRequest,
     UnusableVolume,
+    VolumeEvent,
     VolumeStatus,
 )
 from hybrisfs.client import Client, judge, machines_only
@@ -225,3 +233,123 @@ def _facts(client: Client, name: str | None) -> Iterator[Status]:
     for number in itertools.count():
         yield client.call(StatusRequest(name=name, without_look=number % _ASK_CLOUDS != 0))
         time.sleep(_EVERY)
+
+
+# -- hybrisfs sync --------------------------------------------------------------------------------------
+
+
+_TIMED_OUT: Final = 3
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
+@click.argument("name", required=False, shell_complete=complete_volumes)
+@click.option("--wait", is_flag=True, help="Return when all that was written before is safe on the clouds.")
+@click.option(
+    "--timeout",
+    metavar="S",
+    type=click.FloatRange(min=0),
+    help="With --wait: give up after S seconds, exit code 3.",
+)
+@json_option
+def sync(name: str | None, wait: bool, timeout: float | None, as_json: bool) -> int:
+    """Bring all that is pending in the volume NAME to the clouds.
+
+    Without --wait, starts that now and says what is pending. NAME can be left out when there is one volume.
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout needs --wait")
+    with Client.connect() as client, progress_bar("bytes") as show:
+        facts = client.call(
+            SyncRequest(name=name, wait=wait, timeout=timeout),
+            lambda step: show("uploading", step.done, step.total),
+        )
+    if as_json:
+        print_json(facts)
+    else:
+        _explain(facts, wait, timeout)
+    return _TIMED_OUT if wait and not facts.done else 0
+
+
+def _explain(facts: Synced, wait: bool, timeout: float | None) -> None:
+    name = shown(facts.name)
+    if facts.done:
+        click.echo(f"{name}: everything is safe on the clouds.")
+        return
+    elsewhere = machines_only(facts.machines_only)
+    mine = elsewhere is None or facts.pending_files or facts.pending_bytes
+    pending = pending_work(facts.pending_files, facts.pending_bytes)
+    if not wait:
+        if mine:
+            click.echo(f"{name}: {pending} on the way to the clouds; hybrisfs sync --wait waits for them.")
+        if elsewhere is not None:
+            click.echo(f"{name}: {describe_machines_only(elsewhere)}")
+        return
+    if mine:
+        click.echo(f"{name}: {pending} still pending after {timeout:g} s; the upload goes on.", err=True)
+    if elsewhere is not None:
+        click.echo(f"{name}: after {timeout:g} s {describe_machines_only(elsewhere)}", err=True)
+    for cloud in facts.clouds:
+        if cloud.state != "ok":
+            reason = f": {shown(cloud.reason)}" if cloud.reason else ""
+            click.echo(f"  {shown(cloud.name)} is {cloud.state}{reason}", err=True)
+
+
+# -- hybrisfs events ------------------------------------------------------------------------------------
+
+
+_WAIT: Final = 30.0  # seconds
+_LIMIT: Final = 50
+_MOST: Final = 1000
+_EVENT_COLOURS: Final = {"trouble": "yellow", "over": "green"}
+_SPAN: Final = re.compile(r"(\d+)([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+@click.command(
+    epilog="\b\nExamples:\n  hybrisfs events\n  hybrisfs events --since 2d\n  hybrisfs events --follow --json"
+)
+@click.argument("name", required=False, shell_complete=complete_volumes)
+@click.option("--since", metavar="TIME", help="Only what has happened since: 2h, 3d, or 2026-11-20T18:00.")
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="The last ones."
+)
+@click.option("--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@json_option
+def events(name: str | None, since: str | None, limit: int, follow: bool, as_json: bool) -> None:
+    """Show what has happened: clouds that failed and came back, conflicts, machines, errors.
+
+    With --json, each event is one line: "volume", "number", "time" (seconds since 1970), "kind" (trouble,
+    over, news), "topic" and "text". Trouble of a topic lasts until it is over. NAME can be left out.
+    """
+    earliest = _parsed_moment(since) if since is not None else 0.0
+    limit = _MOST if since is not None else limit
+    with Client.connect() as client:
+        found = client.call(EventsRequest(name, limit=limit))
+        past = [one for one in found.events if one.time >= earliest]
+        _show(past, as_json)
+        if not past and not follow and not as_json:
+            click.echo("No events.")
+        while follow:
+            found = client.call(EventsRequest(name, after=found.after, wait=_WAIT))
+            _show(found.events, as_json)
+
+
+def _show(found: list[VolumeEvent], as_json: bool) -> None:
+    for event in found:
+        click.echo(json.dumps(message_of(event)) if as_json else _line(event))
+
+
+def _line(event: VolumeEvent) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    kind = click.style(f"{event.kind:7}", fg=_EVENT_COLOURS.get(event.kind))
+    return f"{when}  {kind}  {shown(event.volume)}: {shown(event.text)}"
+
+
+def _parsed_moment(text: str) -> float:
+    span = _SPAN.fullmatch(text)
+    if span is not None:
+        return time.time() - int(span[1]) * _SECONDS[span[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(f"{text!r} is neither a span like 2h or 3d nor a date") from None

@@ -1,13 +1,115 @@
-"""What people are told of limits and pauses."""
+"""hybrisfs limit, pause, resume: what may move between this machine and the clouds."""
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
+from typing import Final
 
-from cli.output import shown
-from hybrisfs.api.transfers import Direction, Transfers
+import click
 
-__all__ = ["describe_hold", "describe_limits", "moment"]
+from cli.arguments import complete_volumes
+from cli.output import json_option, show, shown
+from hybrisfs.api.traffic import (
+    Direction,
+    LimitRequest,
+    PauseRequest,
+    ResumeRequest,
+    Transfers,
+    VolumeTransfers,
+)
+from hybrisfs.client import Client
+
+__all__ = ["describe_hold", "moment"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hybrisfs limit --up 512k --down off
+  hybrisfs limit photos --up "08:00,512k 19:00,10M 23:00,off"
+  hybrisfs limit --up "Mon-08:00,1M Fri-18:00,off"
+  hybrisfs limit"""
+)
+@click.argument("name", required=False, shell_complete=complete_volumes)
+@click.option("--up", metavar="TIMETABLE", help="What may be sent to all clouds together.")
+@click.option("--down", metavar="TIMETABLE", help="What may be received from all clouds together.")
+@click.option(
+    "--on-metered",
+    type=click.Choice(["pause", "ignore"]),
+    help="Whether a metered network, as NetworkManager knows it, pauses transfers.  [at first: pause]",
+)
+@json_option
+def limit(name: str | None, up: str | None, down: str | None, on_metered: str | None, as_json: bool) -> None:
+    """Limit the bandwidth that the volume NAME uses between this machine and its clouds.
+
+    A TIMETABLE is one rate, "off" for no limit, or rates from a time of the day on. Rates are bytes
+    per second with the suffix B, K, M or G (powers of 1024; a bare number is KiB/s), as for rclone's
+    --bwlimit. It holds at once and until it is changed. Direct links between machines are not
+    limited. Without options, shows what holds now and what comes next. NAME can be left out when there
+    is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call(LimitRequest(name=name, up=up, down=down, on_metered=on_metered))
+    show(facts, as_json, _describe)
+
+
+def _describe(facts: VolumeTransfers) -> Iterator[str]:
+    yield shown(facts.name)
+    yield from describe_limits(facts)
+    hold = describe_hold(facts)
+    if hold is not None:
+        yield click.style(f"  {hold}", fg="yellow")
+
+
+# -- hybrisfs pause -------------------------------------------------------------------------------------
+
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(?:\d{1,6}[smhd])+")
+
+
+def _duration(value: str) -> int:
+    """ "90m", "2h" or "1h30m" in seconds."""
+    if not _DURATION.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no duration; write 90m, 2h or 1d12h")
+    return sum(int(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"\d+[smhd]", value))
+
+
+@click.command(epilog="\b\nExamples:\n  hybrisfs pause --for 2h\n  hybrisfs pause photos")
+@click.argument("name", required=False, shell_complete=complete_volumes)
+@click.option("--for", "seconds", metavar="TIME", type=_duration, help="Resume by itself after TIME.")
+@json_option
+def pause(name: str | None, seconds: int | None, as_json: bool) -> None:
+    """Stop transfers between this machine and the clouds of the volume NAME.
+
+    What is under way ends, and nothing else begins until hybrisfs resume, also after a restart.
+    Reading and writing go on, and what programs read is still fetched. Machines that are linked
+    directly go on exchanging changes. NAME can be left out when there is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call(PauseRequest(name=name, seconds=seconds))
+    show(facts, as_json, lambda facts: [f"{shown(facts.name)}: {describe_hold(facts)}"])
+
+
+# -- hybrisfs resume ------------------------------------------------------------------------------------
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs resume photos")
+@click.argument("name", required=False, shell_complete=complete_volumes)
+@json_option
+def resume(name: str | None, as_json: bool) -> None:
+    """Let transfers between this machine and the clouds of the volume NAME go on after a pause.
+
+    NAME can be left out when there is one volume.
+    """
+    with Client.connect() as client:
+        facts = client.call(ResumeRequest(name=name))
+    show(facts, as_json, lambda facts: [f"{shown(facts.name)}: {describe_hold(facts) or 'Transfers go on.'}"])
+
+
+# -- what people are told of limits and pauses ----------------------------------------------------------
 
 
 def describe_limits(facts: Transfers) -> list[str]:

@@ -12,9 +12,8 @@ from urllib.parse import urlencode
 
 import click
 
+from cli.arguments import complete_files, complete_volumes, mounted_place
 from cli.output import json_option, shown
-from cli.paths import complete_files, mounted_place
-from cli.volume_name import complete_volumes
 from hybrisfs.api.status import StatusRequest
 from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError

@@ -8,9 +8,8 @@ from typing import Final
 import click
 from msgspec import UNSET
 
-from cli.output import columns, count, json_option, print_json, quoted, show, shown
-from cli.progress import progress_bar
-from cli.volume_name import complete_volumes
+from cli.arguments import complete_volumes
+from cli.output import columns, count, json_option, print_json, progress_bar, quoted, show, shown
 from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
 from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import (

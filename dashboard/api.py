@@ -9,7 +9,7 @@ POST /api/volumes/NAME/versions      {"path"}: what a file was before
 POST /api/volumes/NAME/removed       {"path"}: what was removed from a folder
 POST /api/volumes/NAME/restore       {"path", "since"}: the version that was begun then;
                                      {"path", "at"}: as it was then; {"path"}: what was removed
-POST /api/volumes/NAME/do/ACTION     one of `actions.ACTIONS`
+POST /api/volumes/NAME/do/ACTION     one of `ACTIONS`
 GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
 POST /api/jobs/ID/stop
 POST /api/session                    {"code"}: the token
@@ -24,7 +24,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
@@ -32,21 +33,35 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from dashboard.actions import AnyRequest, ask, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from hybrisfs.api.clouds import CloudListRequest
-from hybrisfs.api.content import FileReadRequest, FolderListRequest
-from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
-from hybrisfs.api.events import EventsRequest
-from hybrisfs.api.figures import CostRequest, HistoryRequest, TrafficRequest
-from hybrisfs.api.recovery import Kit, RecoveryShowRequest
-from hybrisfs.api.request import message_of
-from hybrisfs.api.status import AnyVolume, StatusRequest, UnusableVolume
+from hybrisfs.api.decisions import (
+    ConflictsKeepAllRequest,
+    ConflictsKeepRequest,
+    ConflictsListRequest,
+    DeletionsAcceptRequest,
+    DeletionsListRequest,
+    DeletionsUndoRequest,
+)
+from hybrisfs.api.files import EvictRequest, FileReadRequest, FolderListRequest, PinRequest, UnpinRequest
+from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
+from hybrisfs.api.request import LongRequest, message_of
+from hybrisfs.api.request import Request as Command
+from hybrisfs.api.status import AnyVolume, EventsRequest, StatusRequest, UnusableVolume
+from hybrisfs.api.traffic import (
+    CostRequest,
+    HistoryRequest,
+    LimitRequest,
+    PauseRequest,
+    ResumeRequest,
+    TrafficRequest,
+)
 from hybrisfs.api.versions import VersionsListRequest, VersionsRemovedRequest, VersionsRestoreRequest
-from hybrisfs.client import DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
+from hybrisfs.api.volumes import VolumeSetRequest
+from hybrisfs.client import Client, DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
 
-__all__ = ["Api"]
+__all__ = ["ACTIONS", "Action", "Api"]
 
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names or conflicts in one answer
@@ -274,3 +289,73 @@ def _text(data: bytes) -> str | None:
     except UnicodeDecodeError as error:
         # A character may be cut off where the beginning ends.
         return data[: error.start].decode("utf-8") if error.start >= len(data) - 3 > 0 else None
+
+
+# -- what the page may have the daemon do, and how the daemon is asked ----------------------------------
+# The control socket is the only authority: the page can do nothing here that a command cannot, and much less.
+# Nothing that makes, shows or takes a secret is in this list.
+
+
+_Answer = TypeVar("_Answer")
+
+
+AnyRequest: TypeAlias = Command[Any] | LongRequest[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A request to the daemon, the arguments that the page may give it, and whether it is about a path that
+    the daemon wants to know below the mount."""
+
+    request: type[Command[Any]] | type[LongRequest[Any, Any]]
+    arguments: tuple[str, ...] = ()
+    mounted_path: bool = False
+
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    "pause": Action(PauseRequest, ("seconds",)),
+    "resume": Action(ResumeRequest),
+    "limit": Action(LimitRequest, ("up", "down", "on_metered")),
+    "keep": Action(ConflictsKeepRequest, ("path",)),
+    "keep-all": Action(ConflictsKeepAllRequest, ("path",)),
+    "accept-deletion": Action(DeletionsAcceptRequest, ("id",)),
+    "undo-deletion": Action(DeletionsUndoRequest, ("id",)),
+    "pin": Action(PinRequest, mounted_path=True),
+    "unpin": Action(UnpinRequest, mounted_path=True),
+    "evict": Action(EvictRequest, mounted_path=True),
+    "stale-reads": Action(VolumeSetRequest, ("stale_reads",)),
+}
+
+
+def ask(request: Command[_Answer] | LongRequest[_Answer, Any]) -> _Answer:
+    """Have the daemon carry out a request. It is not started: somebody may have stopped it. Raises
+    HybrisError."""
+    with Client.connect(start=False) as client:
+        return client.call(request)
+
+
+def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
+    """Carry out one of `ACTIONS` on a volume. Raises HybrisError."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise UsageError(f"the page cannot do {name[:80]!r}")
+    allowed = (*action.arguments, *(("path",) if action.mounted_path else ()))
+    unknown = [one for one in given if one not in allowed]
+    if unknown:
+        raise UsageError(f"{unknown[0][:80]!r} means nothing here")
+    if action.mounted_path:
+        arguments: Message = {"paths": [_below_mount(volume, given.get("path"))]}
+    else:
+        arguments = {"name": volume, **given}
+    return message_of(ask(action.request.read(arguments)))
+
+
+def _below_mount(volume: str, path: object) -> str:
+    if not isinstance(path, str) or ".." in path.split("/") or "\0" in path:
+        raise UsageError("path must be one inside the volume")
+    [facts] = ask(StatusRequest(name=volume, without_look=True)).volumes
+    if facts.mountpoint is None:
+        raise HybrisError(
+            f"{volume} is not mounted", "", f"hybrisfs mount {volume} FOLDER mounts it; then try again."
+        )
+    return f"{facts.mountpoint}/{path.strip('/')}".rstrip("/")

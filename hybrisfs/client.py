@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from hybrisfs import VERSION
+from hybrisfs import VERSION, service_manager
 from hybrisfs.api.request import LongRequest, Question, Request
 from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
@@ -21,7 +24,6 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
-from hybrisfs.launch import start_daemon
 from hybrisfs.shown import clean, quoted, shown
 from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
@@ -42,8 +44,9 @@ __all__ = [
     "forbid_core_dumps",
     "install_service",
     "judge",
-    "machines_only",
     "log_path",
+    "log_tail",
+    "machines_only",
     "quoted",
     "record_crash",
     "remove_service",
@@ -51,6 +54,7 @@ __all__ = [
     "serve",
     "service_status",
     "shown",
+    "start_daemon",
     "stop_daemon",
     "umount_without_daemon",
     "volume_names",
@@ -222,8 +226,7 @@ def umount_without_daemon(target: str) -> tuple[Path, bool] | None:
 
 
 def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
-    from hybrisfs.daemon.covered import unlock
-    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.daemon.wanted_mounts import WantedMounts, unlock
     from hybrisfs.fuse import clear_stale
 
     wanted = WantedMounts(home.state)
@@ -355,3 +358,60 @@ def _greeted(connection: socket.socket) -> Channel:
 
 def _lost(why: str) -> DaemonError:
     return DaemonError("lost the daemon", why, f"Its log is {log_path()}.")
+
+
+# -- starting the daemon in the background, once, however many clients want it at the same time ---------
+
+
+_READY_WITHIN: Final = 60.0  # seconds
+_TAIL: Final = 2048  # bytes of the log that are shown when the daemon dies at its start
+_PACKAGES: Final = Path(__file__).resolve().parents[1]
+
+
+def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
+    """Start the daemon, or have systemd do it, unless `runs` says that it runs; return when it answers.
+
+    Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
+    the daemon dies or is not ready in time.
+    """
+    home.prepare()
+    with ProcessLock(home.start_lock) as starting:
+        starting.acquire()
+        if runs() or service_manager.start(home):
+            return
+        # Python looks for modules in the working directory first: it must not be the user's.
+        logged = home.log.stat().st_size if home.log.exists() else 0
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "hybrisfs.daemon", "--background"],
+                cwd=_PACKAGES,
+                env=home.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=_READY_WITHIN,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            why = f"it was not ready within {_READY_WITHIN:.0f} seconds"
+            raise _start_error(home, why, logged) from error
+        if done.returncode:
+            why = done.stderr.decode(errors="replace").strip() or f"it ended with status {done.returncode}"
+            raise _start_error(home, why, logged)
+
+
+def log_tail(home: Home, start: int = 0) -> str:
+    """The last lines of the daemon's log after byte `start`; "" when there are none."""
+    try:
+        with home.log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(start if start <= size else 0, size - _TAIL))
+            return log.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _start_error(home: Home, why: str, logged: int) -> DaemonError:
+    tail = log_tail(home, logged)
+    shown = f"The end of its log, {home.log}:\n{tail}" if tail else f"Its log is {home.log}."
+    return DaemonError("cannot start the daemon", why, shown)

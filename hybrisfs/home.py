@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import make_directory
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.files import make_directory
 
 __all__ = [
     "Home",

@@ -19,9 +19,8 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import DamagedError, NewerFormatError
-from hybrisfs.files import sync_directory
 from sync import DEVICE_ID_SIZE, EPOCH_SIZE, FIRST_EPOCH, DeviceKey
 
 __all__ = ["MAX_EPOCHS", "MAX_EPOCH_NUMBER", "EpochKeys", "SharedKeys", "VolumeKeys"]

@@ -13,10 +13,10 @@ letter  kind          parts of the key             format and codec of the value
 ``c``   `CONTENT`     node (16)                    `hybrisfs.registers.tree`     `hybrisfs.merge.rules`
 ``k``   `PACK`        pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
 ``w``   `REWRITTEN`   pack (32)                    `hybrisfs.registers.tree`     `hybrisfs.merge.packs`
-``g``   `ASSIGNMENT`  node (16), area (4)          `hybrisfs.members.areas`              all say the same
+``g``   `ASSIGNMENT`  node (16), area (4)          `hybrisfs.members.roles`              all say the same
 ``l``   `LABEL`       node (16), word              `hybrisfs.registers.labels`   one that adds it
 ``m``   `MEMBER`      device (16)                  `hybrisfs.members.members`            the highest stamp
-``i``   `ADMISSION`   device (16), author (16)     `hybrisfs.members.admission`          the lowest clock
+``i``   `ADMISSION`   device (16), author (16)     `hybrisfs.members.lineage`          the lowest clock
 ``x``   `VOTE`        accused (16), voter (16)     `hybrisfs.members.removal`            the newest
 ``o``   `ROLE`        device (16), serial (8)      `hybrisfs.members.roles`              that of least rights
 ``f``   `EVIDENCE`    device (16), misdeed (u8)    `hybrisfs.members.evidence`           the lowest stamp
@@ -96,7 +96,8 @@ class Trait(Flag):
     """A superseded value is kept as an older version."""
     DIRECT = auto()
     """A facet of a node that is shown as its register says: no row of the view repeats it. Of concurrent
-    values the greatest counts. What is not signed yet is in table `unsigned` (`hybrisfs.state.direct`)."""
+    values the greatest counts. What is not signed yet is in table `unsigned`
+    (`hybrisfs.state.shown_nodes`)."""
     ELSEWHERE = auto()
     """Kept in tables of its own instead of in `register`."""
     SAID = auto()

@@ -32,22 +32,21 @@ from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.journal_chunks import remove_unnamed_segments
 from hybrisfs.state.state import State, Transaction
+from hybrisfs.state.unplaced import remove_unnamed_segments
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Residency
-from hybrisfs.versions.lost import forget_lost
+from hybrisfs.versions.contents import forget_lost
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.place import PackMaker
-from hybrisfs.write.relayer import Relayer
+from hybrisfs.write.pack import PackMaker
+from hybrisfs.write.relayer import Relayer, Uploads
 from hybrisfs.write.ship import Shipper
-from hybrisfs.write.uploads import Uploads
 from sync import CheckpointId, Head, StateClaim, Statement
-from sync.own_heads import EarlierHeads
+from sync.beacons import EarlierHeads
 
 __all__ = ["Clouds", "Core", "Ground", "HeadSources", "Reading", "Writing"]
 

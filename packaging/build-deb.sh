@@ -73,7 +73,7 @@ import sys
 from pathlib import Path
 
 from hybrisfs.home import Home
-from hybrisfs.units import unit_texts
+from hybrisfs.service_manager import unit_texts
 
 folder, root = sys.argv[1:]
 for name, text in unit_texts(Home.from_environment()).items():

@@ -6,10 +6,8 @@ keeps what comes back. Names of this facade are the public interface; the rest i
 
 from __future__ import annotations
 
-from sync.accepted import AcceptedLog, Known, Successor
-from sync.branch import Branch, Branches, branch_id
 from sync.checkpoint import Statement
-from sync.codec import Buffer, Reader, Writer
+from sync.codec import HASH_SIZE, ZERO_HASH, Buffer, Reader, Writer
 from sync.errors import (
     DecodeError,
     LimitError,
@@ -20,8 +18,6 @@ from sync.errors import (
     UnknownEpochError,
 )
 from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Offer, Send
-from sync.fork import ForkProof, verify_fork_proof
-from sync.hashing import HASH_SIZE, ZERO_HASH
 from sync.head import (
     MAX_OWN_TIPS,
     MAX_RELAYED,
@@ -35,12 +31,11 @@ from sync.head import (
     encode_head,
     head_name,
 )
-from sync.history import history_hash
 from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_from_hex, device_id_of
-from sync.inbox import Inbox
 from sync.log import Bound, LogState
+from sync.log_tree import AcceptedLog, Branch, Branches, Known, Successor, branch_id
 from sync.messages import MAX_MESSAGE
-from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
+from sync.outcome import Accepted, Duplicate, ForkProof, Inbox, Outcome, Reason, Refused, verify_fork_proof
 from sync.seal import EPOCH_SIZE, FIRST_EPOCH, KEY_SIZE, NONCE_SIZE, EpochKey, OneKey, SealKeys
 from sync.segment import (
     MAX_SEGMENT,
@@ -53,19 +48,23 @@ from sync.segment import (
     segment_name,
 )
 from sync.update import (
+    MAX_KEY,
     MAX_UPDATE,
+    MAX_VALUE,
+    MAX_WRITES,
     PREFIX_SIZE,
     VOLUME_ID_SIZE,
     SignedHeader,
     SignedUpdate,
     Stamp,
     Update,
+    Write,
     decode_signed,
     decode_signed_header,
     encode_signed,
+    history_hash,
 )
 from sync.vector import MAX_CLOCK, MAX_WRITERS, Order, Rename, VersionVector
-from sync.writes import MAX_KEY, MAX_VALUE, MAX_WRITES, Write
 
 __all__ = [
     "Accepted",

@@ -39,15 +39,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from sync.codec import Buffer, Reader, Writer
-from sync.compression import compress, decompress
+from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
-from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, Members, verify
-from sync.seal import SealKeys, open_sealed, seal
-from sync.update import VOLUME_ID_SIZE
+from sync.seal import SealKeys, compress, decompress, open_sealed, seal
+from sync.update import MAX_VALUE, VOLUME_ID_SIZE
 from sync.vector import MAX_WRITERS, VersionVector
-from sync.writes import MAX_VALUE
 
 __all__ = [
     "CHECKPOINTS",

@@ -11,11 +11,14 @@ another.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, TypeAlias
+
+from blake3 import blake3
 
 from sync.errors import DecodeError, NewerFormatError
 
-__all__ = ["Buffer", "DecodeError", "Reader", "Writer"]
+__all__ = ["HASH_SIZE", "ZERO_HASH", "Buffer", "DecodeError", "Reader", "Writer", "digest"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -186,3 +189,23 @@ class Reader:
         """Require that nothing follows."""
         if self._pos != self._end:
             raise DecodeError(f"{self._end - self._pos} bytes after the end of the record")
+
+
+# -- the one hash of `sync` -----------------------------------------------------------------------------
+
+
+HASH_SIZE = 32
+ZERO_HASH = bytes(HASH_SIZE)
+
+
+def digest(context: str, data: Buffer, length: int = HASH_SIZE) -> bytes:
+    """Hash `data` for the purpose named by the constant `context`."""
+    hasher = _beginning(context).copy()
+    hasher.update(data)
+    return hasher.digest(length)
+
+
+@cache
+def _beginning(context: str) -> blake3:
+    """Deriving the key from the context takes as long as hashing what is hashed here."""
+    return blake3(derive_key_context=context)

@@ -1,13 +1,13 @@
 """Following the other devices of a volume through its clouds (Depot 4.1, 5.3), sans-IO.
 
-In rounds (`sync.pace`) the head of every member is asked of f+1 clouds, in turns, so that one of them is
+In rounds the head of every member is asked of f+1 clouds, in turns, so that one of them is
 correct: of all clouds in the first round, when something is missing, and while clouds disagree or the
 device has been silent for too long. What heads announce is fetched by `sync.chase`, what they tell of
 devices and clouds is kept in `sync.beacons`. A head may also lead to segments of another device that were
 put there for it, our own device included.
 
 The head of our own device is looked at too, now and then: after our state was restored from a backup, or
-copied to a second machine, it names updates of ours that we do not have (`sync.own_heads`). Where it has not
+copied to a second machine, it names updates of ours that we do not have (`sync.beacons`). Where it has not
 been looked at since the start, it is in every round.
 
 A head that is sealed with a key of an epoch unknown here makes its writer's grant be asked for, the object
@@ -24,18 +24,90 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from sync.beacons import PROPAGATION_SECONDS, Beacons, Fault, Report, Sighting, Staleness
+from sync.beacons import (
+    PROPAGATION_SECONDS,
+    Beacons,
+    EarlierHeads,
+    Fault,
+    OwnHeads,
+    Report,
+    Sighting,
+    Staleness,
+)
 from sync.chase import FIRST_RETRY, Chase, Deliver, FetchSegment, ListSegments
 from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
 from sync.identity import Members
-from sync.own_heads import EarlierHeads, OwnHeads
-from sync.pace import LONGEST_PAUSE, SHORTEST_PAUSE, Pace
 from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
 
-__all__ = ["ANNOUNCE_SECONDS", "STALE_SECONDS", "Action", "FetchGrant", "FetchHead", "Follow", "FollowTimes"]
+__all__ = [
+    "ANNOUNCE_SECONDS",
+    "LONGEST_PAUSE",
+    "SHORTEST_PAUSE",
+    "STALE_SECONDS",
+    "Action",
+    "FetchGrant",
+    "FetchHead",
+    "Follow",
+    "FollowTimes",
+    "Pace",
+    "poll_pause",
+]
+
+# -- how often to ask whether there is news: often while a device writes, seldom while none does --------
+# The pause between two rounds is a fixed share of the time since something happened last, within limits.
+# News is then found late by at most that share of the quiet before it, and the number of rounds
+# grows only with the logarithm of the quiet.
+
+
+SHORTEST_PAUSE: Final = 2.0
+"""Seconds between rounds during the first twenty seconds after a change, here or elsewhere."""
+LONGEST_PAUSE: Final = 300.0
+"""Seconds between rounds when nothing has happened for 50 minutes or more."""
+_SHARE: Final = 10
+
+
+def poll_pause(quiet: float, shortest: float = SHORTEST_PAUSE) -> float:
+    """Seconds until the next round when nothing has happened for `quiet` seconds."""
+    return min(max(quiet / _SHARE, shortest), LONGEST_PAUSE)
+
+
+class Pace:
+    """When the next round is due. All times are in seconds by one clock that never goes back. `shortest` is
+    the shortest pause."""
+
+    def __init__(self, now: float, shortest: float = SHORTEST_PAUSE) -> None:
+        self._shortest = shortest
+        self._active = now
+        self._last: float | None = None
+        self._hurried = False
+
+    @property
+    def due(self) -> float:
+        """When the next round should begin: at once in the beginning."""
+        if self._last is None:
+            return self._active
+        quiet = 0.0 if self._hurried else max(0.0, self._last - self._active)
+        return self._last + poll_pause(quiet, self._shortest)
+
+    def began(self, now: float) -> None:
+        """A round begins."""
+        self._last = now
+        self._hurried = False
+
+    def active(self, at: float) -> None:
+        """A device wrote something at that time."""
+        self._active = max(self._active, at)
+
+    def hurry(self) -> None:
+        """Let the next round begin as soon as the shortest pause is over."""
+        self._hurried = True
+
+
+# -- following the other devices of a volume through its clouds (Depot 4.1, 5.3), sans-IO ---------------
+
 
 ANNOUNCE_SECONDS: Final = 900.0
 """How often a device that has nothing to say overwrites its head all the same (Depot's T_announce).

@@ -11,7 +11,7 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              volume     16
              writer     16
              serial     u64, higher than that of all heads of the writer before, as far as it knows of them,
-                        and at least the time (`sync.own_heads`)
+                        and at least the time (`sync.beacons`)
              time       u64, ns since the epoch by the writer's clock
              offline    u8: 1 when the writer has ended in good order and nobody need wait for its next head,
                         else 0
@@ -58,9 +58,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sync.checkpoint import Statement
-from sync.codec import Buffer, Reader, Writer
+from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
-from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, device_id_of, verify
 from sync.seal import SealKeys, open_sealed, seal
 from sync.segment import SEGMENT_PREFIX_SIZE, SegmentId

@@ -20,9 +20,8 @@ from nacl.exceptions import CryptoError
 from nacl.hash import blake2b
 from nacl.signing import SigningKey, VerifyKey
 
-from sync.codec import Buffer
+from sync.codec import Buffer, digest
 from sync.errors import DecodeError
-from sync.hashing import digest
 
 __all__ = [
     "BOX_OVERHEAD",

@@ -1,6 +1,6 @@
 """The log of accepted updates: which update comes next, and which may be accepted (Depot 4.1 to 4.3).
 
-`LogState` holds what every decision needs in memory: the tree of branches (`sync.branch`) and the newest
+`LogState` holds what every decision needs in memory: the tree of branches (`sync.log_tree`) and the newest
 update of each. The updates themselves are the caller's to store; `AcceptedLog` is what the state asks of that
 store. It must show each accepted update, and each rename carried out, before the next call of `accept` or
 `next_update`.
@@ -64,26 +64,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from sync.accepted import AcceptedLog, Known
-from sync.branch import Branch
+from sync.codec import ZERO_HASH
 from sync.errors import LimitError, NotAMemberError
-from sync.fork import ForkProof
-from sync.hashing import ZERO_HASH
-from sync.history import history_hash
 from sync.identity import DeviceKey, Members
-from sync.log_tree import USUAL_LIMITS, LogLimits, LogTree, including
-from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
+from sync.log_tree import USUAL_LIMITS, AcceptedLog, Branch, Known, LogLimits, LogTree, including
+from sync.outcome import Accepted, Duplicate, ForkProof, Outcome, Reason, Refused
 from sync.update import (
     PREFIX_SIZE,
     SignedHeader,
     SignedUpdate,
     Stamp,
     Update,
+    Write,
     decode_signed_header,
     encode_signed,
+    history_hash,
 )
 from sync.vector import MAX_WRITERS, VersionVector
-from sync.writes import Write
 
 __all__ = ["Bound", "LogState", "most_branches"]
 

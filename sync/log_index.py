@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sync.codec import Reader, Writer
+from sync.codec import HASH_SIZE, Reader, Writer
 from sync.errors import DecodeError
-from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE
 from sync.vector import MAX_CLOCK, MAX_WRITERS
 

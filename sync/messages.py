@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sync.codec import Buffer, Reader, Writer
+from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, NewerFormatError
-from sync.hashing import HASH_SIZE
 from sync.identity import DEVICE_ID_SIZE
 from sync.update import MAX_UPDATE, PREFIX_SIZE, Stamp
 from sync.vector import MAX_CLOCK, MAX_WRITERS

@@ -34,13 +34,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sync.codec import Buffer, Reader, Writer
-from sync.compression import compress, decompress
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE
-from sync.seal import SealKeys, open_sealed, seal
-from sync.update import MAX_UPDATE, SignedHeader, SignedUpdate, decode_signed, decode_signed_header
+from sync.seal import SealKeys, compress, decompress, open_sealed, seal
+from sync.update import (
+    MAX_UPDATE,
+    MAX_WRITES,
+    SignedHeader,
+    SignedUpdate,
+    decode_signed,
+    decode_signed_header,
+)
 from sync.vector import MAX_CLOCK
-from sync.writes import MAX_WRITES
 
 __all__ = [
     "MAX_SEGMENT",

@@ -1,6 +1,6 @@
 """Version vectors: for each writer, the clock of its newest known update (Depot 4.1).
 
-A writer is a branch of a device, see `sync.branch`: the device itself as long as it has not forked.
+A writer is a branch of a device, see `sync.log_tree`: the device itself as long as it has not forked.
 
 Wire form, canonical (sorted, no zero clocks, no writer twice):
 

@@ -33,8 +33,7 @@ from random import Random
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import CorruptError, MissingError, OversizeError, StoreError, TransientError
-from backends.store import MAX_PAGE, Buffer, Page, Store, StoredObject
-from backends.wrapper import StoreWrapper
+from backends.store import MAX_PAGE, Buffer, Page, Store, StoredObject, StoreWrapper
 
 __all__ = ["ALL", "READS", "WRITES", "Call", "Fault", "FaultyStore", "Kind"]
 

@@ -35,11 +35,11 @@ NEVER = dict.fromkeys(
 
 # The packages and modules of `hybrisfs`, from the bottom up: each imports what is in rows above it only.
 LAYERS = (
-    ("chunk_namer", "core_dumps", "environment", "errors", "fuse", "garbage", "kinds", "parallel"),
+    ("bounded", "chunk_namer", "core_dumps", "environment", "errors", "fuse", "kinds", "process"),
     ("shown", "topic", "wire"),
-    ("api", "dispersal", "files", "peers", "registers", "signals"),
-    ("exposition", "history", "home", "keys", "prices", "stage", "state", "verdict"),
-    ("events", "keyring", "recovery", "systemd", "units"),
+    ("api", "dispersal", "peers", "registers", "stages"),
+    ("exposition", "history", "home", "keys", "state", "verdict"),
+    ("events", "keyring", "recovery", "systemd"),
     ("members", "service_manager"),
     ("log",),
     ("state.state",),  # the lock, and the transaction with all tables, the log and the members
@@ -56,7 +56,7 @@ LAYERS = (
     ("verify",),
     ("volume",),
     ("daemon",),
-    ("doctor", "launch"),
+    ("doctor",),
     ("client",),
 )
 

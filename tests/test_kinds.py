@@ -9,10 +9,10 @@ import pytest
 
 from hybrisfs import kinds
 from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, REDUNDANCY, ROLE, VOTE, Kind, Trait, having, sql_node
-from hybrisfs.log.registers import is_kept
-from hybrisfs.members.admission import let_in
+from hybrisfs.log import is_kept
 from hybrisfs.members.epochs import epoch_key
 from hybrisfs.members.evidence import Misdeed, evidence_key
+from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import member_key
 from hybrisfs.members.removal import vote_key
 from hybrisfs.members.roles import new_role_key

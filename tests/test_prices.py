@@ -8,7 +8,7 @@ import pytest
 
 from backends.registry import KINDS
 from hybrisfs.dispersal.counting import Use
-from hybrisfs.prices import Prices, bill, load_prices, looked_up, provider_of
+from hybrisfs.history import Prices, bill, load_prices, looked_up, provider_of
 
 
 def test_a_month_by_hand() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.events.conditions import conditions
-from hybrisfs.mount.holders import Holder, describe_holders
+from hybrisfs.mount.mountpoint import Holder, describe_holders
 from tests.events.test_changes import facts
 from tests.volume.device import PATIENCE, Device
 

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.environment import Environment
-from hybrisfs.signals import Pause, Signals, Wake
+from hybrisfs.stages import Pause, Signals, Wake
 
 FOREVER = 1e6
 PATIENCE = 30.0  # far more than it takes: a test that waits that long has failed

@@ -10,8 +10,7 @@ from functools import partial
 import pytest
 
 from hybrisfs.environment import Environment
-from hybrisfs.signals import Pause, Signals
-from hybrisfs.stage import LastError, Stage, start_stages
+from hybrisfs.stages import LastError, Pause, Signals, Stage, start_stages
 
 ROUNDS = 3
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs import service_manager, units
+from hybrisfs import service_manager
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
-from hybrisfs.units import SERVICE, SOCKET, unit_texts
+from hybrisfs.service_manager import SERVICE, SOCKET, unit_texts
 from tests.daemon.conftest import home
 from tests.systemctl import Systemctl
 
@@ -76,7 +76,7 @@ def test_systemd_never_gives_up_either() -> None:
 
 @pytest.fixture
 def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
-    monkeypatch.setattr(units, "_PACKAGED", (tmp_path / "packaged",))
+    monkeypatch.setattr(service_manager, "_PACKAGED", (tmp_path / "packaged",))
     return Systemctl(tmp_path, monkeypatch)
 
 

@@ -13,16 +13,15 @@ from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.environment import make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.registers.node_id import new_volume_id
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, choose_redundancy
 from hybrisfs.state.database import Database
-from hybrisfs.stores.marker import MARKER_NAME, marker
-from hybrisfs.stores.own_places import OwnPlaces
-from hybrisfs.stores.store_errors import unusable
+from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
+from hybrisfs.stores.tryout import unusable
 
 __all__ = [
     "DATABASE_FILE",

@@ -1,4 +1,4 @@
-"""What can still be read of a damaged database: who the members are, and the files that no cloud has yet.
+"""A damaged database: what a person can do about it, and what can still be read of it.
 
 Nothing is believed unless it can be checked: a member's key must have its id, a chunk's bytes must have the
 chunk's id. What is asked for is asked for node by node, so that a page which cannot be read costs what is on
@@ -8,21 +8,24 @@ it.
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.errors import DamagedError
 from hybrisfs.members.members import Member
 from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
 from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
-from sync import DEVICE_ID_SIZE, device_id_of
+from sync import DEVICE_ID_SIZE, DecodeError, device_id_of
 
-__all__ = ["DamagedDatabase", "StagedFile"]
+__all__ = ["NONSENSE", "DamagedDatabase", "StagedFile", "is_damage", "naming_damage", "rebuild_advice"]
 
 _DEEPEST: Final = 4096
 _MOST_ROWS: Final = 1 << 40
@@ -121,3 +124,34 @@ class DamagedDatabase:
         if len(data) != length:
             raise UnreadablePartError
         return data
+
+
+# -- telling what to do about a damaged database --------------------------------------------------------
+
+
+NONSENSE: Final = (sqlite3.DatabaseError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What becomes of rows whose bytes were altered."""
+
+
+def rebuild_advice(volume: str) -> str:
+    """What a person can do about a damaged database of the volume with this name."""
+    return f"hybrisfs volume rebuild {volume} makes a new one from what the clouds have."
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the error means that pages of the database are not what was written, not that it cannot be used
+    just now."""
+    return type(error) is sqlite3.DatabaseError
+
+
+@contextmanager
+def naming_damage(volume: str, database: Path) -> Iterator[None]:
+    """Errors that come of a damaged database are raised as DamagedError, which says what to do about it."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(error.what, error.why, error.advice or rebuild_advice(volume)) from error
+    except (*NONSENSE, DecodeError) as error:
+        raise DamagedError(
+            f"the database {database} is damaged", str(error), rebuild_advice(volume)
+        ) from error

@@ -15,7 +15,7 @@ from backends.errors import StoreError
 from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.admit.join import check_can_join, join_volume, make_grant
-from hybrisfs.api import pairing as api
+from hybrisfs.api import devices as api
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role

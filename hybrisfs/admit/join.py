@@ -16,8 +16,8 @@ from backends.credentials import CredentialStore, covers
 from backends.errors import AuthError
 from backends.registry import local_options
 from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
+from hybrisfs.environment import make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.member_table import MemberTable

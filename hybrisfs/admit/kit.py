@@ -16,7 +16,7 @@
 The *voucher* is known to all devices that ever belonged to the volume, and to a machine that opens the kit,
 but to no cloud: a cloud can neither make a copy nor put the contents of one under another key. A device that
 was removed knows it; devices therefore take a copy for one only when a member signed it, and a machine that
-recovers prefers what f+1 clouds agree on (`selection`).
+recovers prefers what f+1 clouds agree on.
 
 Of two copies, the one with the higher (serial, digest) is the later one.
 """
@@ -24,6 +24,8 @@ Of two copies, the one with the higher (serial, digest) is the later one.
 from __future__ import annotations
 
 import hmac
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,13 +57,17 @@ from sync.identity import BOX_OVERHEAD, BOX_SEED_SIZE, SIGNATURE_SIZE, box_for, 
 __all__ = [
     "KIT_PREFIX",
     "MAX_KIT",
+    "Chosen",
     "KitCopy",
     "Sources",
+    "choose_copy",
     "decode_kit",
     "encode_kit",
     "kit_name",
     "parse_kit_name",
 ]
+
+log = logging.getLogger(__name__)
 
 KIT_PREFIX: Final = "recovery/"
 MAX_KIT: Final = 2 << 20
@@ -197,3 +203,40 @@ def _digest(plain: bytes, voucher: bytes) -> bytes:
 
 def _tag(body: bytes, voucher: bytes) -> bytes:
     return blake3(b"hybrisfs recovery kit" + body, key=voucher).digest()
+
+
+# -- which of the copies of a kit to believe ------------------------------------------------------------
+# Every copy that opens was made by a device that belonged to the volume at some time, and an old one is good
+# enough (see `hybrisfs.recovery`). What remains is a device that was removed and a cloud that help each
+# other:
+# they can make a copy that looks newest, and that names clouds of their own. So what most clouds return alike
+# is taken, where those that the person named count before those that a copy names, and only then the newest.
+# What f+1 clouds return alike, one of them is right about.
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The contents that are believed; *agreed* when f+1 of their clouds return them alike."""
+
+    grant: Grant
+    agreed: bool
+
+
+def choose_copy(copies: Mapping[str, KitCopy], secret: KitSecret, named: Collection[str]) -> Chosen | None:
+    """The contents to believe of what clouds, by their URLs, returned; None when no copy opens. The person
+    *named* these URLs."""
+    clouds: dict[bytes, set[str]] = {}
+    for url, copy in copies.items():
+        clouds.setdefault(copy.data, set()).add(url)
+    found: list[tuple[tuple[int, int, tuple[int, bytes]], Chosen]] = []
+    for urls in clouds.values():
+        copy = copies[min(urls)]
+        try:
+            grant = copy.open(secret)
+        except DecodeError as error:
+            log.warning("%s: the recovery kit is wrong: %s", ", ".join(sorted(urls)), error)
+            continue
+        own = urls.intersection(one.url for one in grant.clouds)
+        votes = len(urls.intersection(named)), len(own), copy.rank
+        found.append((votes, Chosen(grant, len(own) > grant.f)))
+    return max(found, key=lambda one: one[0], default=(None, None))[1]

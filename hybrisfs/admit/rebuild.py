@@ -34,7 +34,7 @@ from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.admit.damaged_database import DamagedDatabase
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.files import make_directory, sync_directory
+from hybrisfs.environment import make_directory, sync_directory
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.member_table import MemberTable
@@ -44,9 +44,8 @@ from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
 from hybrisfs.state.damaged import UnreadablePartError
-from hybrisfs.state.database import Database
+from hybrisfs.state.database import Database, lock_exclusively
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State, Transaction
 from hybrisfs.tree.filesystem import FileSystem

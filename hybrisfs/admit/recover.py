@@ -22,11 +22,11 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from backends.versions import older_versions, versions_of
 from hybrisfs.admit.join import check_can_join, join_volume
-from hybrisfs.admit.kit import KIT_PREFIX, MAX_KIT, KitCopy, decode_kit, kit_name
+from hybrisfs.admit.kit import KIT_PREFIX, MAX_KIT, Chosen, KitCopy, choose_copy, decode_kit, kit_name
 from hybrisfs.admit.kits import RESERVE_NAME
 from hybrisfs.admit.reserve_log import MAX_ADMISSIONS, ReserveLog
-from hybrisfs.admit.selection import Chosen, choose_copy
-from hybrisfs.dispersal.poll import all_names
+from hybrisfs.bounded import in_parallel
+from hybrisfs.dispersal.probe import all_names
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
@@ -34,11 +34,9 @@ from hybrisfs.members.epochs import GRANT_PREFIX, MAX_GRANT, open_grant_object, 
 from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.pairing.messages import Grant, check_device_name
-from hybrisfs.parallel import in_parallel
 from hybrisfs.recovery import KitSecret, RecoveryError, SealedKey
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another
-from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, belongs_to_another
 from hybrisfs.stores.tryout import was_ours
 from sync import MAX_SEGMENT, DecodeError, DeviceKey, LogSegment, decode_segment, device_id_of
 

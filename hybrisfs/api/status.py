@@ -1,22 +1,25 @@
-"""How the daemon and its volumes are: the command `status`, and those after which it is asked again."""
+"""How the daemon and its volumes are, and what has happened to them."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Accused, Device
 from hybrisfs.api.mirrors import Mirror
-from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, Seconds, Text
-from hybrisfs.api.transfers import Transfers
+from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, Seconds, Text, Waiting
+from hybrisfs.api.traffic import Transfers
 
 __all__ = [
     "AnyVolume",
     "Cache",
     "Checkpoint",
     "DaemonStatus",
+    "Events",
+    "EventsRequest",
     "LogStatus",
     "MachinesOnly",
     "MissingMount",
@@ -29,6 +32,7 @@ __all__ = [
     "UnusableVolume",
     "Values",
     "VersionRoom",
+    "VolumeEvent",
     "VolumeStatus",
 ]
 
@@ -269,3 +273,44 @@ class SyncRequest(LongRequest[Synced, Moved]):
     """Answer when it is done."""
     timeout: Seconds | None = None
     """Wait no longer than that."""
+
+
+# -- events of volumes ----------------------------------------------------------------------------------
+
+
+class VolumeEvent(Record):
+    """Trouble that began or changed, trouble that is over, or news."""
+
+    volume: str
+    number: int
+    """Events of a volume are numbered."""
+    time: float
+    """In seconds since the epoch."""
+    kind: str
+    """trouble, over or news."""
+    topic: str
+    """Its topic: one topic has one trouble at a time."""
+    text: str
+
+
+class Events(Record):
+    """Events of one or all volumes, by time."""
+
+    events: list[VolumeEvent]
+    after: dict[str, int]
+    """The number of the last one of each volume, for the next request."""
+
+
+class EventsRequest(LongRequest[Events, Waiting]):
+    """List events."""
+
+    command: ClassVar = "events"
+
+    name: Text | None = None
+    """To all volumes when it is None."""
+    after: Annotated[dict[str, int], Meta(description="numbers by volume")] | None = None
+    """Only events with higher numbers; None: the last ones."""
+    limit: int | None = None
+    """How many."""
+    wait: Seconds | None = None
+    """When there is none yet, wait so long for one."""

@@ -1,9 +1,10 @@
-"""Making volumes, listing them, and how they behave on this device."""
+"""Making volumes, listing and mounting them, how they behave on this device, and places for them."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, TypeAlias
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from hybrisfs.api.request import Folder, LongRequest, Named, Record, Request, Step, Text, Texts
@@ -12,10 +13,22 @@ __all__ = [
     "CloudUrl",
     "ListedVolume",
     "MadeVolume",
+    "MountRequest",
+    "Mounted",
+    "PlaceSecretsRequest",
+    "PlaceSuggestionsRequest",
+    "PlaceTryRequest",
     "QuickstartRequest",
     "Rebuilt",
     "RebuiltVolume",
+    "Secret",
+    "SecretsOfPlace",
     "Started",
+    "StillMounted",
+    "Suggestions",
+    "TriedPlace",
+    "UmountRequest",
+    "Unmounted",
     "Volume",
     "VolumeCreateRequest",
     "VolumeListRequest",
@@ -23,6 +36,7 @@ __all__ = [
     "VolumeSetRequest",
     "VolumeSettings",
     "Volumes",
+    "WaitUnmountedRequest",
 ]
 
 
@@ -154,3 +168,141 @@ class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):
     command: ClassVar = "volume rebuild"
 
     name: Text
+
+
+# -- mounting volumes -----------------------------------------------------------------------------------
+
+
+class Mounted(Record):
+    """A volume that is mounted."""
+
+    name: str
+    mountpoint: str
+    mounted: bool
+    """It was not mounted there before."""
+
+
+class StillMounted(Record):
+    """Where a volume is mounted yet."""
+
+    mountpoint: str | None
+
+
+class Unmounted(Record):
+    """A mount that was removed."""
+
+    name: str | None
+    """Of the volume; None for a mount that nobody knows of."""
+    mountpoint: str
+    stale: bool
+    """A dead daemon had left it behind."""
+    missing: bool | UnsetType = UNSET
+    """Nothing was mounted: it will not be mounted there again."""
+
+
+class MountRequest(Request[Mounted]):
+    """Mount a volume now and whenever the daemon starts."""
+
+    command: ClassVar = "mount"
+
+    name: Text
+    directory: Folder
+    allow_other: bool = False
+    """Other users see it, too."""
+
+
+class WaitUnmountedRequest(LongRequest[Named, StillMounted]):
+    """Wait until a volume is mounted no longer."""
+
+    command: ClassVar = "wait unmounted"
+
+    name: Text
+
+
+class UmountRequest(Request[Unmounted]):
+    """Unmount a volume, and forget that it is to be mounted."""
+
+    command: ClassVar = "umount"
+
+    target: Text
+    """The name of the volume, or a folder as the person wrote it."""
+    directory: Folder
+    """The same, if it is a folder."""
+    lazy: bool = False
+    """Do so even while programs use it."""
+
+
+# -- places that may become clouds of a volume, or where it may be mounted ------------------------------
+
+
+_MOST: int = 256
+_Given: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=16384, pattern=r"\A[^\0]*\Z")]
+Secrets: TypeAlias = Annotated[
+    dict[Text, _Given],
+    msgspec.Meta(max_length=_MOST, description="texts of 1 to 16384 characters, by name"),
+]
+"""More than the key file of a service account has."""
+
+
+class Secret(Record):
+    """A secret that a cloud can be given."""
+
+    name: str
+    label: str
+    """The question to a person."""
+    hidden: bool
+    """It is not shown while it is typed."""
+
+
+class SecretsOfPlace(Record):
+    """The secrets that a cloud can be given, and whether there are some."""
+
+    cloud: str
+    """Its URL, without secrets."""
+    secrets: list[Secret]
+    known: bool
+    """This device has some."""
+
+
+class TriedPlace(Record):
+    """A place that was tried out."""
+
+    cloud: str
+    """Its URL, without secrets."""
+    seconds: dict[str, float]
+    """How long each request took, by its name."""
+
+
+class Suggestions(Record):
+    """Places for a new volume."""
+
+    mountpoint: str
+    clouds: list[str]
+    """URLs of folders on this disk, to try it with."""
+
+
+class PlaceSecretsRequest(Request[SecretsOfPlace]):
+    """Which secrets a cloud needs."""
+
+    command: ClassVar = "place secrets"
+
+    url: Text
+
+
+class PlaceTryRequest(Request[TriedPlace]):
+    """Try out a place that may become a cloud. Secrets are kept when it answers."""
+
+    command: ClassVar = "place try"
+
+    url: Text
+    secrets: Secrets | None = None
+    """None: it is asked with those that there are."""
+
+
+class PlaceSuggestionsRequest(Request[Suggestions]):
+    """Where a volume may be mounted, and which folders may play its clouds."""
+
+    command: ClassVar = "place suggestions"
+
+    name: Text
+    """Of the volume."""

@@ -10,13 +10,13 @@ stated it, the checkpoint is *agreed* (`agree`), and one of them puts it on the 
 it from then on, and until then the one before.
 
 A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
-log from its beginning (`fetching`, `intake`, `adoption`). A device that was restored from a backup takes in a
+log from its beginning (`deposit`, `intake`). A device that was restored from a backup takes in a
 checkpoint that it has stated itself, if it lacks much of it, or has lacked for long what no device has in
 full any more. It keeps what only it has: its own updates, which may fork it, and what it has not signed yet.
 What both lack beyond that comes with the log.
 
 When the next checkpoint is on the clouds, and all members name it, devices drop what the one before covers:
-bodies of updates, and segments on the clouds (`cloud_checkpoint`, `compaction`). `checkpointer` does what
+bodies of updates, and segments on the clouds (`compaction`). `checkpointer` does what
 `agree` decides.
 
 A device that takes a checkpoint in decides whose word counts: its own, that is a statement that it signed

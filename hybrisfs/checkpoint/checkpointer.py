@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from typing import Final
 
 from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
-from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
-from hybrisfs.checkpoint.fetching import NotToBeHadError
+from hybrisfs.checkpoint.compaction import CloudCheckpoint
+from hybrisfs.checkpoint.deposit import NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots

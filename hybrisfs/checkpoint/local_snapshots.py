@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.files import sync_directory
+from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice

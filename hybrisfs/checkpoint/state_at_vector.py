@@ -11,10 +11,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from hybrisfs.checkpoint.reading import Latest, read_snapshot
-from hybrisfs.checkpoint.snapshot import Header
-from hybrisfs.log.registers import is_kept
-from hybrisfs.log.supersession import Supersession, Written
+from hybrisfs.checkpoint.snapshot import Header, Latest, read_snapshot
+from hybrisfs.log import Supersession, Written, is_kept
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting
 from hybrisfs.registers.values import Stamp, Value

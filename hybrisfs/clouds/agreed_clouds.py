@@ -10,8 +10,7 @@ from backends.address import without_secrets
 from backends.credentials import Credentials
 from backends.errors import PermanentError, StoreError
 from backends.registry import local_options, open_heard, open_store
-from backends.store import Store
-from backends.wrapper import StoreWrapper
+from backends.store import Store, StoreWrapper
 from hybrisfs.dispersal.cloud import CloudStatus, when_emptied
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
@@ -20,8 +19,7 @@ from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
-from hybrisfs.stores.marker import MARKER_NAME
-from hybrisfs.stores.own_places import ANY_HOME, OwnPlaces
+from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces
 
 __all__ = ["agreed_config", "open_cloud", "open_engine", "reason_of", "unique_name"]
 

@@ -9,20 +9,17 @@ from typing import Final, cast
 
 from hybrisfs.api.status import Checkpoint as CheckpointStatus
 from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
-from hybrisfs.checkpoint.compaction import Compactor
-from hybrisfs.checkpoint.deposit import Depositor
-from hybrisfs.checkpoint.fetching import Fetching, NotToBeHadError
+from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
+from hybrisfs.checkpoint.deposit import Depositor, Fetching, NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
-from hybrisfs.clouds.expected_checkpoint import ExpectedCheckpoint
-from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.dispersal.finding import Finding
+from hybrisfs.clouds.objects import ExpectedCheckpoint
+from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
 from hybrisfs.parts import Clouds, Ground
 from hybrisfs.receive.pull import Puller
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Pause
+from hybrisfs.stages import Pause
 from sync import CheckpointId, DecodeError, Head, Members, decode_head, head_name
 
 __all__ = ["Checkpoints"]

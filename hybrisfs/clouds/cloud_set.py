@@ -20,10 +20,8 @@ from hybrisfs.clouds.agreed_clouds import agreed_config, open_cloud, unique_name
 from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.drain import Drain, held_by_cloud
 from hybrisfs.clouds.maintenance import Maintenance
-from hybrisfs.clouds.recode import Recoder
-from hybrisfs.clouds.redundancy import Rewriting
-from hybrisfs.clouds.signposts import Signposts
-from hybrisfs.clouds.value_keeping import ValueKeeping
+from hybrisfs.clouds.redundancy import Recoder, Rewriting, ValueKeeping
+from hybrisfs.clouds.signpost import Signposts
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
 from hybrisfs.merge.cloud_set import (
@@ -40,7 +38,7 @@ from hybrisfs.parts import Clouds, Ground, Writing
 from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Pause, Wake
+from hybrisfs.stages import Pause, Wake
 from hybrisfs.state.state import Transaction
 from hybrisfs.stores.own_places import OwnPlaces
 

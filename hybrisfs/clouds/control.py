@@ -28,7 +28,7 @@ from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.redundancy import RewritingState
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.dispersal.poll import Changed, Look
+from hybrisfs.dispersal.probe import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.cloud_set import (
@@ -41,7 +41,6 @@ from hybrisfs.merge.cloud_set import (
 from hybrisfs.parts import Clouds, Ground, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.stores.login import try_place
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,
@@ -49,6 +48,7 @@ from hybrisfs.stores.tryout import (
     open_for_test,
     prepare_place,
     try_out,
+    try_place,
 )
 
 __all__ = ["CloudControl"]

@@ -17,10 +17,10 @@ from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep
-from hybrisfs.state.pack_chunks import filled_packs
-from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.packs import filled_packs
 from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.state import Transaction
+from hybrisfs.state.stored_log import end_of_segment
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, parse_segment_name
 from sync.checkpoint import CHECKPOINTS

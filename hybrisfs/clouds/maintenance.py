@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from hybrisfs.clouds.expected_objects import ExpectedObjects
-from hybrisfs.clouds.objects import CloudObjects
-from hybrisfs.clouds.repair import Repairer, RepairReport
-from hybrisfs.clouds.scrub import ScrubReport, Step, scrub
-from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.clouds.objects import CloudObjects, ExpectedObjects
+from hybrisfs.clouds.scrub import Repairer, RepairReport, ScrubReport, Step, scrub
 from hybrisfs.dispersal.share import parse_share_name, share_name
-from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
+from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.parts import Writing
-from hybrisfs.signals import Pause
-from hybrisfs.state.pack_chunks import PackPlace
+from hybrisfs.stages import Pause
+from hybrisfs.state.packs import PackPlace
 from sync.checkpoint import parse_checkpoint_name
 
 __all__ = ["Maintenance", "MaintenanceLimits"]

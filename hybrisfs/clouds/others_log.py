@@ -19,12 +19,10 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.clouds.segment_repair import SegmentMender
-from hybrisfs.dispersal.errors import UnreadableHereError
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.restoring import Repair
-from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.dispersal.errors import Finding, UnreadableHereError
+from hybrisfs.dispersal.upkeep import Repair, Upkeep
 from hybrisfs.parts import Clouds
-from hybrisfs.state.segment_ends import end_of_segment
+from hybrisfs.state.stored_log import end_of_segment
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (
     DecodeError,

@@ -6,17 +6,31 @@ The device that changed them does that, and each device for the packs that are i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from hybrisfs.clouds.recode import Recoder
+from hybrisfs.bounded import in_parallel
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.engine import Engine
-from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, Redundancy
-from hybrisfs.state.packs import Pack, PackTable
+from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, ChunkLocation, EncodedPack, PackBuilder, Redundancy
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.opening import KeyValues
+from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.merge.signing import Signer
+from hybrisfs.registers.tree import PackedChunk, Rewritten, rewritten_key
+from hybrisfs.stages import Signals
+from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.packs import Pack, PackTable, chunks_of_pack
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.pack import PackMaker, is_ending, record_packs
 
-__all__ = ["Rewriting", "RewritingState"]
+__all__ = ["Recoder", "Rewriting", "RewritingState", "ValueKeeping"]
 
 log = logging.getLogger(__name__)
 
@@ -99,3 +113,210 @@ class Rewriting:
             self._fs.commit(tx)
         with self._fs.state.snapshot() as database:
             return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)
+
+
+# -- rewriting packs with another code, when f or k of the volume have changed --------------------------
+# The packs in the database say what is to be done, so it goes on after a crash where it was. The chunks of a
+# pack are read, verified, packed and dispersed again. One signed update then says where they are now and that
+# the former pack was rewritten, so that all devices read the new ones. The former shares are not needed then;
+# they stay where they are, because a device that lacks the update may be reading them.
+
+
+_CHUNK_SECONDS: Final = 60.0
+
+
+class Recoder:
+    """Rewrites packs, one after the other."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        signals: Signals,
+        maker: PackMaker,
+        engine: Engine,
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._engine = engine
+
+    def rewrite(self, former: Pack) -> str | None:
+        """Pack the chunks of a pack again; why that failed, None when it is done."""
+        if is_ending(self._fs, former.id):
+            return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
+        try:
+            packs = self._encode(former)
+            placed = [(pack, self._maker.disperse(pack)) for pack in packs]
+        except (ChunkUnavailable, CloudsUnavailable) as error:
+            return str(error)
+        if placed and not self._record(former, placed):
+            return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
+        return None
+
+    def _encode(self, former: Pack) -> list[EncodedPack]:
+        """Raises ChunkUnavailable."""
+        builders: list[PackBuilder] = []
+        for ref, data in self._read(former):
+            sealed = self._maker.sealer.seal(ref.id, data)
+            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id)):
+                builders.append(self._maker.builder())
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [self._maker.finish(self._fs, one) for one in builders]
+
+    def _read(self, former: Pack) -> list[tuple[ChunkRef, bytes]]:
+        """The chunks that are read from a pack, from this disk where they are here."""
+        with self._fs.state.transaction() as tx:
+            refs = chunks_of_pack(tx, former.number)
+            here = {ref.number: tx.chunks.read_whole(ref) for ref in refs}
+        missing = [ref for ref in refs if here[ref.number] is None]
+        wanted = [self._location(former, ref) for ref in missing]
+        there = self._engine.get_chunks(wanted, timeout=_CHUNK_SECONDS) if wanted else []
+        fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}
+        return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
+
+    @staticmethod
+    def _location(former: Pack, ref: ChunkRef) -> ChunkLocation:
+        placement = tuple(former.placement)
+        return ChunkLocation(
+            former.id, former.k, former.n, placement, ref.id, ref.length, ref.offset or 0, ref.sealed or 0
+        )
+
+    def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
+
+        def settle(tx: Transaction, number: int, packed: Sequence[PackedChunk]) -> None:
+            for chunk in packed:
+                tx.chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
+
+        into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
+        rewritten = rewritten_key(former.id), into.encode()
+        if not record_packs(self._fs, self._signer, placed, settle, [rewritten]):
+            return False
+        log.info("pack %s was rewritten as %d", former.id.hex()[:16], len(placed))
+        self._signals.packed()
+        return True
+
+
+# -- values of the key-value store leave clouds that are to go ------------------------------------------
+# Each device does that for its own store. What is to be done follows from the metadata, so that it goes on
+# after a kill. Writes that began before a cloud was closed to writes, or before f and k changed, may still
+# end
+# as they began: nothing counts as done before they have ended and all was looked at once more.
+
+
+_WORKERS: Final = 6
+_BEING_WRITTEN: Final = "values of the key-value store are still being written there"
+
+
+class ValueKeeping:
+    """The background job of one volume; used by one thread, but for `state` and `is_done`."""
+
+    def __init__(self, key_values: KeyValues) -> None:
+        self._key_values = key_values
+        # Writes that were under way when a cloud was closed to writes, and when f and k became what they are.
+        self._before: dict[int, frozenset[int]] = {}
+        self._code: tuple[Redundancy, frozenset[int]] | None = None
+        self._clean: Redundancy | None = None
+        self.state: RewritingState | None = None
+
+    def move(self, cloud: int, go_on: Callable[[], bool]) -> list[str]:
+        """Rewrite the values on a cloud that gets nothing new; which could not be, in sentences."""
+        try:
+            opened = self._key_values.mender()
+            if opened is None or not self._is_to_be_emptied(opened[0], cloud):
+                return []
+            troubles: list[str] = []
+            self._rewrite(*opened, lambda entry: cloud in entry.placement, go_on, troubles)
+        except HybrisError as error:
+            return [str(error)]
+        return troubles
+
+    def _is_to_be_emptied(self, store: KeyValueStore, cloud: int) -> bool:
+        self._before.setdefault(cloud, store.collector.under_way())
+        return store.metadata.held(cloud) > 0
+
+    def settle(self, cloud: int) -> str | None:
+        """Why a value may yet come to be placed there; None when none can."""
+        try:
+            store = self._key_values.existing()
+        except HybrisError as error:
+            return str(error)
+        if store is None:
+            return None
+        before = self._before.setdefault(cloud, store.collector.under_way())
+        return _BEING_WRITTEN if before & store.collector.under_way() else None
+
+    def clear(self, cloud: int) -> str | None:
+        """Delete there what no key names any more; why that failed, None when it is done, or when this device
+        may not: then it stays there."""
+        try:
+            store = self._key_values.existing()
+        except HybrisError as error:
+            return str(error)
+        if store is not None:
+            store.collector.collect()
+            if cloud in store.metadata.owing() and not self._key_values.refuses_deletion(cloud):
+                return "it has not deleted the values that are elsewhere now"
+        return None
+
+    def rewrite(self, code: Redundancy, go_on: Callable[[], bool]) -> bool:
+        """Rewrite the values that are not stored with *code*, as new ones are; False when some are left."""
+        if self._clean == code:
+            return True
+        try:
+            opened = self._key_values.mender()
+            self.state = None if opened is None else self._rewrite_outdated(*opened, code, go_on)
+        except HybrisError as error:
+            self.state = RewritingState(0, 1, str(error))
+        if self.state is None:
+            self._clean = code
+        return self.state is None
+
+    def _rewrite_outdated(
+        self, store: KeyValueStore, mender: ValueMender, code: Redundancy, go_on: Callable[[], bool]
+    ) -> RewritingState | None:
+        """How far it came; None when nothing was left."""
+        if self._code is None or self._code[0] != code:
+            self._code = code, store.collector.under_way()
+        waiting = bool(self._code[1] & store.collector.under_way())
+        outdated = store.uploader.is_outdated
+        total = sum(one.entry is not None and outdated(one.entry) for one in store.metadata.values())
+        if not total and not waiting:
+            return None
+        self.state = RewritingState(0, total, "")
+        troubles: list[str] = []
+
+        def note(done: int) -> None:
+            self.state = RewritingState(done, total, troubles[0] if troubles else "")
+
+        self._rewrite(store, mender, outdated, go_on, troubles, note)
+        if troubles or waiting or not go_on():
+            return self.state
+        return self._rewrite_outdated(store, mender, code, go_on)
+
+    @staticmethod
+    def _rewrite(
+        store: KeyValueStore,
+        mender: ValueMender,
+        misplaced: Callable[[KeyMetadata], bool],
+        go_on: Callable[[], bool],
+        troubles: list[str],
+        note: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        """Rewrite all values that are *misplaced*; *troubles* gets what went wrong, *note* how far it
+        is."""
+        jobs = (
+            partial(mender.rewrite, one.place, misplaced)
+            for one in store.metadata.values()
+            if one.entry is not None and misplaced(one.entry)
+        )
+        for done, trouble in enumerate(in_parallel(jobs, _WORKERS, "values"), 1):
+            troubles += [trouble] if trouble is not None else []
+            note(done - len(troubles))
+            if not go_on():
+                return
+
+    def is_done(self, code: Redundancy) -> bool:
+        """Whether all values are stored with *code*, as far as this device has looked."""
+        return self.state is None and self._clean == code

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Container
 from dataclasses import replace
 from functools import partial
 
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.restoring import Repair, candidates, restore
-from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.dispersal.errors import Finding
+from hybrisfs.dispersal.upkeep import Repair, Upkeep, candidates, restore
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.tree.filesystem import FileSystem
 from sync import NONCE_SIZE, SealKeys, decode_segment, encode_segment, parse_segment_name

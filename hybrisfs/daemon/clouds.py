@@ -1,18 +1,44 @@
-"""The daemon's commands about the clouds of a volume, and about places: what may become clouds, and where a
-volume may be mounted."""
+"""The daemon's commands about clouds: which there are, what may move, how they do, and the record of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
 
-from hybrisfs.api import clouds as api
-from hybrisfs.api.places import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
-from hybrisfs.api.request import Handler, Moved
-from hybrisfs.daemon.interfaces import CloudControl, VolumeKind
+from hybrisfs.api import clouds
+from hybrisfs.api import traffic as traffic_api
+from hybrisfs.api.clouds import Cloud
+from hybrisfs.api.request import Handler, Moved, extended
+from hybrisfs.api.status import Status
+from hybrisfs.api.traffic import LimitRequest, PauseRequest, ResumeRequest, Series, VolumeTransfers
+from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
+from hybrisfs.daemon.interfaces import CloudControl, OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
+from hybrisfs.dispersal.counting import Use
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import UsageError
+from hybrisfs.exposition import exposition
+from hybrisfs.history import (
+    FILE,
+    SPANS,
+    HealthRecord,
+    Month,
+    Prices,
+    bill,
+    load_prices,
+    looked_up,
+    provider_of,
+)
 from hybrisfs.home import Home, check_volume_name
 
-__all__ = ["CloudCommands", "PlaceCommands"]
+__all__ = ["CloudCommands", "FigureCommands", "PlaceCommands", "Recorder", "TransferCommands"]
+
+log = logging.getLogger(__name__)
 
 
 class CloudCommands:
@@ -22,52 +48,54 @@ class CloudCommands:
         self._slots = slots
         self.commands: dict[str, Handler] = dict(
             [
-                api.CloudListRequest.answered_by(self._list),
-                api.CloudTestRequest.answered_by(lambda asked: self._of(asked.name).test(asked.cloud)),
-                api.CloudAddRequest.answered_by(self._add),
-                api.CloudAdoptRequest.answered_by(lambda asked: self._of(asked.name).adopt(asked.cloud)),
-                api.CloudRetainRequest.answered_by(self._retain),
-                api.CloudDrainRequest.answered_by(lambda asked: self._of(asked.name).drain(asked.cloud)),
-                api.CloudRemoveRequest.answered_by(lambda asked: self._of(asked.name).remove(asked.cloud)),
-                api.CloudReplaceRequest.answered_by(self._replace),
-                api.CloudWaitRequest.answered_by(self._wait),
-                api.RedundancyRequest.answered_by(self._redundancy),
-                api.RedundancyWaitRequest.answered_by(self._wait_rewritten),
+                clouds.CloudListRequest.answered_by(self._list),
+                clouds.CloudTestRequest.answered_by(lambda asked: self._of(asked.name).test(asked.cloud)),
+                clouds.CloudAddRequest.answered_by(self._add),
+                clouds.CloudAdoptRequest.answered_by(lambda asked: self._of(asked.name).adopt(asked.cloud)),
+                clouds.CloudRetainRequest.answered_by(self._retain),
+                clouds.CloudDrainRequest.answered_by(lambda asked: self._of(asked.name).drain(asked.cloud)),
+                clouds.CloudRemoveRequest.answered_by(lambda asked: self._of(asked.name).remove(asked.cloud)),
+                clouds.CloudReplaceRequest.answered_by(self._replace),
+                clouds.CloudWaitRequest.answered_by(self._wait),
+                clouds.RedundancyRequest.answered_by(self._redundancy),
+                clouds.RedundancyWaitRequest.answered_by(self._wait_rewritten),
             ]
         )
 
     def _of(self, volume: str | None) -> CloudControl:
         return self._slots.get(volume).open().clouds
 
-    def _list(self, asked: api.CloudListRequest) -> api.Clouds:
+    def _list(self, asked: clouds.CloudListRequest) -> clouds.Clouds:
         volume = self._slots.get(asked.name).open()
-        return api.Clouds(volume.name, volume.clouds.all())
+        return clouds.Clouds(volume.name, volume.clouds.all())
 
-    def _add(self, asked: api.CloudAddRequest) -> api.AddedCloud:
+    def _add(self, asked: clouds.CloudAddRequest) -> clouds.AddedCloud:
         return self._of(asked.name).add(asked.url, asked.cloud_name, asked.days or None)
 
-    def _retain(self, asked: api.CloudRetainRequest) -> api.KeptCloud:
+    def _retain(self, asked: clouds.CloudRetainRequest) -> clouds.KeptCloud:
         return self._of(asked.name).retain(asked.cloud, asked.days or 0)
 
-    def _replace(self, asked: api.CloudReplaceRequest) -> api.ReplacedCloud:
+    def _replace(self, asked: clouds.CloudReplaceRequest) -> clouds.ReplacedCloud:
         return self._of(asked.name).replace(asked.cloud, asked.url)
 
-    def _wait(self, asked: api.CloudWaitRequest, tell: Callable[[Moved], None]) -> api.Waited:
+    def _wait(self, asked: clouds.CloudWaitRequest, tell: Callable[[Moved], None]) -> clouds.Waited:
         volume = self._slots.get(asked.name).open()
         done, trouble = volume.clouds.wait(
             asked.cloud, asked.timeout, lambda done, total: tell(Moved(done, total))
         )
-        return api.Waited(volume.name, done, trouble)
+        return clouds.Waited(volume.name, done, trouble)
 
-    def _redundancy(self, asked: api.RedundancyRequest) -> api.Redundancy:
+    def _redundancy(self, asked: clouds.RedundancyRequest) -> clouds.Redundancy:
         return self._of(asked.name).change_redundancy(asked.f, asked.k)
 
-    def _wait_rewritten(self, asked: api.RedundancyWaitRequest, tell: Callable[[Moved], None]) -> api.Waited:
+    def _wait_rewritten(
+        self, asked: clouds.RedundancyWaitRequest, tell: Callable[[Moved], None]
+    ) -> clouds.Waited:
         volume = self._slots.get(asked.name).open()
         done, trouble = volume.clouds.wait_rewritten(
             asked.timeout, lambda done, total: tell(Moved(done, total))
         )
-        return api.Waited(volume.name, done, trouble)
+        return clouds.Waited(volume.name, done, trouble)
 
 
 class PlaceCommands:
@@ -93,3 +121,214 @@ class PlaceCommands:
         return Suggestions(
             str(usual if first else usual.with_name(name)), [folder.as_uri() for folder in folders]
         )
+
+
+# -- the daemon's commands on what may move between this device and the clouds --------------------------
+
+
+class TransferCommands:
+    """Passes on what is asked of a volume's transfers; each command answers with what holds then."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                LimitRequest.answered_by(self._limit),
+                PauseRequest.answered_by(self._pause),
+                ResumeRequest.answered_by(self._resume),
+            ]
+        )
+
+    def _limit(self, asked: LimitRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        if any(one is not None for one in (asked.up, asked.down, asked.on_metered)):
+            volume.transfers.limit(asked.up, asked.down, asked.on_metered)
+        return _facts(volume)
+
+    def _pause(self, asked: PauseRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        volume.transfers.pause(asked.seconds)
+        return _facts(volume)
+
+    def _resume(self, asked: ResumeRequest) -> VolumeTransfers:
+        volume = self._slots.get(asked.name).open()
+        volume.transfers.resume()
+        return _facts(volume)
+
+
+def _facts(volume: OpenVolume) -> VolumeTransfers:
+    return extended(VolumeTransfers, volume.transfers.facts(), name=volume.name)
+
+
+# -- the daemon's commands on how the clouds do ---------------------------------------------------------
+
+
+class FigureCommands:
+    """Answers from what is counted anyway; no cloud is asked."""
+
+    def __init__(self, slots: Slots, recorder: Recorder, status: Callable[[], Status]) -> None:
+        """*status* is what `status` answers, without a look at the clouds."""
+        self._slots = slots
+        self._recorder = recorder
+        self._status = status
+        self.commands: dict[str, Handler] = dict(
+            [
+                traffic_api.TrafficRequest.answered_by(self._traffic),
+                traffic_api.HistoryRequest.answered_by(self._history),
+                traffic_api.CostRequest.answered_by(self._cost),
+                traffic_api.MetricsRequest.answered_by(self._metrics),
+            ]
+        )
+
+    def _traffic(self, asked: traffic_api.TrafficRequest) -> traffic_api.Traffic:
+        volume = self._slots.get(asked.name).open()
+        clouds = [
+            traffic_api.CloudTraffic(
+                name=one.name,
+                state=one.state,
+                up=one.counters.up,
+                down=one.counters.down,
+                transfers=[traffic_api.Transfer(**asdict(transfer)) for transfer in one.transfers],
+            )
+            for one in volume.clouds.traffic()
+        ]
+        return traffic_api.Traffic(volume.name, time.monotonic(), clouds)
+
+    def _history(self, asked: traffic_api.HistoryRequest) -> traffic_api.VolumeSeries:
+        name = self._slots.get(asked.name).open().name
+        if asked.span not in SPANS:
+            raise UsageError(f"span is one of {' and '.join(SPANS)}")
+        series = self._recorder.series(name, asked.span)
+        return extended(traffic_api.VolumeSeries, series, name=name, span=asked.span)
+
+    def _metrics(self, _: traffic_api.MetricsRequest) -> traffic_api.Metrics:
+        traffic = {
+            slot.name: slot.volume.clouds.traffic()
+            for slot in self._slots.opened()
+            if slot.volume is not None
+        }
+        return traffic_api.Metrics(exposition(self._status(), traffic, time.time()))
+
+    def _cost(self, asked: traffic_api.CostRequest) -> traffic_api.Cost:
+        volume = self._slots.get(asked.name).open()
+        months, prices = self._recorder.months(volume.name), load_prices()
+        clouds = [_charged(one, months.get(one.number, []), prices) for one in volume.clouds.all()]
+        return traffic_api.Cost(
+            name=volume.name,
+            month=time.strftime("%Y-%m"),
+            currency="USD",
+            looked_up=looked_up(),
+            clouds=clouds,
+            total=sum(one.bill.total for one in clouds if one.bill is not None),
+        )
+
+
+def _charged(cloud: Cloud, months: list[Month], prices: Mapping[str, Prices]) -> traffic_api.CloudCost:
+    now = time.strftime("%Y-%m")
+    use = next((one.use for one in months if one.name == now), Use())
+    provider = provider_of(cloud.url)
+    charged = None if provider is None else bill(use, cloud.bytes, prices[provider])
+    return traffic_api.CloudCost(
+        name=cloud.name,
+        provider=provider,
+        stored=cloud.bytes,
+        use=_told(use),
+        bill=None if charged is None else traffic_api.Bill(**asdict(charged), total=charged.total),
+        before=[traffic_api.Month(one.name, _told(one.use)) for one in months if one.name != now],
+    )
+
+
+def _told(use: Use) -> traffic_api.Use:
+    return traffic_api.Use(**asdict(use))
+
+
+# -- the thread that takes down, every ten seconds, how the clouds of all open volumes do ---------------
+
+
+_EVERY: Final = float(SPANS["hour"][0])  # seconds
+_SAVED_EVERY: Final = 300.0  # seconds; so much is lost when the daemon is killed
+
+
+class Recorder:
+    """Keeps a `HealthRecord` for each volume, from `start` to `stop`. Thread-safe."""
+
+    def __init__(self, home: Home, slots: Slots, environment: Environment = SYSTEM) -> None:
+        self._home = home
+        self._slots = slots
+        self._clock = environment.time
+        self._lock = threading.Lock()
+        self._histories: dict[str, HealthRecord] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take down the last moments, keep everything; called before volumes are closed. Idempotent."""
+        if self._stopping.is_set() or not self._thread.ident:
+            return
+        self._stopping.set()
+        self._thread.join()
+        self.look()
+        self.save()
+
+    def _run(self) -> None:
+        saved = time.monotonic()
+        while not self._stopping.wait(_EVERY):
+            self.look()
+            if time.monotonic() - saved >= _SAVED_EVERY:
+                self.save()
+                saved = time.monotonic()
+
+    def look(self) -> None:
+        """Take down what was counted since the last look."""
+        for slot in self._slots.opened():
+            volume = slot.volume
+            if volume is None:
+                continue
+            clouds = {one.number: one for one in volume.clouds.traffic()}
+            with self._lock:
+                history = self._history(slot.name)
+                history.keep_only(clouds)
+                for one in clouds.values():
+                    history.count(self._clock(), one.number, one.name, one.counters, one.state)
+
+    def save(self) -> None:
+        """Write everything to the disk. Failures are logged: it is only for plots."""
+        with self._lock:
+            for name, history in self._histories.items():
+                path = self._file(name)
+                try:
+                    if path.parent.is_dir():
+                        history.save(path)
+                except OSError as error:
+                    log.warning("cannot keep the history of %s: %s", name, error)
+
+    def series(self, name: str, span: str) -> Series:
+        """What plots of a volume's clouds show."""
+        now, step = self._clock(), SPANS[span][0]
+        with self._lock:
+            clouds = self._history(name).clouds
+            return Series(
+                step, now // step * step, [one.series(span, now, n) for n, one in sorted(clouds.items())]
+            )
+
+    def months(self, name: str) -> dict[int, list[Month]]:
+        """What was counted in this month and the one before, by the clouds' numbers."""
+        self.look()
+        with self._lock:
+            return {number: list(one.months) for number, one in self._history(name).clouds.items()}
+
+    def _history(self, name: str) -> HealthRecord:
+        if name not in self._histories:
+            path = self._file(name)
+            try:
+                self._histories[name] = HealthRecord.load(path)
+            except (OSError, ValueError) as error:
+                log.warning("the history of %s begins anew: %s: %s", name, path, error)
+                self._histories[name] = HealthRecord()
+        return self._histories[name]
+
+    def _file(self, name: str) -> Path:
+        return self._home.volume_state(name) / FILE

@@ -8,22 +8,26 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from hybrisfs.api import clouds as api
-from hybrisfs.api import content, versions
+from hybrisfs.api import files, versions
 from hybrisfs.api.decisions import Conflict, Deletion
-from hybrisfs.api.devices import Device, DeviceRole
-from hybrisfs.api.maintenance import Check, Dropped, Repair, Scrub
+from hybrisfs.api.devices import (
+    Admission,
+    Admitted,
+    Device,
+    DeviceRole,
+    Invitation,
+    KeptDevice,
+    Proof,
+    RemovedDevice,
+)
+from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, RemovedKit, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
-from hybrisfs.api.pairing import Admission, Invitation
-from hybrisfs.api.places import SecretsOfPlace, TriedPlace
-from hybrisfs.api.recovery import Kit, MadeKit, Recovered, RemovedKit
-from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.api.transfers import Transfers
-from hybrisfs.api.volumes import Rebuilt, Volume
+from hybrisfs.api.traffic import Transfers
+from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
-from hybrisfs.kv.orphans import Orphans
-from hybrisfs.kv.salvage import Salvaged
+from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
 
@@ -66,15 +70,15 @@ class PairingWork(Protocol):
 class ContentControl(Protocol):
     """What of a volume's content is on this device. Paths are relative to its root."""
 
-    def pin(self, path: PurePath) -> content.Measured: ...
+    def pin(self, path: PurePath) -> files.Measured: ...
     def wait(
         self, paths: Sequence[PurePath], timeout: float | None, progress: Callable[[int, int], None]
     ) -> bool: ...
     @property
     def trouble(self) -> str | None: ...
     def unpin(self, path: PurePath) -> None: ...
-    def evict(self, path: PurePath) -> content.Freed: ...
-    def pins(self) -> list[content.Pin]:
+    def evict(self, path: PurePath) -> files.Freed: ...
+    def pins(self) -> list[files.Pin]:
         """With paths in the volume."""
 
 
@@ -153,7 +157,7 @@ class CloudControl(Protocol):
 class Browsing(Protocol):
     """Looking at the volume without a mount. Paths are relative to its root."""
 
-    def folder(self, path: PurePath, after: str, limit: int) -> tuple[list[content.Entry], bool]:
+    def folder(self, path: PurePath, after: str, limit: int) -> tuple[list[files.Entry], bool]:
         """A page of what is in a folder, and whether others follow the last one's name."""
 
     def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:

@@ -9,25 +9,40 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Final
 
+from backends.credentials import CredentialStore
 from hybrisfs import VERSION
+from hybrisfs.admit.create import create_volume
+from hybrisfs.admit.invitation import Joining
+from hybrisfs.admit.rebuild import rebuild_volume
+from hybrisfs.admit.recover import recover_volume
+from hybrisfs.api.maintenance import Recovered
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.core_dumps import forbid_core_dumps
-from hybrisfs.daemon import life
-from hybrisfs.daemon.background import Readiness, detach, word_to
+from hybrisfs.daemon import supervisor
+from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.only_one import end_daemon, only_one
-from hybrisfs.daemon.supervisor import clear_mounts, open_folders, supervise
-from hybrisfs.errors import HybrisError
+from hybrisfs.daemon.supervisor import Readiness, clear_mounts, detach, open_folders, supervise, word_to
+from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
+from hybrisfs.pairing import Dialogue
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.sharing import default_device_name
+from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.stores.tryout import describe_secrets, log_in, try_place
 from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
+from hybrisfs.volume.volume import Volume as LocalVolume
+from hybrisfs.wire import Channel, ChannelError, connect_socket
 
-__all__ = ["main"]
+__all__ = ["LocalVolumes", "Watchdog", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +94,11 @@ def main(argv: Sequence[str]) -> int:
         if listener is not None and end_daemon(home):
             log.info("took over from the daemon that a command had started")
         with only_one(home.daemon_lock, home.socket if listener is None else None):
-            last, pause = life.begin(home, time.time())
+            last, pause = supervisor.begin(home, time.time())
             if listener is not None:  # else the supervisor has waited
                 _pause(pause, listener)
             _run(home, ready, listener, last)
-            life.end(home)
+            supervisor.end(home)
     except (HybrisError, OSError) as error:
         log.critical("cannot run: %s", error)
         ready(str(error))
@@ -98,12 +113,10 @@ def _pause(seconds: float, listener: socket.socket) -> None:
         select.select([listener], [], [], seconds)
 
 
-def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: life.Life | None) -> None:
+def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:
     from hybrisfs.daemon.control import ControlServer
-    from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
-    from hybrisfs.daemon.tuning import tune_process
-    from hybrisfs.daemon.watchdog import Watchdog
+    from hybrisfs.process import tune_process
 
     tune_process()
     # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
@@ -168,3 +181,123 @@ def _log_thread_death(death: threading.ExceptHookArgs) -> None:
     name = death.thread.name if death.thread else "?"
     error = death.exc_value or death.exc_type()
     log.critical("the thread %s died", name, exc_info=(death.exc_type, error, death.exc_traceback))
+
+
+# -- telling systemd that the service works, as long as it does -----------------------------------------
+# A daemon that hangs is then killed and started again. The mounts are asked by a process of its own, for a
+# thread of the daemon that waits for its own mount could never be killed (see `hybrisfs.mount.hand`).
+
+
+_ASK: Final = "import os, sys\nfor place in sys.argv[1:]: os.statvfs(os.fsencode(place))"
+_STOPPED_WITHIN: Final = 1.0  # seconds; a look that hangs is left alone
+
+
+class Watchdog:
+    """A thread that looks three times within *patience* seconds, from `start` to `stop`."""
+
+    def __init__(self, control: Path, mountpoints: Callable[[], Sequence[Path]], patience: float) -> None:
+        self._control = control
+        self._mountpoints = mountpoints
+        self._patience = patience
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Idempotent; also when it was never started."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOPPED_WITHIN)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._patience / 3):
+            try:
+                self.look()
+            except (OSError, ChannelError) as error:
+                if not self._stopping.is_set():
+                    log.error("the service does not work as it should: %s", error)
+            else:
+                notify("WATCHDOG=1")
+
+    def look(self) -> None:
+        """Raises `OSError` or `ChannelError`, or hangs, when something does not answer."""
+        with connect_socket(self._control) as connection:
+            connection.settimeout(self._patience)
+            if Channel(connection).receive() is None:
+                raise ChannelError("the control socket greets nobody")
+        places = [os.fspath(place) for place in self._mountpoints()]
+        if places:
+            asked = subprocess.run(
+                [sys.executable, "-I", "-S", "-c", _ASK, *places], stderr=subprocess.PIPE, check=False
+            )
+            if asked.returncode:
+                raise ChannelError(asked.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+
+
+# -- the volumes that are really there: `hybrisfs.volume` as the daemon wants to see it -----------------
+
+
+class LocalVolumes:
+    """A `hybrisfs.daemon.interfaces.VolumeKind`."""
+
+    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
+        return _described(create_volume(home, name, clouds, f, k))
+
+    def join(
+        self, home: Home, code: str, name: str | None, own_name: str | None
+    ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
+        joining = Joining(home, code, name, own_name or default_device_name())
+
+        def join(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:
+            make = joining.run(dialogue, stop)
+            return lambda: _described(make())
+
+        return join
+
+    def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
+        return describe_secrets(url, CredentialStore(home.credentials))
+
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
+        home.prepare()
+        store, places = CredentialStore(home.credentials), OwnPlaces(home)
+        return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
+
+    def recover(
+        self,
+        home: Home,
+        clouds: Sequence[str],
+        passphrase: str,
+        name: str | None,
+        own_name: str | None,
+        *,
+        incomplete: bool,
+        tell: Callable[[str], None],
+    ) -> Recovered:
+        own_name = own_name or default_device_name()
+        found = recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
+        return Recovered(_described(found.config), list(found.missing), found.agreed)
+
+    def open(self, home: Home, name: str) -> OpenVolume:
+        return LocalVolume.open(home, name)
+
+    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        return rebuild_volume(home, name, step)
+
+    def list(self, home: Home) -> Sequence[Volume]:
+        """All volumes, with those whose configuration is damaged: opening them says what is wrong."""
+        configs: list[Volume] = []
+        for name in home.volume_names():
+            try:
+                configs.append(_described(VolumeConfig.load(home, name)))
+            except UnknownVolumeError:
+                continue  # one that was not created to the end
+            except HybrisError:
+                configs.append(Volume(name, [], 0, 0))  # only its name is known
+        return configs
+
+
+def _described(config: VolumeConfig) -> Volume:
+    clouds = [CloudUrl(cloud.name, cloud.url) for cloud in config.clouds]
+    return Volume(config.name, clouds, config.f, config.k)

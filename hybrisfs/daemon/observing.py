@@ -2,7 +2,7 @@
 writes a file for panels.
 
 The file, `status.json` in the runtime folder, to which that of a session leads, is replaced whenever it
-changes: `version` (1), `volumes`, each as `hybrisfs.events.summary` says.
+changes: `version` (1), `volumes`, each as `hybrisfs.events.conditions` says.
 """
 
 from __future__ import annotations
@@ -14,20 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from hybrisfs.api.events import Events, EventsRequest, VolumeEvent
 from hybrisfs.api.request import Handler, Waiting
-from hybrisfs.api.status import VolumeStatus
-from hybrisfs.daemon.desktop import Desktop
-from hybrisfs.daemon.life import Life
-from hybrisfs.daemon.page_opener import PageOpener
+from hybrisfs.api.status import Events, EventsRequest, VolumeEvent, VolumeStatus
+from hybrisfs.daemon.desktop import Desktop, PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
-from hybrisfs.events.changes import Happening, Observer
-from hybrisfs.events.conditions import Facts
-from hybrisfs.events.event import Event
-from hybrisfs.events.notices import NoticeBoard
+from hybrisfs.daemon.supervisor import Life
+from hybrisfs.environment import replace_file
+from hybrisfs.events.conditions import Facts, Happening, Observer, summary
+from hybrisfs.events.event import Event, NoticeBoard
 from hybrisfs.events.record import EventRecord
-from hybrisfs.events.summary import summary
-from hybrisfs.files import replace_file
 from hybrisfs.home import Home
 
 __all__ = ["Observing"]

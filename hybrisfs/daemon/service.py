@@ -16,14 +16,6 @@ from msgspec import UNSET
 
 from backends.errors import StoreError
 from hybrisfs import VERSION
-from hybrisfs.api.mounts import (
-    Mounted,
-    MountRequest,
-    StillMounted,
-    UmountRequest,
-    Unmounted,
-    WaitUnmountedRequest,
-)
 from hybrisfs.api.request import Handler, Moved, Named, extended
 from hybrisfs.api.status import (
     AnyVolume,
@@ -37,34 +29,37 @@ from hybrisfs.api.status import (
 from hybrisfs.api.volumes import (
     ListedVolume,
     MadeVolume,
+    Mounted,
+    MountRequest,
     QuickstartRequest,
     Started,
+    StillMounted,
+    UmountRequest,
+    Unmounted,
     VolumeCreateRequest,
     VolumeListRequest,
     Volumes,
     VolumeSetRequest,
     VolumeSettings,
+    WaitUnmountedRequest,
 )
-from hybrisfs.daemon.browsing import BrowsingCommands
-from hybrisfs.daemon.clouds import CloudCommands, PlaceCommands
+from hybrisfs.daemon.clouds import CloudCommands, FigureCommands, PlaceCommands, Recorder, TransferCommands
 from hybrisfs.daemon.control import Progress
-from hybrisfs.daemon.decisions import DecisionCommands
-from hybrisfs.daemon.figures import FigureCommands
+from hybrisfs.daemon.devices import SharingCommands
+from hybrisfs.daemon.files import (
+    BrowsingCommands,
+    ContentCommands,
+    DecisionCommands,
+    LabelCommands,
+    VersionCommands,
+)
 from hybrisfs.daemon.interfaces import VolumeKind
-from hybrisfs.daemon.key_value import KeyValueCommands
-from hybrisfs.daemon.labels import LabelCommands
-from hybrisfs.daemon.life import Life
-from hybrisfs.daemon.maintenance import MaintenanceCommands
+from hybrisfs.daemon.maintenance import KeyValueCommands, MaintenanceCommands, RecoveryCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
-from hybrisfs.daemon.on_demand import ContentCommands
-from hybrisfs.daemon.recorder import Recorder
-from hybrisfs.daemon.recovery import RecoveryCommands
-from hybrisfs.daemon.sharing import SharingCommands
 from hybrisfs.daemon.slots import Slot, Slots
-from hybrisfs.daemon.transfers import TransferCommands
-from hybrisfs.daemon.versions import VersionCommands
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.supervisor import Life
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale

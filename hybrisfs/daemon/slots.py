@@ -14,9 +14,9 @@ from typing import Final, Literal, NamedTuple
 
 from hybrisfs.api.status import MissingMount
 from hybrisfs.api.volumes import Rebuilt, Volume
-from hybrisfs.daemon import covered
+from hybrisfs.daemon import wanted_mounts
 from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
@@ -47,7 +47,7 @@ class Slot:
         self._lock = threading.RLock()
         self._volume: OpenVolume | None = None
         self._mounted_by_us: Path | None = None
-        self._beside = covered.Beside()
+        self._beside = wanted_mounts.Beside()
         self._not_mounted_because = ""
 
     def open(self) -> OpenVolume:
@@ -90,12 +90,12 @@ class Slot:
             _make_folder(mount.directory)
         before = self._wanted.all().get(self.name)
         again = before is not None and before.directory == mount.directory
-        with covered.locked_below(mount.directory, again=again) as self._beside:
+        with wanted_mounts.locked_below(mount.directory, again=again) as self._beside:
             volume.mount(mount.directory, allow_other=mount.allow_other, again=again)
         self._mounted_by_us = mount.directory
         if before is not None and not again:
             try:
-                covered.unlock(before.directory)
+                wanted_mounts.unlock(before.directory)
             except OSError as error:
                 log.warning("%s, where %s was mounted, stays locked: %s", before.directory, self.name, error)
         self._wanted.add(self.name, mount)
@@ -126,7 +126,7 @@ class Slot:
             volume.unmount(lazy=lazy)
             self._mounted_by_us = None
             self._wanted.remove(self.name)
-            covered.unlock(directory)
+            wanted_mounts.unlock(directory)
             log.info("unmounted %s from %s", self.name, directory)
             return Unmounted(directory, "mounted")
 
@@ -137,7 +137,7 @@ class Slot:
             raise HybrisError(f"the volume {self.name} is not mounted")
         dead = clear_stale(recorded.directory)
         self._wanted.remove(self.name)
-        covered.unlock(recorded.directory)
+        wanted_mounts.unlock(recorded.directory)
         return Unmounted(recorded.directory, "dead" if dead else "missing")
 
     def notice_unmount(self) -> None:
@@ -147,7 +147,7 @@ class Slot:
                 return
             log.info("%s was unmounted from %s by somebody else", self.name, self._mounted_by_us)
             self._wanted.remove(self.name)
-            covered.unlock(self._mounted_by_us)
+            wanted_mounts.unlock(self._mounted_by_us)
             self._mounted_by_us = None
 
     def rebuild(self, step: Callable[[str, int, int], None]) -> Rebuilt:

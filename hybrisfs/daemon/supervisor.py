@@ -7,6 +7,7 @@ program that uses a dead mount is told "Transport endpoint is not connected": th
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import select
@@ -14,17 +15,28 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.daemon.background import READY, Readiness
-from hybrisfs.daemon.life import note_death
 from hybrisfs.daemon.only_one import ProcessLock, answers, holder
-from hybrisfs.daemon.revival import Revival
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 
-__all__ = ["clear_mounts", "open_folders", "supervise"]
+__all__ = [
+    "Life",
+    "Readiness",
+    "Revival",
+    "begin",
+    "clear_mounts",
+    "detach",
+    "end",
+    "note_death",
+    "open_folders",
+    "supervise",
+    "word_to",
+]
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +181,7 @@ def _is_dying(pid: int) -> bool:
 
 def _abort_mounts(home: Home) -> None:
     """Fail all that waits for the dead daemon, since its last thread waits for one of those programs."""
-    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.daemon.wanted_mounts import WantedMounts
     from hybrisfs.fuse import abort
 
     for name, mount in WantedMounts(home.state).all().items():
@@ -186,7 +198,7 @@ def clear_mounts(home: Home) -> None:
     Failures are logged.
     """
     note_death(home, time.time())
-    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.daemon.wanted_mounts import WantedMounts
     from hybrisfs.fuse import clear_stale
 
     for name, mount in WantedMounts(home.state).all().items():
@@ -199,8 +211,7 @@ def clear_mounts(home: Home) -> None:
 
 def open_folders(home: Home) -> int:
     """Before the program is removed: unlock the folders where something was to be mounted. The exit code."""
-    from hybrisfs.daemon.covered import unlock
-    from hybrisfs.daemon.wanted import WantedMounts
+    from hybrisfs.daemon.wanted_mounts import WantedMounts, unlock
 
     failed = 0
     for name, mount in WantedMounts(home.state).all().items():
@@ -214,3 +225,153 @@ def open_folders(home: Home) -> int:
 
 def _cause(status: int) -> str:
     return f"status {status}" if status > 0 else signal.Signals(-status).name
+
+
+# -- leaving the terminal: the process that was started ends when its child, the daemon, is ready -------
+
+
+READY: Final = b"ready"
+
+Readiness = Callable[[str], None]
+"""Called with "" when the daemon is ready, with the reason when it cannot start. Later calls do nothing."""
+
+
+def detach(log: Path) -> Readiness:
+    """Fork. Return in the child only, in a session of its own, its output going to `log`.
+
+    The parent waits for the child's word: exit status 0 when it is ready; otherwise 1, with the child's
+    reason, if it gave one, on standard error. Must be called before any thread is started.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ours, childs = os.pipe()
+    if os.fork():
+        os.close(childs)
+        os._exit(_await_word(ours))
+    os.close(ours)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(nothing)
+    os.close(output)
+
+    return word_to(childs)
+
+
+def word_to(pipe: int) -> Readiness:
+    """Tell who reads from *pipe*, once: `READY`, or the reason."""
+    waiting = [pipe]
+
+    def tell(reason: str) -> None:
+        while waiting:
+            parent = waiting.pop()
+            with contextlib.suppress(BrokenPipeError):  # it has lost patience
+                os.write(parent, reason.encode(errors="replace") or READY)
+            os.close(parent)
+
+    return tell
+
+
+def _await_word(pipe: int) -> int:
+    word = b""
+    while part := os.read(pipe, 4096):
+        word += part
+    if word == READY:
+        return 0
+    os.write(2, word)
+    return 1
+
+
+# -- what the next daemon knows of this one -------------------------------------------------------------
+# RUNTIME/life.json is there from a daemon's start to its end in good order: {"boot": ID OF THE BOOT,
+# "started": SECONDS SINCE THE EPOCH, "died": THE SAME OR null, "quick_deaths": NUMBER IN A ROW}. It is not
+# synced: after a power cut nothing of it counts.
+
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One daemon. Times in seconds since the epoch; `died` is None when nobody was there to see it."""
+
+    boot: str
+    started: float
+    died: float | None
+    quick_deaths: int
+
+
+def begin(home: Home, now: float) -> tuple[Life | None, float]:
+    """A daemon starts. The last one, if it died, and how long to wait before trouble is tried again."""
+    last = _read(home)
+    revival = Revival(last.quick_deaths if last else 0)
+    pause = revival.delay_after((last.died or now) - last.started) if last else 0.0
+    _write(home, Life(_boot(), now + pause, None, revival.quick_deaths if last else 0))
+    return last, pause
+
+
+def note_death(home: Home, now: float) -> None:
+    """The daemon has just died, whatever of."""
+    last = _read(home)
+    if last is not None and last.died is None:
+        _write(home, replace(last, died=now))
+
+
+def end(home: Home) -> None:
+    """The daemon ends in good order."""
+    with contextlib.suppress(OSError):
+        _path(home).unlink()
+
+
+def _path(home: Home) -> Path:
+    return home.runtime / "life.json"
+
+
+def _read(home: Home) -> Life | None:
+    """None as well when the machine was started since, or the record is damaged."""
+    try:
+        life = Life(**json.loads(_path(home).read_bytes()))
+        # What is no number makes a TypeError here.
+        sound = life.boot == _boot() and life.started + (life.died or 0.0) + life.quick_deaths > 0
+    except (OSError, ValueError, TypeError):
+        return None
+    return life if sound else None
+
+
+def _write(home: Home, life: Life) -> None:
+    try:
+        _path(home).write_text(json.dumps(asdict(life)) + "\n")
+    except OSError as error:
+        log.warning("%s cannot be written: %s", _path(home), error.strerror)
+
+
+def _boot() -> str:
+    return _BOOT.read_text().strip()
+
+
+# -- when a daemon that died is started again: always, but later and later while it dies quickly --------
+
+
+_QUICK: Final = 60.0  # seconds; a daemon that lived longer than that had started well
+# Seconds, after the first, second ... quick death in a row; the last for all that follow.
+_DELAYS: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+class Revival:
+    """Counts quick deaths in a row. Knows no clock."""
+
+    def __init__(self, quick_deaths: int = 0) -> None:
+        self._quick_deaths = quick_deaths
+
+    @property
+    def quick_deaths(self) -> int:
+        """How many there have been in a row."""
+        return self._quick_deaths
+
+    def delay_after(self, lived: float) -> float:
+        """The daemon has died, *lived* seconds after its start: the seconds to wait before the next start."""
+        self._quick_deaths = self._quick_deaths + 1 if lived < _QUICK else 1
+        return _DELAYS[min(self._quick_deaths, len(_DELAYS)) - 1]

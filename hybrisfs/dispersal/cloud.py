@@ -23,8 +23,7 @@ from backends.errors import (
 from backends.pacing import paced
 from backends.store import Store
 from hybrisfs.dispersal.counting import CountingStore
-from hybrisfs.dispersal.health import CloudHealth, CloudState, FailureKind, Offence
-from hybrisfs.dispersal.ranking import Operation, Ranking
+from hybrisfs.dispersal.ranking import CloudHealth, CloudState, FailureKind, Offence, Operation, Ranking
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job

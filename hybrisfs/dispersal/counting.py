@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from backends.store import MAX_PAGE, Buffer, Page, Store
+from backends.store import MAX_PAGE, Buffer, Page, Store, StoreWrapper
 from backends.versions import MAX_VERSIONS, Policy, Version, Versions, versions_of
-from backends.wrapper import StoreWrapper
 
 __all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
 

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from hybrisfs.dispersal import poll, reader, writer
-from hybrisfs.dispersal.chunks import ChunkReader
+from hybrisfs.dispersal import probe as poll
+from hybrisfs.dispersal import reader, writer
+from hybrisfs.dispersal.chunks import ChunkReader, owed_share, sample_share
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
-from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.health import Offence
-from hybrisfs.dispersal.pack import EncodedPack
-from hybrisfs.dispersal.poll import Listing, Look, Polled
-from hybrisfs.dispersal.probe import Marker, Owed, check, probe
-from hybrisfs.dispersal.ranking import TimerBounds
-from hybrisfs.dispersal.read import Read, Target
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
+from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack
+from hybrisfs.dispersal.probe import Listing, Look, Marker, Owed, Polled, check, probe
+from hybrisfs.dispersal.ranking import Offence, TimerBounds
+from hybrisfs.dispersal.reader import Read, Target
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name
-from hybrisfs.dispersal.shares import owed_share, sample_share
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
@@ -155,11 +151,11 @@ class Engine:
         return reader.get(self._clouds, read, self._timing.get)
 
     def poll_objects(self, looks: Sequence[Look], *, limit: int, timeout: float) -> dict[Look, Polled]:
-        """Look at objects that may have changed, each of at most `limit` bytes; see `poll.poll`."""
+        """Look at objects that may have changed, each of at most `limit` bytes; see `probe.poll`."""
         return poll.poll(self._clouds, looks, limit, timeout)
 
     def list_objects(self, prefix: str, *, most: int, timeout: float) -> Listing:
-        """Return the names that begin with `prefix`, at most `most` per cloud; see `poll.list_names`."""
+        """Return the names that begin with `prefix`, at most `most` per cloud; see `probe.list_names`."""
         return poll.list_names(self._clouds, prefix, most, len(self._clouds) - self._f, timeout)
 
     def accuse(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from hybrisfs.dispersal.erasure import split
+from hybrisfs.dispersal.erasure import fragment_length, split
 from hybrisfs.dispersal.seal import CHUNK_ID_SIZE, MAX_CHUNK, MAX_SEALED, SEAL_OVERHEAD
 from hybrisfs.dispersal.share import (
     INDEX_OFFSET,
@@ -21,16 +21,20 @@ from hybrisfs.dispersal.share import (
     hash_fragment,
     sealed_table_size,
 )
+from hybrisfs.topic import Topic
 from sync.codec import Buffer
 
 __all__ = [
     "ERASURE_THRESHOLD",
     "PACK_TARGET",
+    "ChunkLocation",
     "EncodedPack",
     "PackBuilder",
+    "PackClouds",
     "PackEntry",
     "Redundancy",
     "choose_code",
+    "plan_runs",
 ]
 
 PACK_TARGET = 8 << 20  # bytes of sealed chunks at which a pack is finished
@@ -128,3 +132,66 @@ class PackBuilder:
             entries.append(PackEntry(chunk_id, length, offset, sealed_length))
             offset += len(fragment)
         return EncodedPack(pack_id, k, n, shares * n if k == 1 else shares, entries)
+
+
+# -- grouping chunks of one pack into runs that are worth one ranged request each -----------------------
+
+
+MAX_RUN = 4 * MAX_SEALED  # bytes fetched by one request
+MAX_GAP = 32 << 10  # bytes read in vain rather than to ask again
+
+
+class ChunkLocation(NamedTuple):
+    """Where a chunk is: cloud `placement[i]` holds share i, its fragment begins at `offset` in each share.
+
+    `owed`: this device knows that the clouds have acknowledged the pack; else somebody says so.
+    """
+
+    pack_id: bytes
+    k: int
+    n: int
+    placement: tuple[int, ...]
+    chunk_id: bytes
+    length: int
+    offset: int
+    sealed_length: int
+    owed: bool = True
+
+
+def plan_runs(locations: Sequence[ChunkLocation]) -> list[list[ChunkLocation]]:
+    """Return the chunks by offset, cut into runs. ValueError when they are of several packs."""
+    runs: list[list[ChunkLocation]] = []
+    start = end = 0
+    for location in sorted(set(locations), key=lambda item: item.offset):
+        if runs and location[:4] != runs[0][0][:4]:
+            raise ValueError("the chunks of a run are of one pack")
+        after = location.offset + fragment_length(location.k, location.sealed_length)
+        if not runs or location.offset - end > MAX_GAP or after - start > MAX_RUN:
+            runs.append([])
+            start = location.offset
+        runs[-1].append(location)
+        end = max(end, after)
+    return runs
+
+
+# -- the clouds as those see them that write and read packs ---------------------------------------------
+
+
+class PackClouds(Protocol):
+    """The engine, or clouds in memory."""
+
+    opened: Topic[[]]
+    """There is one cloud more."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the clouds that are open."""
+
+    def put_pack(self, pack: EncodedPack, /) -> Sequence[int]:
+        """Store all shares; return the cloud of each. Raises CloudsUnavailable."""
+
+    def get_chunks(self, locations: Sequence[ChunkLocation], /) -> list[bytes]:
+        """Return chunks of one pack. Raises ChunkUnavailable."""
+
+    def find_shares(self, pack_id: bytes, n: int, /) -> Sequence[int]:
+        """Return the cloud of each of the `n` shares of a pack, as `Upkeep.find_shares` does."""

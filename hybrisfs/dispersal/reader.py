@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from backends.errors import StoreError
+from backends.store import Store
+from backends.versions import Version, Versions, older_versions, versions_of
 from hybrisfs.dispersal.cloud import Answer
-from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.clouds import SUPERSEDED, TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.errors import (
     ChunkUnavailable,
     CloudsUnavailable,
@@ -18,15 +22,164 @@ from hybrisfs.dispersal.errors import (
     UnreadableHereError,
 )
 from hybrisfs.dispersal.get import Fetch, GetAction, GetFailed, GetMachine, Verify
-from hybrisfs.dispersal.health import Offence
-from hybrisfs.dispersal.operation import SUPERSEDED, TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import SetTimer
-from hybrisfs.dispersal.read import Read
-from hybrisfs.dispersal.recall import recall
+from hybrisfs.dispersal.ranking import Offence
 
-__all__ = ["get"]
+__all__ = ["Read", "Readable", "Target", "get", "older_bytes"]
 
+# -- older versions of objects as further candidates ----------------------------------------------------
+# Nothing of this is asked for while the present objects are right. It changes nothing of what is believed: an
+# older version is verified like any answer, and heads are never read this way (`clouds.others_log`).
+# That a cloud does not tell, or may not be asked, is held against nobody.
+
+
+S = TypeVar("S")
 T = TypeVar("T")
+
+_LIST: Final = 0  # bytes that a list of versions counts as
+
+
+class _OlderObjects:
+    """A cloud as it was, so far as one version of one object is asked for."""
+
+    def __init__(self, versions: Versions, version: Version) -> None:
+        self._versions = versions
+        self._version = version
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        return self._versions.get(name, self._version.id, limit=limit)
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        return self._versions.get_range(name, self._version.id, offset, length)
+
+
+def older_bytes(
+    store: Store, name: str, version: Version, fetch: Callable[[Readable, str], bytes]
+) -> bytes | None:
+    """What *fetch* reads of a version; None when it cannot be had."""
+    versions = versions_of(store)
+    try:
+        return None if versions is None else fetch(_OlderObjects(versions, version), name)
+    except StoreError:
+        return None
+
+
+class _Listed(NamedTuple):
+    position: int
+    versions: tuple[Version, ...]
+
+
+class _Recalled(NamedTuple):
+    position: int
+    data: bytes | None
+
+
+def recall(
+    clouds: Clouds, read: Read[T], parts: Mapping[int, bytes], amiss: Collection[int], timeout: float
+) -> list[T]:
+    """Rebuild a value from the *parts* that are right and from older versions of those that are *amiss*: the
+    value, or nothing.
+
+    Asks each position for one version after the other, the newest first, those of all positions side by side.
+    """
+    with OperationLoop[_Listed | _Recalled](clouds.operations, timeout) as loop:
+        return _Recall(clouds, read, loop, dict(parts)).run(amiss)
+
+
+class _Recall(Generic[T]):
+    """One attempt."""
+
+    def __init__(
+        self,
+        clouds: Clouds,
+        read: Read[T],
+        loop: OperationLoop[_Listed | _Recalled],
+        parts: dict[int, bytes],
+    ) -> None:
+        self._clouds = clouds
+        self._read = read
+        self._loop = loop
+        self._parts = parts
+        self._left: dict[int, list[Version]] = {}
+
+    def run(self, amiss: Collection[int]) -> list[T]:
+        asked = [one for one in sorted(amiss) if self._read.targets[one].cloud in self._clouds]
+        for position in asked:
+            self._list(position)
+        for event in self._events(len(asked)):
+            if isinstance(event, _Listed):
+                self._left[event.position] = list(event.versions)
+        while True:
+            due = [one for one, left in self._left.items() if left and one not in self._parts]
+            for position in due:
+                self._fetch(position, self._left[position].pop(0))
+            for event in self._events(len(due)):
+                if isinstance(event, _Recalled) and event.data is not None:
+                    self._parts[event.position] = event.data
+            while len(self._parts) >= self._read.k:
+                chosen = dict(list(self._parts.items())[: self._read.k])
+                try:
+                    return [self._read.rebuild(chosen)]
+                except (IntegrityError, ValueError):
+                    self._drop(chosen)
+            if not any(left for one, left in self._left.items() if one not in self._parts):
+                return []
+
+    def _drop(self, chosen: Mapping[int, bytes]) -> None:
+        """Do without what is wrong of *chosen*, or without all of it when nobody can tell what is."""
+        blame = self._read.blame
+        wrong = None if blame is None else blame(chosen, self._loop.remaining())
+        for position in wrong or chosen:
+            self._parts.pop(position, None)
+
+    def _list(self, position: int) -> None:
+        name = self._read.targets[position].name
+        self._submit(
+            position,
+            _LIST,
+            lambda store: older_versions(store, name),
+            lambda versions: _Listed(position, versions or ()),
+        )
+
+    def _fetch(self, position: int, version: Version) -> None:
+        read = self._read
+        name = read.targets[position].name
+        self._submit(
+            position,
+            read.size,
+            lambda store: older_bytes(store, name, version, read.fetch),
+            lambda data: _Recalled(position, data),
+        )
+
+    def _submit(
+        self,
+        position: int,
+        size: int,
+        call: Callable[[Store], S],
+        event: Callable[[S | None], _Listed | _Recalled],
+    ) -> None:
+        port = self._clouds[self._read.targets[position].cloud]
+        job = port.submit(
+            "get",
+            size,
+            call,
+            lambda answer: self._loop.report(event(answer.value)),
+            clock=self._loop.clock,
+            ranked=False,
+        )
+        self._loop.track(port, job)
+
+    def _events(self, count: int) -> Iterator[_Listed | _Recalled]:
+        """So many events, or as many as come in time; none after that."""
+        for _ in range(count):
+            event = self._loop.wait()
+            if isinstance(event, Interrupt):
+                self._left.clear()
+                return
+            yield event
+
+
+# -- runs the GET machine against the clouds, verifies what comes back and says who is to blame ---------
 
 
 class _Fetched(NamedTuple):
@@ -197,3 +350,59 @@ class _Get(Generic[T]):
         by_cloud = dict.fromkeys(gone, "is no longer configured")
         by_cloud |= {read.targets[index].cloud: reason for index, reason in reasons.items()}
         return failure(f"{read.what} cannot be read", self._clouds.by_name(by_cloud))
+
+
+# -- a value to be read: where its parts are, how it is rebuilt from them, and which clouds owe it ------
+
+
+class Readable(Protocol):
+    """What of a store it takes to read an object."""
+
+    def get(self, name: str, *, limit: int) -> bytes:
+        """See `Store.get`."""
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        """See `Store.get_range`."""
+
+
+class Target(NamedTuple):
+    """An object at a cloud; `owed` when that cloud acknowledged it."""
+
+    cloud: int
+    name: str
+    owed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[T]):
+    """A value to be rebuilt from what any `k` of the targets return.
+
+    `rebuild` gets bytes by position and raises IntegrityError or ValueError when they are wrong. With k > 1
+    `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
+    clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
+    that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
+    then those that are late are not waited for.
+    `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
+    `older`: whether older versions of the objects may be read when they are missing or wrong.
+    `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
+    has a function called when they need not have it any more, as long as its result is entered.
+    `hearsay`: that the clouds owe it is only said: nothing is held against any before another one has
+    delivered it.
+    """
+
+    what: str
+    k: int
+    targets: Sequence[Target]
+    size: int
+    fetch: Callable[[Readable, str], bytes]
+    rebuild: Callable[[Mapping[int, bytes]], T]
+    recheck: Callable[[int], tuple[int, Callable[[bytes], object]]]
+    failure: type[ChunkUnavailable] | type[CloudsUnavailable]
+    blame: Callable[[Mapping[int, bytes], float], Mapping[int, str] | None] | None = None
+    absent: int | None = None
+    rounds: int = 2
+    eager: bool = False
+    older: bool = True
+    current: Callable[[], bool] = lambda: True
+    subscribe: Callable[[Callable[[], None]], AbstractContextManager[object]] | None = None
+    hearsay: bool = False

@@ -55,7 +55,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class CloudTraffic:
-    """What goes on between this device and a cloud; `state` is a `health.CloudState`."""
+    """What goes on between this device and a cloud; `state` is a `ranking.CloudState`."""
 
     number: int
     name: str

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from backends.errors import TransientError
 from backends.store import Store
 from backends.versions import MAX_VERSIONS, older_versions
+from hybrisfs.dispersal.chunks import fetch_header, sample_share, share_check
 from hybrisfs.dispersal.cloud import Answer, CloudStatus
-from hybrisfs.dispersal.clouds import Clouds
-from hybrisfs.dispersal.errors import IntegrityError
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.operation import Interrupt, OperationLoop
-from hybrisfs.dispersal.poll import all_names
-from hybrisfs.dispersal.probe import Owed, check
+from hybrisfs.dispersal.clouds import Clouds, Interrupt, OperationLoop
+from hybrisfs.dispersal.erasure import fragment_length, join, split
+from hybrisfs.dispersal.errors import Finding, IntegrityError
+from hybrisfs.dispersal.probe import Owed, all_names, check
 from hybrisfs.dispersal.ranking import Operation
-from hybrisfs.dispersal.read import Readable
-from hybrisfs.dispersal.rebuild import PackRebuild
-from hybrisfs.dispersal.recall import older_bytes
-from hybrisfs.dispersal.share import MAX_SHARE, MAX_TABLE, Table, TableSealer, parse_header, share_name
-from hybrisfs.dispersal.shares import fetch_header, sample_share, share_check
+from hybrisfs.dispersal.reader import Readable, older_bytes
+from hybrisfs.dispersal.share import (
+    INDEX_OFFSET,
+    MAX_SHARE,
+    MAX_TABLE,
+    PREFIX_SIZE,
+    Table,
+    TableEntry,
+    TableSealer,
+    hash_fragment,
+    parse_header,
+    share_name,
+    verify_share,
+)
 from sync.codec import Buffer
 
-__all__ = ["Upkeep", "WrongObject"]
+__all__ = ["PackRebuild", "Repair", "Upkeep", "WrongObject", "candidates", "restore"]
 
 T = TypeVar("T")
 
@@ -271,3 +279,127 @@ class Upkeep:
         if status.state in ("down", "auth") and not self._clouds[cloud].probe_due():
             return Finding("unreadable", f"{name} cannot be read: {status.reason}")
         return None
+
+
+# -- putting an object back onto a cloud that has lost or altered it ------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An object that was wrong on a cloud: where it is now, or why it could not be repaired."""
+
+    cloud: int
+    finding: Finding
+    now_at: int | None
+    failure: str = ""
+
+
+def candidates(
+    upkeep: Upkeep, cloud: int, holders: Container[int], size: int, *, writable: Container[int], move: bool
+) -> list[int]:
+    """The clouds that may take an object of *cloud*: itself first, others only with *move*.
+
+    *holders* have a part of the same thing already; only *writable* clouds are known to be ours.
+    """
+    found = [cloud] if upkeep.takes_objects(cloud) and cloud in writable else []
+    if move:
+        found += [one for one in upkeep.order(size) if one not in holders and one in writable]
+    return found
+
+
+def restore(
+    upkeep: Upkeep,
+    name: str,
+    data: bytes,
+    targets: Sequence[int],
+    check: Callable[[int], Finding | None],
+) -> int | str:
+    """Put an object on the first of *targets* that takes it and then gives it back; which, or why none."""
+    reason = "no cloud can take it now"
+    for target in targets:
+        refusal = upkeep.put(target, name, data)
+        if refusal is None:
+            found = check(target)
+            if found is None:
+                return target
+            refusal = found.what
+        reason = refusal
+    return reason
+
+
+# -- rebuilding the shares of a pack from what is good in the others (PASIS 4.2, Pond 4.5) --------------
+# The pack id proves the table and the table proves every fragment, so a share that is damaged in one place
+# still gives what is good in it: a pack can be rebuilt when every chunk has k good fragments anywhere.
+
+
+class PackRebuild:
+    """Takes the shares of one pack as clouds return them, until all others follow. Not thread-safe.
+
+    Holds the shares that it was given and needs: at most n of them, of a pack that was bounded when made.
+    """
+
+    def __init__(self, pack_id: bytes, tables: TableSealer) -> None:
+        self._pack_id = pack_id
+        self._tables = tables
+        self._table: Table | None = None
+        self._header = b""
+        self._good: dict[int, dict[int, memoryview]] = {}  # fragments by entry number, then by index
+
+    @property
+    def table(self) -> Table | None:
+        """What the pack holds, once a share has proved it."""
+        return self._table
+
+    @property
+    def complete(self) -> bool:
+        """Whether every share can be made from what is here."""
+        table = self._table
+        return table is not None and all(
+            len(self._good.get(number, {})) >= table.k for number in range(len(table.entries))
+        )
+
+    def take(self, index: int, data: bytes) -> None:
+        """Keep what is good in share `index`. Raises IntegrityError when anything of it is wrong."""
+        problems = verify_share(data, self._pack_id, index, self._tables)
+        prefix, table = parse_header(data, self._tables, self._pack_id)
+        if index >= table.n:
+            raise IntegrityError(f"a pack of {table.n} shares has no share {index}")
+        if self._table is None:
+            self._table, self._header = table, data[: PREFIX_SIZE + prefix.table_size]
+        # The fragments tell by their hashes which share they belong to, whatever the prefix claims.
+        position = 0 if table.k == 1 else index
+        view = memoryview(data)
+        for number, entry in enumerate(table.entries):
+            fragment = view[entry.offset : entry.offset + fragment_length(table.k, entry.sealed_length)]
+            if hash_fragment(fragment) == table.fragment_hash(entry, position):
+                self._good.setdefault(number, {})[position] = fragment
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise IntegrityError(problems[0] + more)
+
+    def share(self, index: int) -> bytes:
+        """Return share `index`, proven. Raises IntegrityError when too little is known of the pack."""
+        table = self._table
+        position = 0 if table is None or table.k == 1 else index
+        if table is None or index >= table.n or not (self.complete or self._holds(table, position)):
+            raise IntegrityError(f"too little of pack {self._pack_id.hex()[:16]} is left to rebuild a share")
+        header = bytearray(self._header)
+        header[INDEX_OFFSET] = position
+        fragments = [
+            self._fragment(table, number, entry, position) for number, entry in enumerate(table.entries)
+        ]
+        return b"".join((header, *fragments))
+
+    def _holds(self, table: Table, position: int) -> bool:
+        """Whether every fragment of that share is here as it was written."""
+        return all(position in self._good.get(number, {}) for number in range(len(table.entries)))
+
+    def _fragment(self, table: Table, number: int, entry: TableEntry, position: int) -> Buffer:
+        good = self._good[number]
+        if position in good:
+            return good[position]
+        sealed = join(table.k, table.n, good, entry.sealed_length)
+        fragment = split(table.k, table.n, sealed)[position]
+        if hash_fragment(fragment) != table.fragment_hash(entry, position):
+            raise IntegrityError(f"pack {self._pack_id.hex()[:16]} was written with fragments that disagree")
+        return fragment

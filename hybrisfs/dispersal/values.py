@@ -13,11 +13,10 @@ from typing import Final
 
 from hybrisfs.dispersal import reader, writer
 from hybrisfs.dispersal.cloud import Answer
-from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.clouds import Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
-from hybrisfs.dispersal.operation import Interrupt, OperationLoop
-from hybrisfs.dispersal.read import Read, Target
+from hybrisfs.dispersal.reader import Read, Target
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 

@@ -14,9 +14,8 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from hybrisfs.dispersal.cloud import Answer
-from hybrisfs.dispersal.clouds import Clouds
+from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.dispersal.operation import TIMER, Interrupt, OperationLoop
 from hybrisfs.dispersal.put import Placed, PutAction, PutFailed, PutMachine, Send, SetTimer
 from sync.codec import Buffer
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Final
+from urllib.parse import urlsplit
+
+import requests
 
 from backends.credentials import Credentials
 from backends.errors import AuthError, MissingError, MissingRootError, StoreError
-from backends.registry import open_heard, open_store
+from backends.registry import open_heard, open_store, server_of
 from hybrisfs.dispersal.cloud import when_emptied
-from hybrisfs.doctor.clock import clock
-from hybrisfs.doctor.finding import Finding, bad, ok, warn
-from hybrisfs.doctor.patience import side_by_side
+from hybrisfs.doctor.check import Finding, bad, ok, side_by_side, warn
 from hybrisfs.settings.config import CloudConfig, VolumeConfig
-from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another
-from hybrisfs.stores.own_places import ANY_HOME, OwnPlaces
+from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another
 
-__all__ = ["examine_clouds"]
+__all__ = ["difference", "examine_clouds", "server_of"]
 
 _PATIENCE: Final = 30.0  # seconds for all clouds together; they are asked side by side
 _MARKER_LIMIT: Final = 4096
@@ -91,3 +93,38 @@ def _adopt(cloud: CloudConfig) -> str:
 def _sentence(error: StoreError) -> str:
     advice = error.advice or "is the network up? Otherwise wait: nothing is lost meanwhile"
     return f"{advice[:1].upper()}{advice[1:]}."
+
+
+# -- this machine's clock beside those of the clouds ----------------------------------------------------
+# A signed request to S3 is refused when they differ by a quarter of an hour; versions and conflict names bear
+# wrong times before that.
+
+
+_CLOCK_PATIENCE: Final = 5.0  # seconds
+_NOTABLE: Final = 60.0  # seconds
+_HARMFUL: Final = 600.0
+_ADVICE: Final = "Set the clock, best for good: timedatectl set-ntp true."
+
+
+def clock(url: str) -> Finding | None:
+    """What the web server behind a cloud says about our clock; None when nobody tells."""
+    server = server_of(url)
+    if server is None:
+        return None
+    try:
+        # Whatever it answers, a refusal as well, bears a date (RFC 9110, 6.6.1).
+        told = requests.head(server, timeout=_CLOCK_PATIENCE, allow_redirects=False).headers.get("Date", "")
+        seconds = time.time() - parsedate_to_datetime(told).timestamp()
+    except (requests.RequestException, ValueError):
+        return None
+    return difference(urlsplit(server).hostname or server, seconds)
+
+
+def difference(server: str, seconds: float) -> Finding:
+    """This clock is *seconds* ahead of the server's."""
+    what = f"this clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} that of {server}"
+    if abs(seconds) >= _HARMFUL:
+        return bad("clock", what, _ADVICE)
+    if abs(seconds) >= _NOTABLE:
+        return warn("clock", what, _ADVICE)
+    return ok("clock", f"it agrees with that of {server}")

@@ -10,14 +10,11 @@ from typing import Final
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.daemon.only_one import answers
-from hybrisfs.daemon.wanted import WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMounts
+from hybrisfs.doctor.check import Finding, bad, ok
 from hybrisfs.doctor.clouds import examine_clouds
-from hybrisfs.doctor.disk import examine_disk
-from hybrisfs.doctor.finding import Finding, bad, ok
-from hybrisfs.doctor.fuse import examine_fuse
-from hybrisfs.doctor.limits import examine_limits
-from hybrisfs.doctor.links import examine_links
-from hybrisfs.doctor.mounts import examine_mounts
+from hybrisfs.doctor.machine import examine_disk, examine_limits, examine_links
+from hybrisfs.doctor.mounts import examine_fuse, examine_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys

@@ -1,23 +1,25 @@
-"""What runs and what is mounted: dead mounts, mounts that are missing, who holds the locks."""
+"""What mounting needs, what is mounted, and who holds the locks."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.daemon.covered import is_locked
 from hybrisfs.daemon.only_one import answers, holder, is_stopped
-from hybrisfs.daemon.wanted import WantedMount
-from hybrisfs.doctor.finding import Finding, bad, ok, warn
-from hybrisfs.doctor.patience import side_by_side
+from hybrisfs.daemon.wanted_mounts import WantedMount, is_locked
+from hybrisfs.doctor.check import Finding, bad, ok, side_by_side, warn
+from hybrisfs.fuse import FuseError
+from hybrisfs.fuse.library import libfuse
 from hybrisfs.fuse.mounting import is_stale
 from hybrisfs.home import Home
 
-__all__ = ["examine_mounts"]
+__all__ = ["examine_fuse", "examine_mounts"]
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _PATIENCE: Final = 5.0  # seconds
@@ -107,3 +109,109 @@ def our_mounts(mounts: bytes) -> list[Path]:
             where = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), before.split()[4])
             found.append(Path(os.fsdecode(where)))
     return found
+
+
+# -- what mounting needs --------------------------------------------------------------------------------
+
+
+_DEVICE: Final = Path("/dev/fuse")
+_SETTINGS: Final = Path("/etc/fuse.conf")
+_PROFILE: Final = Path("/etc/apparmor.d/fusermount3")
+_APPARMOR: Final = Path("/sys/module/apparmor/parameters/enabled")
+_KERNEL: Final = (5, 4)  # the oldest with the requests that the mount relies on
+
+
+def examine_fuse(mountpoints: Sequence[Path], user: Path, *, for_others: bool) -> Iterator[Finding]:
+    """*mountpoints* are where volumes are to be mounted, *user* is the home directory, and *for_others* tells
+    whether one of them is mounted with --allow-other."""
+    yield kernel(os.uname().release)
+    yield device(_DEVICE)
+    yield library()
+    yield helper(shutil.which("fusermount3"), root=os.geteuid() == 0)
+    yield settings(_SETTINGS, needed=for_others and os.geteuid() != 0)
+    yield confinement(mountpoints, user, enabled=_confined(), root=os.geteuid() == 0)
+
+
+def kernel(release: str) -> Finding:
+    """*release* as uname(2) tells it."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= _KERNEL:
+        return ok("kernel", f"Linux {release}")
+    return bad("kernel", f"Linux {release} is too old", "Run Linux 5.4 or newer.")
+
+
+def device(path: Path) -> Finding:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return bad(
+            "fuse",
+            f"there is no {path}",
+            "Load the kernel module (modprobe fuse); a container needs --device /dev/fuse.",
+        )
+    except OSError as error:
+        return bad(
+            "fuse",
+            f"{path} cannot be opened: {error.strerror}",
+            f"As root, run chmod 666 {path}, as udev does.",
+        )
+    return ok("fuse", f"{path} can be used")
+
+
+def library() -> Finding:
+    try:
+        version = libfuse().version
+    except FuseError as error:
+        return bad("libfuse", str(error), "Install the package fuse3.")
+    return ok("libfuse", f"libfuse {'.'.join(map(str, version))}")
+
+
+def helper(path: str | None, *, root: bool) -> Finding:
+    """*path* is where fusermount3 was found; root does without it."""
+    if path is None:
+        if root:
+            return ok("fusermount3", "it is not installed, and root does without it")
+        return bad("fusermount3", "it is not installed", "Install the package fuse3.")
+    status = Path(path).stat()
+    if status.st_uid != 0 or not status.st_mode & stat.S_ISUID:
+        return bad("fusermount3", f"{path} is not setuid root", f"As root, run chmod u+s {path}.")
+    return ok("fusermount3", f"{path} is setuid root")
+
+
+def settings(path: Path, *, needed: bool) -> Finding:
+    """*needed* when an ordinary user mounts with --allow-other."""
+    try:
+        words = [line.strip() for line in path.read_text(errors="replace").splitlines()]
+    except OSError:
+        words = []
+    if "user_allow_other" in words:
+        return ok("fuse.conf", f"{path} lets ordinary users mount with --allow-other")
+    if needed:
+        return bad(
+            "fuse.conf",
+            f"a volume is to be mounted with --allow-other, but {path} forbids it",
+            f"As root, put a line user_allow_other into {path}, or mount without --allow-other.",
+        )
+    return ok("fuse.conf", f"{path} does not allow --allow-other, and nothing needs it")
+
+
+def confinement(mountpoints: Sequence[Path], user: Path, *, enabled: bool, root: bool) -> Finding:
+    """The profile of Ubuntu 24.10 and newer lets fusermount3 mount in a few places only."""
+    if root or not enabled:
+        return ok("apparmor", "fusermount3 is not confined")
+    allowed = (user, *map(Path, ("/mnt", "/media", "/tmp", "/run/user", "/var/tmp")))
+    outside = [str(one) for one in mountpoints if not any(one.is_relative_to(place) for place in allowed)]
+    if not outside:
+        return ok("apparmor", "fusermount3 is confined, and may mount where the volumes are")
+    return warn(
+        "apparmor",
+        f"a profile of AppArmor may keep fusermount3 from mounting at {', '.join(outside)}",
+        f"Mount below {user}, or see the kernel's log: journalctl -k -g apparmor.",
+    )
+
+
+def _confined() -> bool:
+    try:
+        return _PROFILE.exists() and _APPARMOR.read_text().startswith("Y")
+    except OSError:
+        return False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hybrisfs.api.status import AnyVolume, UnusableVolume, VolumeStatus
+from hybrisfs.events.event import Event, Kind
 from hybrisfs.shown import shown
-from hybrisfs.verdict import judge
+from hybrisfs.verdict import judge, machines_only
 
-__all__ = ["Condition", "Facts", "conditions"]
+__all__ = ["Condition", "Facts", "Happening", "Observer", "conditions", "summary"]
 
 Facts: TypeAlias = AnyVolume
 
@@ -111,3 +114,144 @@ def _look_at_devices(facts: VolumeStatus, found: dict[str, Condition]) -> None:
                     f"{name} {charge.what}. It may have been taken over: hybrisfs device proof {name}",
                     f"{name} belongs to the volume no longer",
                 )
+
+
+# -- what has happened between two looks at a volume. Pure: times are given -----------------------------
+
+
+_LONG: Final = 60.0  # seconds: whoever had to wait so long for the clouds is told when it is done
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86400
+
+
+class Happening(NamedTuple):
+    """An event without number and time."""
+
+    kind: Kind
+    topic: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Trouble:
+    state: str
+    since: float
+    ended: str
+
+
+@dataclass(slots=True)
+class Observer:
+    """Looks at one volume again and again."""
+
+    _troubles: dict[str, _Trouble] = field(default_factory=dict)
+    _devices: dict[str, str] | None = None
+    _pending_since: float | None = None
+    _conflicts: int = 0
+
+    def remember(self, events: Iterable[Event]) -> None:
+        """Take trouble that was going on when the last daemon ended for known; *events* in their order."""
+        for event in events:
+            if event.kind == "trouble":
+                self._troubles[event.topic] = _Trouble("", event.time, f"over: {event.text}")
+            elif event.kind == "over":
+                self._troubles.pop(event.topic, None)
+
+    def look(self, facts: Facts, now: float) -> list[Happening]:
+        """What has happened since the last look; *now* in seconds since the epoch."""
+        return [
+            *self._troubled(facts, now),
+            *self._more_conflicts(facts),
+            *self._members(facts),
+            *self._safe(facts, now),
+        ]
+
+    def date(self, facts: VolumeStatus) -> None:
+        """Make `since` of each cloud that is in trouble the moment at which that was first seen."""
+        for cloud in facts.clouds:
+            trouble = self._troubles.get(f"cloud/{cloud.name}")
+            if trouble is not None and trouble.state in ("", cloud.state):
+                cloud.since = min(cloud.since, round(trouble.since))
+
+    def _troubled(self, facts: Facts, now: float) -> Iterable[Happening]:
+        found = conditions(facts)
+        for topic, condition in found.items():
+            known = self._troubles.get(topic)
+            if known is None or known.state not in ("", condition.state):
+                yield Happening("trouble", topic, condition.text)
+            since = now if known is None else known.since
+            self._troubles[topic] = _Trouble(condition.state, since, condition.ended)
+        for topic in [topic for topic in self._troubles if topic not in found]:
+            over = self._troubles.pop(topic)
+            yield Happening("over", topic, f"{over.ended}, after {_span(now - over.since)}")
+
+    def _more_conflicts(self, facts: Facts) -> Iterable[Happening]:
+        before, self._conflicts = self._conflicts, facts.conflicts or 0
+        more = self._conflicts - before
+        if before and more > 0:
+            yield Happening("news", "conflicts", "1 more conflict" if more == 1 else f"{more} more conflicts")
+
+    def _members(self, facts: Facts) -> Iterable[Happening]:
+        if isinstance(facts, UnusableVolume):
+            return
+        devices = {one.id: one.name for one in facts.devices}
+        before, self._devices = self._devices, devices
+        if before is None:
+            return
+        for device in devices.keys() - before.keys():
+            yield Happening("news", f"member/{device}", f"{devices[device]} belongs to the volume now")
+        for device in before.keys() - devices.keys():
+            yield Happening("news", f"member/{device}", f"{before[device]} belongs to the volume no longer")
+
+    def _safe(self, facts: Facts, now: float) -> Iterable[Happening]:
+        if isinstance(facts, UnusableVolume):
+            return
+        if facts.pending_files or facts.pending_bytes or machines_only(facts.machines_only):
+            self._pending_since = self._pending_since or now
+            return
+        since, self._pending_since = self._pending_since, None
+        if since is not None and now - since >= _LONG:
+            yield Happening("news", "safe", f"everything is safe on the clouds, after {_span(now - since)}")
+
+
+def _span(seconds: float) -> str:
+    for length, unit in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'' if number == 1 else 's'}"
+    return "less than a minute"
+
+
+# -- one word and one sentence for a panel. Pure --------------------------------------------------------
+
+
+_SERIOUS: Final = ("volume", "removed", "mount", "clouds", "error")
+
+
+def summary(facts: Facts) -> dict[str, Any]:
+    """`name`, `state` (ok, busy, attention or trouble), `text`, `pending_files`, `pending_bytes` and
+    `conflicts`."""
+    found = conditions(facts)
+    pending = facts.pending_files or 0
+    if any(topic in found for topic in _SERIOUS):
+        state = "trouble"
+        text = next(found[topic].text for topic in _SERIOUS if topic in found)
+    elif found:
+        state, text = "attention", next(iter(found.values())).text
+    elif pending or facts.pending_bytes:
+        state = "busy"
+        text = f"{pending} change{'' if pending == 1 else 's'} on the way to the clouds"
+    elif (elsewhere := machines_only(facts.machines_only)) is not None:
+        files = elsewhere.files
+        some = "1 file is" if files == 1 else f"{files} files are" if files else "changes are"
+        state, text = "busy", f"{some} on your machines only, and on no cloud yet"
+    else:
+        state, text = "ok", "everything is safe on the clouds"
+    return {
+        "name": facts.name,
+        "state": state,
+        "text": text,
+        "pending_files": pending,
+        "pending_bytes": facts.pending_bytes or 0,
+        "conflicts": facts.conflicts or 0,
+    }

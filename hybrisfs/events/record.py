@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.events.changes import Happening
+from hybrisfs.events.conditions import Happening
 from hybrisfs.events.event import Event, from_line, to_line
 
 __all__ = ["EventRecord"]

@@ -3,7 +3,10 @@
 A filesystem derives from `Operations`; `MountedSession` mounts and serves it. Knows nothing of HybrisFS.
 """
 
-from hybrisfs.fuse.constants import (
+from hybrisfs.fuse.errors import FuseError
+from hybrisfs.fuse.mounting import abort, clear_stale
+from hybrisfs.fuse.operations import Operations
+from hybrisfs.fuse.records import (
     FALLOC_FL_KEEP_SIZE,
     FALLOC_FL_PUNCH_HOLE,
     FALLOC_FL_ZERO_RANGE,
@@ -37,12 +40,14 @@ from hybrisfs.fuse.constants import (
     RENAME_WHITEOUT,
     XATTR_CREATE,
     XATTR_REPLACE,
+    Attributes,
+    Buffer,
+    Entry,
+    Listing,
+    ListingPlus,
+    Opened,
+    StatVfs,
 )
-from hybrisfs.fuse.errors import FuseError
-from hybrisfs.fuse.listing import Listing, ListingPlus
-from hybrisfs.fuse.mounting import abort, clear_stale
-from hybrisfs.fuse.operations import Operations
-from hybrisfs.fuse.records import Attributes, Buffer, Entry, Opened, StatVfs
 from hybrisfs.fuse.request import LATER, Later, Request
 from hybrisfs.fuse.session import DEFAULT_CAPABILITIES, MountedSession
 

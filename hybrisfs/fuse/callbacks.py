@@ -19,11 +19,9 @@ from hybrisfs.fuse.library import (
     Library,
     LowLevelOps,
 )
-from hybrisfs.fuse.listing import Listing, ListingPlus
 from hybrisfs.fuse.operations import Operations
-from hybrisfs.fuse.records import Attributes, Buffer
+from hybrisfs.fuse.records import Attributes, Buffer, Listing, ListingPlus, borrowed_view
 from hybrisfs.fuse.request import LATER, Channel, Encoder, Request
-from hybrisfs.fuse.transfer import borrowed_view
 
 __all__ = ["low_level_ops"]
 

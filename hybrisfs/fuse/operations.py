@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hybrisfs.fuse.listing import Listing, ListingPlus
-from hybrisfs.fuse.records import Attributes, Buffer, Entry, Opened, StatVfs
+from hybrisfs.fuse.records import Attributes, Buffer, Entry, Listing, ListingPlus, Opened, StatVfs
 from hybrisfs.fuse.request import Later, Request
 
 __all__ = ["Operations"]

@@ -1,4 +1,4 @@
-"""Answers and how they travel.
+"""What travels between the kernel and a filesystem: answers, numbers, listings, and bytes.
 
 Every answer is packed straight into the record that the kernel reads (linux/fuse.h), and handed to libfuse as
 the bytes of the reply. That layout is the kernel's own ABI: equal on every architecture and with every
@@ -19,21 +19,27 @@ answers are immutable `bytes`, so replies may be built and sent by any number of
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
-
-import hybrisfs.fuse.constants as c
 
 __all__ = [
     "Attributes",
     "Buffer",
     "Entry",
+    "Listing",
+    "ListingPlus",
     "Opened",
     "StatVfs",
     "attributes_answer",
+    "borrowed_view",
     "create_answer",
     "entry_answer",
+    "held",
     "offset_answer",
     "open_answer",
     "size_answer",
@@ -166,15 +172,15 @@ def open_answer(opened: Opened) -> bytes:
     fh, direct_io, keep_cache, cache_readdir, nonseekable, parallel = opened
     flags = 0
     if direct_io:
-        flags |= c.FOPEN_DIRECT_IO
+        flags |= FOPEN_DIRECT_IO
     if keep_cache:
-        flags |= c.FOPEN_KEEP_CACHE
+        flags |= FOPEN_KEEP_CACHE
     if cache_readdir:
-        flags |= c.FOPEN_CACHE_DIR
+        flags |= FOPEN_CACHE_DIR
     if nonseekable:
-        flags |= c.FOPEN_NONSEEKABLE
+        flags |= FOPEN_NONSEEKABLE
     if parallel:
-        flags |= c.FOPEN_PARALLEL_DIRECT_WRITES
+        flags |= FOPEN_PARALLEL_DIRECT_WRITES
     return OPEN_OUT.pack(fh, flags, 0)
 
 
@@ -202,3 +208,190 @@ def xattr_answer(answer: Buffer | int) -> Buffer:
 def offset_answer(offset: int) -> bytes:
     """Pack struct fuse_lseek_out."""
     return LSEEK_OUT.pack(offset)
+
+
+# -- numbers of the FUSE low-level interface, under the names that libfuse and Linux give them ----------
+
+
+# Bits of `to_set` in setattr (fuse_lowlevel.h). ATIME_NOW and MTIME_NOW come with ATIME and MTIME
+# and mean that the time given is void and the current time is to be taken.
+FUSE_SET_ATTR_MODE = 1 << 0
+FUSE_SET_ATTR_UID = 1 << 1
+FUSE_SET_ATTR_GID = 1 << 2
+FUSE_SET_ATTR_SIZE = 1 << 3
+FUSE_SET_ATTR_ATIME = 1 << 4
+FUSE_SET_ATTR_MTIME = 1 << 5
+FUSE_SET_ATTR_ATIME_NOW = 1 << 7
+FUSE_SET_ATTR_MTIME_NOW = 1 << 8
+FUSE_SET_ATTR_CTIME = 1 << 10
+FUSE_SET_ATTR_KILL_SUID = 1 << 11
+FUSE_SET_ATTR_KILL_SGID = 1 << 12
+
+# Flags of renameat2(2) and setxattr(2).
+RENAME_NOREPLACE = 1 << 0
+RENAME_EXCHANGE = 1 << 1
+RENAME_WHITEOUT = 1 << 2
+XATTR_CREATE = 1
+XATTR_REPLACE = 2
+
+# Modes of fallocate(2).
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+FALLOC_FL_ZERO_RANGE = 0x10
+
+# Capabilities (fuse_common.h): what kernel and filesystem agree upon when the mount starts.
+FUSE_CAP_ASYNC_READ = 1 << 0
+FUSE_CAP_ATOMIC_O_TRUNC = 1 << 3
+FUSE_CAP_DONT_MASK = 1 << 6
+FUSE_CAP_AUTO_INVAL_DATA = 1 << 12
+FUSE_CAP_READDIRPLUS = 1 << 13
+FUSE_CAP_READDIRPLUS_AUTO = 1 << 14
+FUSE_CAP_ASYNC_DIO = 1 << 15
+FUSE_CAP_WRITEBACK_CACHE = 1 << 16
+FUSE_CAP_PARALLEL_DIROPS = 1 << 18
+FUSE_CAP_POSIX_ACL = 1 << 19
+# Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem
+# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown.
+FUSE_CAP_HANDLE_KILLPRIV_V2 = 1 << 21
+FUSE_CAP_CACHE_SYMLINKS = 1 << 23
+FUSE_CAP_EXPLICIT_INVAL_DATA = 1 << 25
+
+FUSE_ROOT_ID = 1
+
+# Flags of the kernel's struct fuse_open_out (linux/fuse.h).
+FOPEN_DIRECT_IO = 1 << 0
+FOPEN_KEEP_CACHE = 1 << 1
+FOPEN_NONSEEKABLE = 1 << 2
+FOPEN_CACHE_DIR = 1 << 3
+FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6
+
+
+# -- bytes shared with C without copying them -----------------------------------------------------------
+
+
+_PYBUF_SIMPLE = 0
+_PYBUF_READ = 0x100
+
+
+class _PyBuffer(Structure):
+    """Py_buffer of CPython's stable ABI (3.11)."""
+
+    _fields_ = (
+        ("buf", c_void_p),
+        ("obj", c_void_p),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("format", c_char_p),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("suboffsets", c_void_p),
+        ("internal", c_void_p),
+    )
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (py_object, POINTER(_PyBuffer), c_int)
+_get_buffer.restype = c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (POINTER(_PyBuffer),)
+_release_buffer.restype = None
+_view_memory = ctypes.pythonapi.PyMemoryView_FromMemory
+_view_memory.argtypes = (c_void_p, c_ssize_t, c_int)
+_view_memory.restype = py_object
+
+
+@contextmanager
+def held(data: Buffer) -> Iterator[tuple[int | None, int]]:
+    """Address and size of a contiguous buffer, which stays put until the end of the block."""
+    record = _PyBuffer()
+    _get_buffer(data, record, _PYBUF_SIMPLE)
+    try:
+        yield record.buf, record.len
+    finally:
+        _release_buffer(record)
+
+
+def borrowed_view(address: int, size: int) -> memoryview:
+    """A read-only view of foreign memory; its owner must call `release` before that memory goes away."""
+    view: memoryview = _view_memory(address, size, _PYBUF_READ)
+    return view
+
+
+# -- directory listings in the form that the kernel reads -----------------------------------------------
+# fuse_dirent      ino off (u64), namelen type (u32), name, zeros up to a multiple of 8
+# fuse_direntplus  fuse_entry_out (128 bytes), fuse_dirent
+
+
+_DIRENT = Struct("=QQII")
+_HEADER = _DIRENT.size
+_HEADER_PLUS = 128 + _HEADER
+_PADDING = tuple(bytes(-length % 8) for length in range(8))
+_UNKNOWN_ENTRY = Entry(Attributes(0, 0, 0))
+
+
+class Listing:
+    """The answer to readdir: names until `size` bytes are full."""
+
+    __slots__ = ("_parts", "_room")
+
+    def __init__(self, size: int) -> None:
+        self._room = size
+        self._parts: list[bytes] = []
+
+    def add(self, name: bytes, ino: int, mode: int, next_offset: int) -> bool:
+        """Append a name, unless it does not fit: then answer False.
+
+        Of `mode` only the file type counts. `next_offset` (1 to 2**63-1) is where the listing goes on after
+        this name: the kernel passes it back as the offset of the next readdir.
+        """
+        length = len(name)
+        padding = _PADDING[length & 7]
+        room = self._room - _HEADER - length - len(padding)
+        if room < 0:
+            return False
+        self._room = room
+        self._parts += (_DIRENT.pack(ino, next_offset, length, (mode >> 12) & 15), name, padding)
+        return True
+
+    def getvalue(self) -> bytes:
+        """What was added so far, as the kernel reads it; empty means the end of the directory."""
+        return b"".join(self._parts)
+
+
+class ListingPlus:
+    """The answer to readdirplus: names with their attributes until `size` bytes are full."""
+
+    __slots__ = ("_parts", "_room")
+
+    def __init__(self, size: int) -> None:
+        self._room = size
+        self._parts: list[bytes] = []
+
+    def add(self, name: bytes, entry: Entry, next_offset: int) -> bool:
+        """Append a name, unless it does not fit: then answer False.
+
+        A name that was taken counts as one lookup of its inode (a forget will come), but `.` and `..` do not:
+        add them with `add_name`.
+        """
+        attributes = entry[0]
+        return self._add(name, entry_answer(entry), attributes[0], attributes[1], next_offset)
+
+    def add_name(self, name: bytes, ino: int, mode: int, next_offset: int) -> bool:
+        """Append a name without attributes: no lookup is counted."""
+        return self._add(name, entry_answer(_UNKNOWN_ENTRY), ino, mode, next_offset)
+
+    def _add(self, name: bytes, entry: bytes, ino: int, mode: int, next_offset: int) -> bool:
+        length = len(name)
+        padding = _PADDING[length & 7]
+        room = self._room - _HEADER_PLUS - length - len(padding)
+        if room < 0:
+            return False
+        self._room = room
+        self._parts += (entry, _DIRENT.pack(ino, next_offset, length, (mode >> 12) & 15), name, padding)
+        return True
+
+    def getvalue(self) -> bytes:
+        """What was added so far, as the kernel reads it; empty means the end of the directory."""
+        return b"".join(self._parts)

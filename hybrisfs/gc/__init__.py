@@ -46,7 +46,7 @@ A device that forked (restored from a backup) has agreed only when all its branc
 it knew of the list may name x all the same: then x goes to the clouds again, from any device that shows it
 and has its bytes. So that this is rare, the grace period is longer than a weekend.
 
-**Orphans** (`orphans.py`) are packs that no register names, and *strays* shares on a cloud where the
+**Orphans** (`disposal.py`) are packs that no register names, and *strays* shares on a cloud where the
 register of their pack does not place them. A device that finds some proposes them, too, and the same two
 steps decide. A device that knows of the proposal records no pack that it calls orphaned, and no share where
 it calls it a stray (`banned.py`): uploads get another name, moves fail and are done again. A member refuses
@@ -67,7 +67,7 @@ named P before: see above.
 
 A device may need the content of an orphan all the same: it knows the content and not its pack, as the maker
 of the pack was set back or lost in between. It reads the content from the orphan, before it agrees to its end
-at the latest, and the content goes to the clouds in another pack (`needed.py`).
+at the latest, and the content goes to the clouds in another pack (`rewrite.py`).
 
 Ids of packs are never used again: a delete that a cloud carries out late, or a proposer does again after a
 crash, can hurt nothing.

@@ -8,11 +8,10 @@ from hybrisfs.gc.protocol import Worth
 from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.signing import Signer
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stray, ballot_key, proposal_key
-from hybrisfs.registers.consent import Book
+from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 
 __all__ = ["Assembly"]

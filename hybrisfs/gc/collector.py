@@ -11,19 +11,16 @@ from typing import Any, Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
-from hybrisfs.gc.dispose import Disposer
-from hybrisfs.gc.find import Found, Idle, find_idle, remember
+from hybrisfs.gc.disposal import Disposer, Orphans, Trust, Unnamed
+from hybrisfs.gc.find import Found, Idle, Pages, find_idle, remember
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.gc.needed import NeededOrphans
-from hybrisfs.gc.orphans import Orphans, Trust, Unnamed
-from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.participant import Participant
-from hybrisfs.gc.rewrite import Rewriter
+from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
 from hybrisfs.parts import Ground, Writing
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.ballots import MAX_PACKS, Stray
-from hybrisfs.signals import Pause
-from hybrisfs.tree.unplaced import Unplaced
+from hybrisfs.stages import Pause
+from hybrisfs.tree.residency import Unplaced
 from hybrisfs.versions.thinning import Thinner
 
 __all__ = ["Collection", "Collector"]

@@ -7,21 +7,23 @@ only read, are looked after by the full member with the lowest id.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.gc.pages import Pages
-from hybrisfs.gc.references import Needed, References
 from hybrisfs.members.role_table import Roles
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.state.disposals import DeletionCandidate, DeletionCandidateTable
-from hybrisfs.state.packs import PackTable
+from hybrisfs.state.file_chunks import hidden_contents
+from hybrisfs.state.packs import PackTable, needs_of_pack
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.unplaced_chunks import unproven
+from hybrisfs.state.unplaced import unproven
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.versions.contents import chunks_of_page, gather_kept, named_chunks
 
-__all__ = ["Found", "Idle", "find_idle", "remember"]
+__all__ = ["Found", "Idle", "Pages", "References", "find_idle", "remember"]
 
 _ROWS: Final = 256
 
@@ -101,3 +103,113 @@ def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> 
         last = max(authors)
         if not pause():
             return
+
+
+# -- what of a pack is needed ---------------------------------------------------------------------------
+# Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may
+# show
+# again, is in `hidden_contents`. Contents of files that have been removed by all their names count only while
+# they are kept as versions (`hybrisfs.versions.contents`): a device that had not seen the removal refuses.
+
+
+class Needed(NamedTuple):
+    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former.
+
+    `claimed` are the numbers of those needed as well that members say to be in another pack, which is where
+    they are read: as long as this device has not read them there, they count as `live`.
+    """
+
+    live: int
+    dead: int
+    chunks: tuple[int, ...]
+    claimed: tuple[int, ...] = ()
+
+
+class References:
+    """What was needed when the snapshot *db* was taken."""
+
+    def __init__(self, db: sqlite3.Connection, lists: Pages) -> None:
+        """Raises what `Pages.read` raises: then it cannot be told what is needed."""
+        self._db = db
+        self._hidden: set[bytes] = set()
+        pages: set[bytes] = set()
+        for value in hidden_contents(db):
+            named, are_lists = named_chunks(value)
+            self._hidden |= named
+            if are_lists:
+                pages |= named
+        for page in pages:
+            self._hidden |= chunks_of_page(lists.read(page))
+        gather_kept(db, lists.read)
+
+    def of(self, pack: int) -> Needed:
+        """What is needed of the pack with this number. Chunks that stand in another pack, too, and have been
+        read from there, are not; nor are those that go to the clouds again."""
+        live = dead = 0
+        chunks: list[int] = []
+        claimed: list[int] = []
+        for number, identity, sealed, elsewhere, dispensable, shown in needs_of_pack(self._db, pack):
+            if not dispensable and (shown or identity in self._hidden):
+                live += sealed
+                (claimed if elsewhere else chunks).append(number)
+            else:
+                dead += sealed
+        return Needed(live, dead, tuple(chunks), tuple(claimed))
+
+
+# -- lists of chunks of long files, which must be read before it can be told what their files need ------
+
+
+class Pages:
+    """Reads lists of chunks, from wherever they are. Called without the volume's lock."""
+
+    def __init__(self, fs: FileSystem, fetcher: Fetcher) -> None:
+        self._fs = fs
+        self._fetcher = fetcher
+
+    def read(self, identity: bytes) -> bytes:
+        """The bytes of the list with this id. Raises ChunkUnavailable, OSError."""
+        fs = self._fs
+        with fs.state.transaction() as tx:
+            ref = tx.chunks.find(identity)
+            if ref is None:
+                raise ChunkUnavailable(f"chunk {identity.hex()[:16]}", {})
+            data = tx.chunks.read_whole(ref)
+        return self._fetcher.fetch_one(ref) if data is None else data
+
+    def list_files(self) -> bool:
+        """Let the view show of all files which chunks they have; whether it had to learn of any.
+
+        Raises ChunkUnavailable, OSError.
+        """
+        fs = self._fs
+        with fs.state.transaction():
+            unlisted = fs.received.all_unlisted()
+        for ino in unlisted:
+            while True:
+                with fs.state.transaction() as tx:
+                    still = fs.received.is_unlisted(ino)
+                    lacking = fs.received.lacking_to_know(tx, fs.inodes.get(tx, ino)) if still else None
+                if lacking is None:
+                    break
+                for ref in lacking.chunks:
+                    self._fetcher.fetch_one(ref)
+        return bool(unlisted)
+
+    def look_through(self, unread: Iterable[bytes]) -> None:
+        """Look for chunks of condemned packs in lists that were named since these were condemned.
+
+        What nobody can bring may name any of them.
+        """
+        fs = self._fs
+        for identity in unread:
+            try:
+                named = chunks_of_page(self.read(identity))
+            except (ChunkUnavailable, OSError):
+                named = None
+            with fs.state.transaction() as tx:
+                if named is None:
+                    tx.chunks.condemned.want_all()
+                else:
+                    tx.chunks.condemned.see_chunks(named)
+                tx.chunks.condemned.page_read(identity)

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
+from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.gc.assembly import Assembly
-from hybrisfs.gc.needed import NeededOrphans
-from hybrisfs.gc.orphans import Orphans
-from hybrisfs.gc.pages import Pages
+from hybrisfs.gc.disposal import Orphans
+from hybrisfs.gc.find import Pages, References
 from hybrisfs.gc.protocol import Answer, Consent, Delete, End, Examine, Propose, ReadPages, Release
-from hybrisfs.gc.references import References
+from hybrisfs.gc.rewrite import NeededOrphans
 from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.registers.ballots import Stray
-from hybrisfs.registers.consent import Listed
-from hybrisfs.registers.groups import in_groups
-from hybrisfs.signals import Signals
-from hybrisfs.state.pack_chunks import count_of_pack, sealed_bytes
+from hybrisfs.registers.ballots import Listed, Stray
+from hybrisfs.stages import Signals
+from hybrisfs.state.packs import count_of_pack, sealed_bytes
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem

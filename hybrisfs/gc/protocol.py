@@ -50,9 +50,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeAlias
 
-from hybrisfs.registers.ballots import MAX_PACKS, Stage, Stray
+from hybrisfs.registers.ballots import MAX_PACKS, Book, Listed, Stage, Stray
 from hybrisfs.registers.ballots import Answer as Said
-from hybrisfs.registers.consent import Book, Listed
 
 __all__ = [
     "Action",

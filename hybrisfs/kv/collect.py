@@ -18,7 +18,7 @@ from hybrisfs.dispersal.values import Values
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.transaction import Owed
-from hybrisfs.kv.upload import Uploader
+from hybrisfs.kv.values import Uploader
 
 __all__ = ["Collector"]
 

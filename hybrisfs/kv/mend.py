@@ -31,17 +31,14 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.erasure import join, split
-from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.restoring import Repair, candidates, restore
-from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
+from hybrisfs.dispersal.errors import CloudsUnavailable, Finding, IntegrityError
+from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject, candidates, restore
 from hybrisfs.dispersal.values import StoredValue
 from hybrisfs.errors import HybrisError
-from hybrisfs.kv.fetch import describe
-from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.record import KeyMetadata, Place
 from hybrisfs.kv.rmds import Garbage
 from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.values import describe
 
 __all__ = ["ValueMender"]
 

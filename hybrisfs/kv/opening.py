@@ -13,14 +13,13 @@ from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
-from hybrisfs.files import sync_directory
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.orphans import Orphans
-from hybrisfs.kv.salvage import Salvaged, salvage
+from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.settings.config import VolumeConfig

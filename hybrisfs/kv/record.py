@@ -1,9 +1,9 @@
-"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
+r"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
 
     record
     1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded,
             5 and 6 the same of a value that was rewritten without having changed
-    varint  sn                                   \\ the timestamp
+    varint  sn                                   \ the timestamp
     varint  write: the number of the write       /
     a tombstone ends here
     varint  the number that the objects were rewritten under, less `write`; kinds 5 and 6 only
@@ -21,13 +21,27 @@ What moves to other clouds keeps its timestamp, so that a put or delete that beg
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
+from hybrisfs.errors import UsageError
 from sync.codec import DecodeError, Reader, Writer
 from sync.errors import NewerFormatError
 
-__all__ = ["CHECKSUM_SIZE", "MAX_VALUE", "TOMBSTONE_TAG", "KeyMetadata", "Timestamp"]
+__all__ = [
+    "CHECKSUM_SIZE",
+    "MAX_KEY",
+    "MAX_VALUE",
+    "TOMBSTONE_TAG",
+    "KeyMetadata",
+    "Place",
+    "RecentEntries",
+    "Timestamp",
+    "check_container",
+    "encode_key",
+]
 
 MAX_VALUE: Final = 64 << 20  # bytes
 CHECKSUM_SIZE: Final = 16
@@ -133,3 +147,106 @@ class KeyMetadata(NamedTuple):
         if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES_TAG) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
         return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved)
+
+
+# -- the entries that were read or written last, in memory ----------------------------------------------
+# Readers must never go back in time: whoever has seen a new entry, be it here or in the database, makes every
+# later reader see it. So what a transaction changes is taken out before it commits and put in when it has,
+# and
+# what is read from the database meanwhile is not kept.
+
+
+Place: TypeAlias = tuple[int, bytes]
+"""The number of a container, and a key in it."""
+
+_GENERATION: Final = 50_000  # entries, of about half a KiB each
+
+
+class RecentEntries:
+    """Two generations of entries; the older one is dropped when the younger is full. Thread-safe.
+
+    None is kept for a key that there is not.
+    """
+
+    def __init__(self, generation: int = _GENERATION) -> None:
+        self._size = generation
+        self._young: dict[Place, KeyMetadata | None] = {}
+        self._old: dict[Place, KeyMetadata | None] = {}
+        self._lock = threading.Lock()
+        self._commits = 0  # odd while one is under way
+
+    def find(self, place: Place) -> KeyMetadata | None:
+        """The entry. Raises KeyError when it is not here, and must be looked up in the database."""
+        try:
+            return self._young[place]
+        except KeyError:
+            pass
+        with self._lock:
+            if place in self._young:
+                return self._young[place]
+            entry = self._old.pop(place)
+            self._keep(place, entry)
+            return entry
+
+    @property
+    def moment(self) -> int:
+        """To be asked for before the database is read, and given to `learn`."""
+        return self._commits
+
+    def learn(self, moment: int, place: Place, entry: KeyMetadata | None) -> None:
+        """Keep what the database said, unless it may have changed since."""
+        with self._lock:
+            if self._commits == moment and not moment & 1 and place not in self._young:
+                self._keep(place, entry)
+
+    def begin(self, places: Iterable[Place]) -> None:
+        """A transaction that changes these is about to commit."""
+        with self._lock:
+            self._commits += 1
+            for place in places:
+                self._young.pop(place, None)
+                self._old.pop(place, None)
+
+    def end(self, entries: Mapping[Place, KeyMetadata]) -> None:
+        """It has committed, with these; with none when it failed."""
+        with self._lock:
+            for place, entry in entries.items():
+                self._keep(place, entry)
+            self._commits += 1
+
+    def _keep(self, place: Place, entry: KeyMetadata | None) -> None:
+        if len(self._young) >= self._size:
+            self._old, self._young = self._young, {}
+        self._young[place] = entry
+
+
+# -- what containers and keys may be called -------------------------------------------------------------
+
+
+MAX_KEY: Final = 1024  # bytes
+_MAX_CONTAINER: Final = 255  # bytes
+
+
+def check_container(name: str) -> str:
+    """Return *name*; raise UsageError unless it may name a container."""
+    if not 0 < len(_utf8(name)) <= _MAX_CONTAINER or "/" in name or not name.isprintable():
+        raise UsageError(
+            f"{name[:80]!r} cannot name a container",
+            f"allowed are 1 to {_MAX_CONTAINER} bytes of printable text without a slash",
+        )
+    return name
+
+
+def encode_key(key: str) -> bytes:
+    """The key as it is stored. Raises UsageError when it cannot be one."""
+    encoded = _utf8(key)
+    if not 0 < len(encoded) <= MAX_KEY or "\0" in key:
+        raise UsageError(f"{key[:80]!r} cannot be a key", f"allowed are 1 to {MAX_KEY} bytes of text")
+    return encoded
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{text[:80]!r} is no valid text") from None

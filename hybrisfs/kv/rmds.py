@@ -21,11 +21,9 @@ from typing import Final, NamedTuple
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
-from hybrisfs.kv.group_commit import GroupCommit, Request
-from hybrisfs.kv.recent import Place, RecentEntries
-from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata
+from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata, Place, RecentEntries
 from hybrisfs.kv.seal import STORE_ID_SIZE
-from hybrisfs.kv.transaction import Action, Change, Owed, Transaction
+from hybrisfs.kv.transaction import Action, Change, GroupCommit, Owed, Request, Transaction
 from sync.codec import DecodeError
 
 __all__ = ["Found", "Garbage", "Listed", "MetadataStore"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,19 +21,15 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.kv.cache import CachePolicy, ValueCache
 from hybrisfs.kv.collect import Collector
 from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.fetch import ValueFetcher
-from hybrisfs.kv.names import check_container, encode_key
-from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import MAX_VALUE, KeyMetadata, Timestamp
+from hybrisfs.kv.record import MAX_VALUE, KeyMetadata, Place, Timestamp, check_container, encode_key
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.transaction import Change
-from hybrisfs.kv.upload import Upload, Uploader
+from hybrisfs.kv.values import CachePolicy, Upload, Uploader, ValueCache, ValueFetcher
 
-__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Suspects", "Versioned"]
+__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Session", "Suspects"]
 
 _TRANSACTION_TRIES: Final = 64
 _LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
@@ -315,3 +312,53 @@ class KeyValueStore:
     def _room_for(self, size: int) -> Iterator[None]:
         with self._large if size > _LARGE else nullcontext():
             yield
+
+
+# -- a client whose reads show at least what it has written itself: read-my-writes (Hybris 3.10) --------
+
+
+_REMEMBERED: Final = 4096  # own writes; older ones are read like those of others
+
+
+class Session:
+    """Writes like the store itself; the cache may answer reads of what it has written. Thread-safe."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._written: OrderedDict[Key, Timestamp] = OrderedDict()
+
+    def put(self, container: str, key: str, value: bytes) -> Timestamp:
+        """See `KeyValueStore.put`."""
+        timestamp = self._store.put(container, key, value)
+        self._remember(Key(container, key), timestamp)
+        return timestamp
+
+    def delete(self, container: str, key: str) -> Timestamp | None:
+        """See `KeyValueStore.delete`."""
+        timestamp = self._store.delete(container, key)
+        with self._lock:
+            self._written.pop(Key(container, key), None)  # the metadata know it best
+        return timestamp
+
+    def tput(self, values: Mapping[Key, bytes | None]) -> None:
+        """See `KeyValueStore.tput`."""
+        for (name, value), timestamp in zip(values.items(), self._store.tput(values), strict=True):
+            if value is not None:
+                self._remember(name, timestamp)
+            else:
+                with self._lock:
+                    self._written.pop(name, None)
+
+    def get(self, container: str, key: str) -> Versioned:
+        """Return what this session wrote last under the key, or what was written later."""
+        with self._lock:
+            own = self._written.get(Key(container, key))
+        return self._store.get(container, key, at_least=own)
+
+    def _remember(self, name: Key, timestamp: Timestamp) -> None:
+        with self._lock:
+            self._written[name] = max(timestamp, self._written.get(name, timestamp))
+            self._written.move_to_end(name)
+            if len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)

@@ -7,7 +7,7 @@ evidence  ``f`` device id (16), kind u8       version u8 = 1, the device's publi
                                               it signed, by the kind:
                                               1, fork: two headers with signatures of updates that
                                               follow the same one (blobs <= 65,536), as
-                                              `sync.fork.ForkProof` has them
+                                              `sync.outcome.ForkProof` has them
                                               2, offence: a whole update (blob <= 262,144) with a
                                               write that breaks its rule, or is half of what belongs
                                               together (`hybrisfs.merge.authority`)
@@ -39,7 +39,7 @@ from sync import (
     decode_signed_header,
     device_id_of,
 )
-from sync.fork import ForkProof, verify_fork_proof
+from sync.outcome import ForkProof, verify_fork_proof
 
 __all__ = [
     "MAX_EVIDENCE_FILE",

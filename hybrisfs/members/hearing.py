@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE
-from hybrisfs.members.admission import founders
 from hybrisfs.members.evidence import Misdeed, evidence_key
-from hybrisfs.members.lineage import VectorOf, trace
+from hybrisfs.members.lineage import VectorOf, founders, trace
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import (
     NO_VOTES,
@@ -29,7 +28,7 @@ from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import Membership, devices_from_the_beginning
-from hybrisfs.state.said import Said, all_values, said_of_kind
+from hybrisfs.state.registers import Said, all_values, said_of_kind
 from hybrisfs.state.stored_log import devices_of_branches, vector_of
 from sync import VersionVector
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from hybrisfs.members.admission import Word, founders, settled, words
 from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.kinship import BY_NOBODY, Admission, Roster
+from hybrisfs.members.lineage import Word, founders, settled, words
 from hybrisfs.members.members import Member, is_device_key, member_key
 from hybrisfs.members.removal import NO_VOTES
-from hybrisfs.members.roster import BY_NOBODY, Admission, Roster
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import (
@@ -173,7 +173,7 @@ class MemberTable:
 
     def followed(self, own: bytes) -> Members:
         """The writers, and this device, *own*, while it is only suspended: it goes on handing on what it has,
-        and puts no head on a cloud before it has looked at its own there (`sync.own_heads`)."""
+        and puts no head on a cloud before it has looked at its own there (`sync.beacons`)."""
         if own not in self.suspended:
             return self.writers()
         return self._members("followed", lambda: self._writers(also=own))

@@ -18,7 +18,7 @@ its updates are accepted. It is not a machine, so no device waits for it. It is 
 record of its kit. The record still says so when the member register was overwritten. No register makes a
 reserve of a device, or a device of a reserve.
 
-A device and its inviter both say that the inviter let it in (`hybrisfs.members.admission`). Where they do
+A device and its inviter both say that the inviter let it in (`hybrisfs.members.lineage`). Where they do
 not, the inviter is the author of the first member register that arrived; one of its own says nothing.
 """
 

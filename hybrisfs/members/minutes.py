@@ -27,7 +27,7 @@ all answers to what still stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
@@ -37,11 +37,10 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.recovery.record import SignedKit
-from hybrisfs.registers.ballots import Ballot, Proposal, ballot_key, proposal_key
-from hybrisfs.registers.consent import Book
+from hybrisfs.registers.ballots import Ballot, Book, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.database import RowWriter
-from hybrisfs.state.said import (
+from hybrisfs.state.database import Reader, RowWriter
+from hybrisfs.state.registers import (
     Said,
     beginnings,
     forget_older,
@@ -50,12 +49,13 @@ from hybrisfs.state.said import (
     said_of_kind,
     stamps_of_key,
     value_at,
+    values_of_kind,
     values_on_branch,
 )
 from hybrisfs.state.stored_log import device_of_branch, devices_of_branches
 from sync import DecodeError, Rename, VersionVector
 
-__all__ = ["End", "Minutes"]
+__all__ = ["End", "Minutes", "bans_orphan", "bans_place", "bans_strays_of"]
 
 _KIN: Final = having(Trait.KIN)
 _ONCE: Final = having(Trait.SAID_ONCE)
@@ -195,3 +195,32 @@ def _meaning(kind: int, value: bytes) -> bytes:
     except DecodeError:
         return b""
     return value
+
+
+# -- packs and shares that a standing proposal forbids to name ------------------------------------------
+# A device keeps to it from the moment at which it knows of the proposal, whether it has answered or not.
+
+
+def bans_orphan(db: Reader, pack: bytes) -> bool:
+    """Whether a pack that no register here names must stay unnamed."""
+    return any(pack in proposal.orphans for proposal in _standing(db))
+
+
+def bans_strays_of(db: Reader, pack: bytes) -> bool:
+    """Whether some shares of this pack must not be recorded at some clouds."""
+    return any(stray.pack == pack for proposal in _standing(db) for stray in proposal.strays)
+
+
+def bans_place(db: Reader, pack: bytes, placement: Sequence[int]) -> bool:
+    """Whether the shares of a pack must not be recorded at these clouds."""
+    places = {Stray(pack, index, cloud) for index, cloud in enumerate(placement)}
+    return any(not places.isdisjoint(proposal.strays) for proposal in _standing(db))
+
+
+def _standing(db: Reader) -> Iterator[Proposal]:
+    """Of all that was ever a member: a forbidden name too many does no harm."""
+    for value in values_of_kind(db, PROPOSAL):
+        try:
+            yield Proposal.decode(value or b"")
+        except DecodeError:
+            continue  # no correct device has written it

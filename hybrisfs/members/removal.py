@@ -45,8 +45,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import VOTE
-from hybrisfs.members.kinship import Kinship
-from hybrisfs.members.roster import Roster
+from hybrisfs.members.kinship import Kinship, Roster
 from sync import DecodeError, Reader, Writer
 
 __all__ = [

@@ -29,22 +29,19 @@ from hybrisfs.kinds import (
     Trait,
     having,
 )
-from hybrisfs.log.registers import Merged, is_kept
-from hybrisfs.log.supersession import Written
+from hybrisfs.log import Merged, Written, is_kept
 from hybrisfs.members.minutes import End
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.authority import is_assigning, permitted
-from hybrisfs.merge.beginning import begin_beside
-from hybrisfs.merge.first_nodes import build_view
 from hybrisfs.merge.losses import Losses
-from hybrisfs.merge.newcomers import Newcomers
-from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.newcomers import Newcomers, build_view
 from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.packs import Packs, Placement
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place
 from hybrisfs.merge.unsigned import UnsignedView, unsigned_place
+from hybrisfs.merge.view_rows import Nodes, begin_beside
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, kind_of
 from hybrisfs.registers.tree import (
@@ -62,8 +59,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.unseen import NameChange
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change, NameChange
 from sync import Accepted, DecodeError, Rename, Write
 
 __all__ = ["Arrivals"]

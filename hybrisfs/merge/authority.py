@@ -12,11 +12,11 @@ what                  where
 ====================  ================================================================================
 the end of a pack     `hybrisfs.members.minutes`: every member had agreed
 claims about chunks   `hybrisfs.state.chunk_places`: evidence, which unpins nothing that only this device has
-who is a member       `hybrisfs.members.members`; how many are: `hybrisfs.members.roster`; what becomes of
+who is a member       `hybrisfs.members.members`; how many are: `hybrisfs.members.kinship`; what becomes of
                       those about whom others vote: `hybrisfs.members.removal`
 the keys of an epoch  `hybrisfs.sharing.epochs`: fit to seal with, or not
 what a reader or a    `permitted`: that it was one by then tells the log (`hybrisfs.members.roles`), and in
-contributor writes    which folders (`hybrisfs.members.areas`)
+contributor writes    which folders (`hybrisfs.members.roles`)
 ====================  ================================================================================
 
 A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
@@ -67,15 +67,13 @@ from hybrisfs.kinds import (
     Trait,
     having,
 )
-from hybrisfs.members.admission import check_admission
-from hybrisfs.members.areas import NOWHERE, Grounds, check_assignment
 from hybrisfs.members.epochs import check_grant
 from hybrisfs.members.evidence import decode_evidence
-from hybrisfs.members.lineage import VectorOf
+from hybrisfs.members.lineage import VectorOf, check_admission
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
-from hybrisfs.members.roles import Role, RoleRecord, whose_role
+from hybrisfs.members.roles import NOWHERE, Grounds, Role, RoleRecord, check_assignment, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.registers.labels import check_label
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of

@@ -34,7 +34,7 @@ from sync import DecodeError, Write
 from sync.codec import Reader, Writer
 
 if TYPE_CHECKING:  # checking updates need not load what registers are stored with
-    from hybrisfs.log.registers import Registers
+    from hybrisfs.log import Registers
 
 __all__ = [
     "MAX_CLOUD_NAME",

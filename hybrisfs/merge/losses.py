@@ -53,7 +53,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Value
-from hybrisfs.state.held import Deletion
+from hybrisfs.state.decisions import Deletion
 from hybrisfs.state.registers import after
 from hybrisfs.state.shown_nodes import (
     count_below,

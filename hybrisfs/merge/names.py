@@ -15,7 +15,7 @@ from typing import Final
 from unicodedata import ucd_3_2_0
 
 from hybrisfs.registers.tree import MAX_NAME
-from sync.hashing import digest
+from sync.codec import digest
 
 __all__ = [
     "MOST_NUMBER",

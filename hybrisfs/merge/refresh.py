@@ -11,21 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hybrisfs.log.registers import Registers
-from hybrisfs.merge.agenda import Agenda
-from hybrisfs.merge.arrange import Arranger
-from hybrisfs.merge.nodes import Nodes
+from hybrisfs.log import Registers
+from hybrisfs.merge.arrange import Agenda, Arranger
 from hybrisfs.merge.resolver import ViewResolver
-from hybrisfs.merge.rows import Rows
 from hybrisfs.merge.rules import Origins, copy_id
 from hybrisfs.merge.unsigned import UnsignedView
+from hybrisfs.merge.view_rows import Nodes, Rows
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.state.shown_nodes import ino_of, inos_showing
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.view import Aspect, Change
+from hybrisfs.tree.unseen import Aspect, Change
 
 __all__ = ["Change", "Refresh", "RefreshLimits"]
 

@@ -1,4 +1,4 @@
-"""What becomes of nodes in a conflict when this device changes one of them.
+"""What becomes of nodes that other devices have changed when this device changes them, too.
 
 Saving a file that has concurrent versions beside it makes files of their own of these: what is signed then
 supersedes them, and no device may lose work by it. Changing such a version makes a file of its own of it,
@@ -10,19 +10,24 @@ it lives again, as it would have done by an edit of the closed file.
 
 from __future__ import annotations
 
+from functools import partial
+
 from hybrisfs.kinds import PLACE
 from hybrisfs.merge.arrivals import Arrivals
-from hybrisfs.merge.beginning import begin_beside, begin_node
-from hybrisfs.merge.nodes import Nodes
+from hybrisfs.merge.names import Author, name_by_id, number_names
 from hybrisfs.merge.origins import LogOrigins
-from hybrisfs.registers.tree import content_key
+from hybrisfs.merge.rules import MOST_SHOWN, copy_id, standing_place, winner
+from hybrisfs.merge.view_rows import Nodes, begin_beside, begin_node
+from hybrisfs.registers.tree import content_key, place_key
+from hybrisfs.registers.values import Value
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.names import RENAME_EXCHANGE
+from hybrisfs.tree.unseen import Change
 
-__all__ = ["ConflictResolution"]
+__all__ = ["ConflictResolution", "Sparing"]
 
 
 class ConflictResolution:
@@ -118,3 +123,122 @@ class ConflictResolution:
             self._fs.shown(self._arrivals.reveal(tx, [place.folder]))
             # It may be seen as one with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((tx.places.parent_of(inode.ino), name))
+
+
+# -- what programs do to files that other devices have changed under their eyes (`tree.unseen`) ---------
+# It is done to what the program could know, as it would have been had the program come first: the two changes
+# are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
+# conflict name; a file whose name is removed stays; of one that is overwritten a copy is made, which names
+# the
+# same chunks. All devices see that like any other conflict.
+
+
+class Sparing:
+    """Asked before the filesystem does what a program wants."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._nodes = Nodes(fs)
+
+    def before_rename(
+        self, tx: Transaction, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
+        cannot know and moves aside is no better known under the other name."""
+        unseen = self._fs.unseen
+        moved = self._fs.names.find(tx, parent, name) if unseen else None
+        if moved is None:
+            return
+        there = self._fs.names.find(tx, new_parent, new_name)
+        unseen.renamed(moved.ino, (parent, name), (new_parent, new_name))
+        if there is None or there is moved:
+            return
+        if flags == RENAME_EXCHANGE:
+            unseen.renamed(there.ino, (new_parent, new_name), (parent, name))
+        elif not (flags or moved.is_directory or there.is_directory):
+            self._make_way(tx, there, new_parent, new_name)
+
+    def before_unlink(self, tx: Transaction, parent: int, name: bytes) -> bool:
+        """A program is about to remove a name; False when it means a file that is not there any more, so
+        that there is nothing to remove."""
+        inode = self._fs.names.find(tx, parent, name) if self._fs.unseen else None
+        if inode is None or inode.is_directory:
+            return True
+        if not self._fs.unseen.may_remove_unseen(parent, name, inode.ino):
+            return True
+        self._fs.unseen.spared(inode.ino)
+        self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
+        return False
+
+    def before_overwrite(self, tx: Transaction, inode: Inode, start: int) -> None:
+        """A program is about to change the bytes of a file from *start* on, or to cut them off."""
+        if not self._fs.unseen or inode.orphan or start >= inode.size:
+            return
+        if self._fs.unseen.may_overwrite_unseen(inode.ino):
+            self._fs.unseen.spared(inode.ino)
+            if content_key(inode.id) not in self._fs.changes.unsigned:
+                self._copy_beside(tx, inode)
+
+    def _make_way(self, tx: Transaction, inode: Inode, parent: int, name: bytes) -> None:
+        """Show the file beside its name if a program that gives the name to another one cannot know it. Its
+        register goes on wanting the name, or it has none."""
+        if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
+            return
+        self._fs.unseen.spared(inode.ino)
+        holder = tx.places.holder(parent, name)
+        assert holder is not None
+        wanted = holder.shown.plain
+        shown = self._name_beside(tx, inode, holder.slot, parent, wanted)
+        tx.places.put_beside(parent, name, shown)
+        self._fs.inodes.disturbed.update(((parent, wanted), (parent, shown)))
+        self._fs.shown([Change(parent, shown), Change(parent), Change(inode.ino)])
+
+    def _name_beside(self, tx: Transaction, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
+        if tx.places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
+            return name_by_id(wanted, inode.id, slot)
+        author = self._author_of(tx, inode, slot)
+        [shown] = number_names(wanted, [author], partial(tx.places.is_taken, parent))
+        return shown
+
+    def _author_of(self, tx: Transaction, inode: Inode, slot: int) -> Author:
+        """The device that gave the file its name, or that wrote the version."""
+        if inode.is_conflict_copy:
+            version = self._content_of(tx, inode)
+            stamp = version.stamp if version is not None else None
+        else:
+            standing = standing_place(tx.registers.values(place_key(inode.id, slot)))
+            stamp = standing[0] if standing is not None else None
+        return LogOrigins(tx).myself() if stamp is None else LogOrigins(tx).author(stamp)
+
+    def _content_of(self, tx: Transaction, inode: Inode) -> Value | None:
+        """The signed content that a file shows, or that the version of one shows."""
+        node = self._node_of(tx, inode)
+        values = tx.registers.values(content_key(node))
+        if not inode.is_conflict_copy:
+            return winner(values)
+        return winner([one for one in values if copy_id(node, one.value) == inode.id])
+
+    def _node_of(self, tx: Transaction, inode: Inode) -> bytes:
+        """The node that it is, or is a version of."""
+        if not inode.is_conflict_copy:
+            return inode.id
+        original = tx.conflicts.original(inode.ino)
+        assert original is not None
+        return original
+
+    def _copy_beside(self, tx: Transaction, inode: Inode) -> None:
+        """Make a file of the signed content of this one, which has a name."""
+        content = self._content_of(tx, inode)
+        if content is None:
+            return
+        fs = self._fs
+        beside = tx.places.first(inode.ino)
+        assert beside is not None
+        parent, wanted = beside.parent, beside.plain
+        copy = self._nodes.make(tx, fs.inodes.new_id(inode.mode), fs.attributes.record(tx, inode))
+        fs.received.show(tx, copy, content.value)
+        shown = begin_beside(
+            tx, fs, copy, parent, wanted, LogOrigins(tx).author(content.stamp), self._node_of(tx, inode)
+        )
+        fs.flush(tx)
+        self._fs.shown([Change(parent, shown), Change(parent)])

@@ -48,8 +48,7 @@ from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, slot_of
 from hybrisfs.registers.values import Stamp, Value
-from sync.codec import DecodeError, Writer
-from sync.hashing import digest
+from sync.codec import DecodeError, Writer, digest
 
 __all__ = [
     "MOST_CONTENDERS",

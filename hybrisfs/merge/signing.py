@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kinds import PLACE
-from hybrisfs.log.registers import is_kept
+from hybrisfs.log import is_kept
 from hybrisfs.members.minutes import End
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Rights, Role

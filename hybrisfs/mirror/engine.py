@@ -17,8 +17,7 @@ from typing import Final, Protocol
 
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.model import Agreed, ChangedError, Glimpse, Kind, Seen, Side, Trees, join, parent_of
-from hybrisfs.mirror.plan import Action, Agree, Copy, Forget, Remove, SetAside, SetAttributes
-from hybrisfs.mirror.renames import Rename
+from hybrisfs.mirror.plan import Action, Agree, Copy, Forget, Remove, Rename, SetAside, SetAttributes
 
 __all__ = ["Held", "Listing", "LocalPlace", "Mirror", "Original", "Outcome", "Place"]
 

@@ -22,11 +22,19 @@ from dataclasses import replace
 from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.mirror.attributes import digest_of, is_mirrored
-from hybrisfs.mirror.disk import DISK, Disk
 from hybrisfs.mirror.engine import Held, Listing, Original
+from hybrisfs.mirror.file_access import (
+    DISK,
+    Disk,
+    LocalFile,
+    digest_of,
+    is_mirrored,
+    open_below,
+    read_xattrs,
+    write_whole,
+    write_xattrs,
+)
 from hybrisfs.mirror.ignore import TEMPORARY, Ignored
-from hybrisfs.mirror.local_file import LocalFile, open_below, read_xattrs, write_whole, write_xattrs
 from hybrisfs.mirror.model import (
     PERMISSIONS,
     ChangedError,

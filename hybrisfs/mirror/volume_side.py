@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.mirror.attributes import digest_of, is_mirrored
 from hybrisfs.mirror.engine import Held, Listing, Original
+from hybrisfs.mirror.file_access import Reader, VolumeFile, digest_of, is_mirrored
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import (
     PERMISSIONS,
@@ -28,7 +28,6 @@ from hybrisfs.mirror.model import (
     own_bits,
     parent_of,
 )
-from hybrisfs.mirror.volume_file import Reader, VolumeFile
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
@@ -37,7 +36,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.names import RENAME_NOREPLACE
-from hybrisfs.tree.view import Aspect, Change
+from hybrisfs.tree.unseen import Aspect, Change
 
 __all__ = ["VolumeSide", "Host"]
 

@@ -12,17 +12,13 @@ from typing import Any, Final, Protocol
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.agreed import AgreedTable
-from hybrisfs.mirror.brake import Brake, removals
 from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.folder import Folder
-from hybrisfs.mirror.ignore import Ignored
-from hybrisfs.mirror.marker import AwayError, open_marked
+from hybrisfs.mirror.ignore import AwayError, Ignored, open_marked
 from hybrisfs.mirror.model import ChangedError, Side, parent_of
-from hybrisfs.mirror.plan import Action, Agree, plan
-from hybrisfs.mirror.renames import Rename, recognise
-from hybrisfs.mirror.rest import Rest, WatchedCare
+from hybrisfs.mirror.plan import Action, Agree, Brake, Rename, plan, recognise, removals
 from hybrisfs.mirror.volume_side import VolumeSide
-from hybrisfs.mirror.watch import Watcher
+from hybrisfs.mirror.watch import Rest, WatchedCare, Watcher
 
 __all__ = ["MirrorLimits", "Surroundings", "Worker"]
 

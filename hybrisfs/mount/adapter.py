@@ -21,12 +21,20 @@ from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.errors import failure
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
-from hybrisfs.merge.sparing import Sparing
-from hybrisfs.mount.answers import FOREVER, attributes_of, change_attributes, statvfs_of
-from hybrisfs.mount.directories import KnownDirectories, Listings, list_entries, list_names
+from hybrisfs.merge.resolution import Sparing
+from hybrisfs.mount.answers import (
+    FOREVER,
+    ExtendedAttributes,
+    KnownDirectories,
+    Listings,
+    attributes_of,
+    change_attributes,
+    list_entries,
+    list_names,
+    statvfs_of,
+)
 from hybrisfs.mount.echo import ECHO_FH, Echoes
 from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.mount.xattrs import ExtendedAttributes
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.freshness import Freshness, only_writes

@@ -1,19 +1,37 @@
-"""Attributes of nodes, as the kernel gets and sends them."""
+"""Answers to the kernel: attributes of nodes, extended attributes, listings of directories."""
 
 from __future__ import annotations
 
 import errno
+import stat
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs import fuse
 from hybrisfs.errors import failure
-from hybrisfs.fuse import Attributes, StatVfs
+from hybrisfs.fuse import Attributes, Entry, Listing, ListingPlus, Request, StatVfs
+from hybrisfs.mount.programs import is_in_group
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import newest_name
 from hybrisfs.state.state import Transaction
+from hybrisfs.tree import acl
 from hybrisfs.tree.content import BLOCK
 from hybrisfs.tree.filesystem import FileSystem, Space
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.residency import Residency
 
-__all__ = ["FOREVER", "attributes_of", "change_attributes", "sized", "statvfs_of"]
+__all__ = [
+    "FOREVER",
+    "ExtendedAttributes",
+    "KnownDirectories",
+    "Listings",
+    "attributes_of",
+    "change_attributes",
+    "list_entries",
+    "list_names",
+    "sized",
+    "statvfs_of",
+]
 
 # The kernel may keep answers for long: it is notified of changes that do not come through this mount.
 FOREVER: Final = 86400.0
@@ -83,3 +101,179 @@ def sized(value: bytes, size: int) -> bytes | int:
     if len(value) > size:
         raise failure(errno.ERANGE)
     return value
+
+
+# -- extended attributes as the kernel asks for them ----------------------------------------------------
+# The kernel checks which users may see or change them (xattr(7)), but for two things: it shows the names of
+# `trusted` ones to nobody but root only when it gets none to others, and it leaves it to us that a user who
+# sets an access control list cannot make set-group-id programs of groups of which the user is no member.
+
+
+class ExtendedAttributes:
+    """Reads and changes them. Methods raise OSError."""
+
+    def __init__(self, fs: FileSystem, residency: Residency) -> None:
+        self._fs = fs
+        self._residency = residency
+
+    def get(self, ino: int, name: bytes, size: int) -> bytes | int:
+        with self._fs.state.transaction() as tx:
+            inode = self._fs.get(tx, ino)
+            value = self._residency.attribute(tx, inode, name)
+            if value is None:
+                value = self._fs.attributes.get_xattr(tx, inode, name)
+        return sized(value, size)
+
+    def list(self, request: Request, ino: int, size: int) -> bytes | int:
+        with self._fs.state.transaction() as tx:
+            names = self._fs.attributes.list_xattrs(tx, self._fs.get(tx, ino))
+        if request.uid != 0:
+            names = [name for name in names if not name.startswith(b"trusted.")]
+        return sized(b"".join(name + b"\0" for name in names), size)
+
+    def set(self, tx: Transaction, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
+        self._residency.refuse_change(name)
+        inode = self._fs.get(tx, ino)
+        if name in acl.NAMES:
+            keeps = _may_set_group_id(request, inode)
+            self._fs.set_acl(tx, inode, name, value, keeps_set_group_id=keeps)
+        else:
+            self._fs.set_xattr(tx, inode, name, value, flags)
+
+    def remove(self, ino: int, name: bytes) -> None:
+        self._residency.refuse_change(name)
+        with self._fs.state.transaction() as tx:
+            self._fs.require_writable()
+            self._fs.attributes.remove_xattr(tx, self._fs.get(tx, ino), name)
+
+
+def _may_set_group_id(request: Request, inode: Inode) -> bool:
+    if request.uid == 0 or request.gid == inode.gid:
+        return True
+    return is_in_group(request.pid, inode.gid)
+
+
+# -- listing a directory into the kernel's buffer -------------------------------------------------------
+# The dots are at offsets 0 and 1; the offset behind an entry is its number in the database + `_DOTS`, so that
+# a
+# listing goes on where it was, whatever has come and gone since. It ends at the number that was the highest
+# when it began (`Listings`): a program that renames everything that it reads would otherwise never be done.
+
+
+_DOTS: Final = 2
+_FEWEST_BYTES: Final = 40  # of an entry in a listing
+_FEWEST_BYTES_PLUS: Final = 160
+
+
+class KnownDirectories:
+    """The directories that the kernel knows. It counts our answers about each, for we may answer again
+    before we read that it has forgotten earlier answers."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, int] = {}
+        self._known = {ROOT_INO}
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._known
+
+    def told(self, ino: int, *, echo: bool = False) -> None:
+        """The kernel was given the number; for an *echo*, which tells no program of the directory."""
+        self._told[ino] = self._told.get(ino, 0) + 1
+        if not echo:
+            self._known.add(ino)
+
+    def forgotten(self, ino: int, times: int) -> None:
+        """The kernel has forgotten that it was told so many times."""
+        left = self._told.pop(ino, 0) - times
+        if left > 0:
+            self._told[ino] = left
+        elif ino != ROOT_INO:
+            self._known.discard(ino)
+
+
+class Listings:
+    """Open directories, by handle, and where the listing of each ends that is under way. For one thread."""
+
+    def __init__(self) -> None:
+        self._opened = 0
+        self._ends: dict[int, int] = {}
+
+    def open(self) -> int:
+        """A new handle."""
+        self._opened += 1
+        return self._opened
+
+    def end(self, tx: Transaction, fs: FileSystem, handle: int, offset: int) -> int:
+        """The last number to be listed; a listing that begins, or begins again, goes up to the highest
+        number."""
+        if offset == 0 or handle not in self._ends:
+            self._ends[handle] = newest_name(tx)
+        return self._ends[handle]
+
+    def close(self, handle: int) -> None:
+        self._ends.pop(handle, None)
+
+
+def list_names(tx: Transaction, fs: FileSystem, ino: int, offset: int, size: int, end: int) -> Listing:
+    """Names and types, as far as they fit into *size* bytes."""
+    listing = Listing(size)
+    _list(
+        tx,
+        fs,
+        ino,
+        (offset, end),
+        size // _FEWEST_BYTES + 1,
+        listing.add,
+        lambda name, inode, next_offset: listing.add(name, inode.ino, inode.mode, next_offset),
+    )
+    return listing
+
+
+def list_entries(
+    tx: Transaction,
+    fs: FileSystem,
+    ino: int,
+    offset: int,
+    size: int,
+    end: int,
+    entry: Callable[[Inode], Entry],
+    told: Callable[[Inode], None],
+) -> ListingPlus:
+    """Likewise, with the *entry* of each node, of which the kernel is *told* by that."""
+    listing = ListingPlus(size)
+
+    def add(name: bytes, inode: Inode, next_offset: int) -> bool:
+        if not listing.add(name, entry(inode), next_offset):
+            return False
+        told(inode)
+        return True
+
+    _list(
+        tx,
+        fs,
+        ino,
+        (offset, end),
+        size // _FEWEST_BYTES_PLUS + 1,
+        listing.add_name,
+        add,
+    )
+    return listing
+
+
+def _list(
+    tx: Transaction,
+    fs: FileSystem,
+    ino: int,
+    between: tuple[int, int],
+    limit: int,
+    add_dot: Callable[[bytes, int, int, int], bool],
+    add: Callable[[bytes, Inode, int], bool],
+) -> None:
+    offset, end = between
+    if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
+        return
+    if offset <= 1 and not add_dot(b"..", tx.places.parent_of(ino), stat.S_IFDIR, _DOTS):
+        return
+    for number, name, inode in fs.names.list(tx, ino, max(offset - _DOTS, 0), limit):
+        if number > end or not add(name, inode, number + _DOTS):
+            return

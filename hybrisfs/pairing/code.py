@@ -26,8 +26,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hybrisfs.pairing.errors import CodeError
-from sync.codec import DecodeError, Reader, Writer
-from sync.hashing import digest
+from sync.codec import DecodeError, Reader, Writer, digest
 
 __all__ = ["MAX_ADDRESSES", "SECRET_SIZE", "Address", "PairingCode", "invite_id", "new_code", "qr_lines"]
 

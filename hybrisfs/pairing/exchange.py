@@ -7,16 +7,15 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
-from hybrisfs.pairing.link import Link
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.protocol import Inviter, Joiner, State
 
-__all__ = ["Dialogue", "Exchange"]
+__all__ = ["Deliver", "Dialogue", "Exchange", "Link"]
 
 _GLANCE: Final = 0.2  # seconds between looks at the stop event
 _DONE_GRACE: Final = 60.0  # seconds that the joiner has at least to say that it is done
@@ -142,3 +141,27 @@ class Exchange:
     def _refuse(self, link: Link, error: StrangeMessageError) -> None:
         link.refuse(error.reply)
         self._dialogue.progress(f"{link.name}: {error.what}" + (f" ({error.why})" if error.why else ""))
+
+
+# -- what the session needs of a way to the other device, whichever it is -------------------------------
+
+
+class Link(Protocol):
+    """One way to the other device. Sending does not wait for long; its failure is a lost link or not seen."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+
+    def send(self, message: bytes) -> None:
+        """Send our next message on this link."""
+
+    def accepted(self, number: int) -> None:
+        """The message of this number that came by this link was genuine: the next one is wanted."""
+
+    def refuse(self, reply: bytes | None) -> None:
+        """A message that came by this link was not genuine, or a second joiner's: tell it *reply*."""
+
+
+Deliver: TypeAlias = Callable[[Link, int, bytes | None], None]
+"""Takes a message and its number, counted from 1, from any thread. None for a message: the link is lost."""

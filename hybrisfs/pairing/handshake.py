@@ -26,8 +26,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from hybrisfs.pairing.errors import StrangeMessageError
-from sync.codec import DecodeError, Reader, Writer
-from sync.hashing import HASH_SIZE, digest
+from sync.codec import HASH_SIZE, DecodeError, Reader, Writer, digest
 from sync.seal import NONCE_SIZE, OneKey, open_sealed, seal
 
 __all__ = ["MAX_MESSAGE", "Handshake", "Kind", "Random", "commit", "kind_of"]

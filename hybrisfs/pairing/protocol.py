@@ -66,8 +66,7 @@ from hybrisfs.pairing.messages import (
     Reveal,
     check_device_name,
 )
-from sync.codec import DecodeError, Writer
-from sync.hashing import HASH_SIZE
+from sync.codec import HASH_SIZE, DecodeError, Writer
 from sync.identity import SIGNATURE_SIZE, DeviceKey, verify
 
 __all__ = ["Inviter", "Joiner", "State", "UsedCodeError"]

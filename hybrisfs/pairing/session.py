@@ -19,13 +19,11 @@ from typing import Protocol
 from backends.store import Store
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
-from hybrisfs.pairing.clouds import CloudsLink, MailboxLimits
 from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue, Exchange
-from hybrisfs.pairing.lan import Dialer, Listener
-from hybrisfs.pairing.mailbox import Side
-from hybrisfs.pairing.mdns import announce, find
+from hybrisfs.pairing.lan import Dialer, Listener, announce, find
+from hybrisfs.pairing.mailbox import CloudsLink, MailboxLimits, Side
 from hybrisfs.pairing.messages import Grant, Offer, Peer, Reason
 from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from sync.identity import DeviceKey

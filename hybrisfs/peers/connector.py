@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from hybrisfs.peers.errors import PeerError
-from hybrisfs.peers.handshakes import Handshakes
-from hybrisfs.peers.meeting import LocalPeer
+from hybrisfs.peers.handshakes import Handshakes, LocalPeer
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
 from hybrisfs.peers.targets import Targets
 

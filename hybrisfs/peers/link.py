@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from hybrisfs.errors import disk_trouble
-from hybrisfs.peers.backlog import Backlog
-from hybrisfs.peers.callbacks import Exchange, PeerCallbacks
 from hybrisfs.peers.errors import ChannelError, FrameError, PeerError
 from hybrisfs.peers.frames import (
     MAX_BODY,
@@ -34,10 +32,9 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
-from hybrisfs.peers.meeting import Meeting
-from hybrisfs.peers.outbox import Advanced, Last, Outbox, Serve
-from hybrisfs.peers.requests import ChunkRequests
-from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.peers.handshakes import Meeting
+from hybrisfs.peers.queues import Advanced, Backlog, ChunkRequests, Last, Outbox, Serve
+from hybrisfs.peers.settings import Exchange, PeerCallbacks, PeerSettings
 from sync import MAX_MESSAGE, Alarm, Deliver, Failed, Send
 
 __all__ = ["Link"]

@@ -1,13 +1,15 @@
-"""How the direct channel is set up, and its times and limits."""
+"""How the direct channel is set up: its settings, its limits, and what the volume does for it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from hybrisfs.errors import UsageError
+from sync import Action
 
-__all__ = ["Address", "PeerSettings", "format_address", "parse_address"]
+__all__ = ["Address", "Exchange", "PeerCallbacks", "PeerSettings", "format_address", "parse_address"]
 
 _PORT_DIGITS: Final = 5
 Address: TypeAlias = tuple[str, int]
@@ -71,3 +73,39 @@ def format_address(address: Address) -> str:
     """What `parse_address` reads."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# -- what the direct channel needs from the volume that it serves ---------------------------------------
+
+
+class Exchange(Protocol):
+    """One side of a log exchange over one link (`sync.exchange.Exchange`). One thread at a time calls it."""
+
+    def begin(self) -> Sequence[bytes]:
+        """The first messages to send."""
+
+    def receive(self, message: bytes) -> Sequence[Action]:
+        """What to do about a message of the other side."""
+
+    def advanced(self) -> Sequence[bytes]:
+        """What to send as the local log has grown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCallbacks:
+    """Called by the threads of links, several at once; a slow one holds up only the link that it is for."""
+
+    new_exchange: Callable[[bytes], Exchange]
+    """Makes the exchange for a new link with a device."""
+    receive_updates: Callable[[bytes, tuple[bytes, ...]], None]
+    """Takes updates that a device sent, of any author. It may call `PeerService.advanced`."""
+    receive_beacon: Callable[[bytes, bytes], None]
+    """Takes a device's sealed head, unverified."""
+    raise_alarm: Callable[[bytes, str], None]
+    """Takes what an exchange with a device found wrong."""
+    read_chunk: Callable[[bytes], bytes | None]
+    """The plaintext of a chunk if it is on this device; must not ask the clouds or other devices."""
+    verify_chunk: Callable[[bytes, bytes], bool]
+    """Whether the second is the plaintext of the chunk whose id is the first."""
+    links_changed: Callable[[], None] = lambda: None
+    """A device was linked, or lost its link."""

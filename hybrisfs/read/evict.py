@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.journal import JournalFullError
-from hybrisfs.state.journal_chunks import (
+from hybrisfs.state.pins import KeptChunk
+from hybrisfs.state.state import Transaction
+from hybrisfs.state.unplaced import (
     chunk_ranges,
     dirty_ranges,
     dirty_segments,
     is_segment_named,
     staged_ranges,
 )
-from hybrisfs.state.pins import KeptChunk
-from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import CloudHealth

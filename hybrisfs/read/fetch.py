@@ -17,15 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.dispersal.pack_clouds import PackClouds
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation, PackClouds
 from hybrisfs.merge.cloud_set import CloudState, read_clouds
-from hybrisfs.registers.groups import in_groups
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.state.file_chunks import chunks_after
-from hybrisfs.state.pack_chunks import neighbours
+from hybrisfs.state.packs import neighbours
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem

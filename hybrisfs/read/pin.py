@@ -18,9 +18,9 @@ from typing import Final
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher, asked_at_once
-from hybrisfs.signals import Pause, Signals, Wake
+from hybrisfs.stages import Pause, Signals, Wake
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.subtree import Measure, Subtree
+from hybrisfs.state.pins import Measure, Subtree
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 

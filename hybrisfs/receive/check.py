@@ -37,8 +37,8 @@ from queue import SimpleQueue
 from typing import IO, Any, Final, TypeAlias
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.garbage import without_collections
 from hybrisfs.merge.authority import void
+from hybrisfs.process import without_collections
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader

@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
-from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
-from hybrisfs.signals import Pause, Signals
+from hybrisfs.dispersal.probe import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
+from hybrisfs.stages import Pause, Signals
 from hybrisfs.state.state import State
 from sync import (
     MAX_SEGMENT,
@@ -30,10 +30,9 @@ from sync import (
     VersionVector,
     head_name,
 )
-from sync.beacons import Report, Sighting, check_head
+from sync.beacons import EarlierHeads, Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.follow import Action, FetchGrant, FetchHead, Follow, FollowTimes
-from sync.own_heads import EarlierHeads
 from sync.trail import Piece, open_piece
 
 __all__ = ["CloudReader", "DeviceSighting", "FollowedLog", "GrantSource", "Memory", "PullLimits", "Puller"]

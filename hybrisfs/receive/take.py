@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from hybrisfs.garbage import without_collections
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.authority import lawful, void
+from hybrisfs.process import without_collections
 from hybrisfs.receive.check import CheckedUpdate, UpdateCheck, UpdateChecker
 from hybrisfs.registers.tree import Place, is_of_tree
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from sync import (
     Accepted,
     DecodeError,
@@ -32,7 +32,7 @@ from sync import (
     Write,
     decode_signed,
 )
-from sync.inbox import Inbox
+from sync.outcome import Inbox
 
 __all__ = ["ReceiveLimits", "Receiver", "Upcoming", "foreseen", "unprepared"]
 

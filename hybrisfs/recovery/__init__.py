@@ -19,15 +19,23 @@ that clouds which came later are found by the signposts only.
 
 from __future__ import annotations
 
-from hybrisfs.recovery.errors import RecoveryError
-from hybrisfs.recovery.passphrase import Passphrase, check_passphrase, new_passphrase
 from hybrisfs.recovery.record import (
     KitRecord,
     SignedKit,
     kit_key,
     signed_kit_key,
 )
-from hybrisfs.recovery.sealed_key import DEFAULT_COST, Cost, KitSecret, SealedKey, seal_key
+from hybrisfs.recovery.sealed_key import (
+    DEFAULT_COST,
+    Cost,
+    KitSecret,
+    Passphrase,
+    RecoveryError,
+    SealedKey,
+    check_passphrase,
+    new_passphrase,
+    seal_key,
+)
 
 __all__ = [
     "DEFAULT_COST",

@@ -17,7 +17,12 @@ right, so they are bounded: a hostile cloud makes a try take seconds and 1 GiB o
 
 from __future__ import annotations
 
+import hashlib
+import importlib.resources
+import math
 import os
+import secrets
+import unicodedata
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,17 +34,23 @@ from nacl.bindings import (
     crypto_pwhash_ALG_ARGON2ID13,
 )
 
-from hybrisfs.recovery.errors import RecoveryError
-from hybrisfs.recovery.passphrase import normalised
+from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from sync import KEY_SIZE, NONCE_SIZE, VOLUME_ID_SIZE, DecodeError, DeviceKey, Reader, Writer
 
 __all__ = [
     "DEFAULT_COST",
+    "LEAST_CHARACTERS",
     "SEALED_KEY_SIZE",
     "VOUCHER_SIZE",
+    "WORDS",
     "Cost",
     "KitSecret",
+    "Passphrase",
+    "RecoveryError",
     "SealedKey",
+    "check_passphrase",
+    "new_passphrase",
+    "normalised",
     "seal_key",
 ]
 
@@ -150,3 +161,72 @@ def _stretch(passphrase: str, salt: bytes, cost: Cost) -> bytes:
         raise RecoveryError(
             "the passphrase cannot be tried", f"that takes {cost.memory >> 10} MiB of memory", "Free some."
         ) from error
+
+
+# -- passphrases of recovery kits: words drawn at random, or what a person chose ------------------------
+# The words are those of the "EFF Large Wordlist" by Joseph Bonneau, Electronic Frontier Foundation, 7,776 of
+# them, so 12.9 bits each: `eff_large_wordlist.txt`, which is what is published at
+# https://www.eff.org/deeplinks/2016/07/new-wordlists-random-passphrases without the numbers of the dice. Its
+# licence is Creative Commons Attribution 3.0 United States, https://creativecommons.org/licenses/by/3.0/us/.
+
+
+WORDS: Final = 8
+"""103 bits: nobody tries so many, whatever a try costs."""
+LEAST_CHARACTERS: Final = 12
+_MOST_BYTES: Final = 1024
+_LIST: Final = "eff_large_wordlist.txt"
+_LIST_SHA256: Final = "6d557f0693958fb5e650b68b5bee585eb82cf4da32965505c789e924743bc522"
+
+
+@dataclass(frozen=True, slots=True)
+class Passphrase:
+    """A passphrase that was drawn, and the logarithm of the number of those it was drawn from."""
+
+    text: str = field(repr=False)
+    bits: int
+
+
+def new_passphrase() -> Passphrase:
+    """Draw one from the system's random source. Raises DamagedError for a list of words that was changed."""
+    words = _word_list()
+    return Passphrase(
+        " ".join(secrets.choice(words) for _ in range(WORDS)), math.floor(WORDS * math.log2(len(words)))
+    )
+
+
+def normalised(text: str) -> bytes:
+    """The bytes that a passphrase stands for: however it is typed, spaces between words count once."""
+    return " ".join(unicodedata.normalize("NFKC", text).split()).encode("utf-8", "surrogatepass")
+
+
+def check_passphrase(text: str) -> str:
+    """Return a passphrase that a person chose; raise UsageError when it is too short or too long."""
+    plain = normalised(text)
+    if len(plain.decode("utf-8", "surrogatepass")) < LEAST_CHARACTERS:
+        raise UsageError(
+            f"the passphrase has fewer than {LEAST_CHARACTERS} characters",
+            "whoever gets hold of a cloud can try passphrases for years",
+            "Take a longer one, or let one be made.",
+        )
+    if len(plain) > _MOST_BYTES:
+        raise UsageError(f"the passphrase has more than {_MOST_BYTES} bytes")
+    return text
+
+
+def _word_list() -> list[str]:
+    data = (importlib.resources.files("hybrisfs.recovery") / _LIST).read_bytes()
+    # With a list of few words a passphrase looks as strong as ever.
+    if hashlib.sha256(data).hexdigest() != _LIST_SHA256:
+        raise DamagedError(
+            f"the list of words of passphrases, {_LIST}, has been changed",
+            "a passphrase that is drawn from it may be easy to guess",
+            "Install HybrisFS again.",
+        )
+    return data.decode("ascii").split()
+
+
+# -- what can go wrong when a volume is recovered -------------------------------------------------------
+
+
+class RecoveryError(HybrisError):
+    """The volume was not recovered; this machine is as it was."""

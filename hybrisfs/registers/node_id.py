@@ -5,7 +5,7 @@ nobody can make another of it.
 bits       meaning
 =========  ===========================================================================================
 0          1; ids of earlier versions begin with 0, and tell neither kind nor area
-1          1 when the node was made in an area (`hybrisfs.members.areas`)
+1          1 when the node was made in an area (`hybrisfs.members.roles`)
 2 to 47    the time when the node was made, in ms since the epoch, so that the rows about new nodes stand
            side by side in every index (the idea of UUIDv7: RFC 9562, 5.7)
 48 to 79   the area, if it was made in one; else random

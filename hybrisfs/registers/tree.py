@@ -171,7 +171,7 @@ def content_key(node: bytes) -> bytes:
 
 
 def assignment_key(node: bytes, area: bytes) -> bytes:
-    """The register that says whether a node belongs to an area (`hybrisfs.members.areas`)."""
+    """The register that says whether a node belongs to an area (`hybrisfs.members.roles`)."""
     return ASSIGNMENT.key(node, area)
 
 

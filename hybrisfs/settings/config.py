@@ -13,12 +13,12 @@ promised, so that changes of it may be missing here: "warn" in `status`, or "blo
 to read. `links` says how other devices are reached directly: `port` to listen on (0: any),
 `addresses` ("host:port") where some may be found, and `discover`, whether to look for them on the local
 network. `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as
-in `timetable`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
+in `transfers`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since
 the epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
 see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows troubles that need a person.
 A veto is possible for `veto_hours` before this device seconds another one's accusation. With `evict_liars`
-this device itself accuses each device against which there is a proof (`hybrisfs.sharing.trials`).
+this device itself accuses each device against which there is a proof (`hybrisfs.sharing.misconduct`).
 
 The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
 `stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours` and `evict_liars` hold within
@@ -39,12 +39,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from hybrisfs.environment import make_directory, replace_file
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
-from hybrisfs.files import make_directory, replace_file
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
-from hybrisfs.settings.timetable import parse_timetable
-from hybrisfs.settings.transfers import TransferSettings
+from hybrisfs.settings.transfers import TransferSettings, parse_timetable
 from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule, parse_retention
 from sync import VOLUME_ID_SIZE
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.files import sync_directory
+from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from sync import Head
 
 __all__ = ["REBUILDING_FOLDER", "AwaitedLog"]

@@ -9,8 +9,8 @@ from hybrisfs.errors import UsageError
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.losses import Losses
 from hybrisfs.merge.signing import Signer
-from hybrisfs.signals import Signals
-from hybrisfs.state.held import Deletion
+from hybrisfs.stages import Signals
+from hybrisfs.state.decisions import Deletion
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 

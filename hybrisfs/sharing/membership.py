@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybrisfs.api.removal import NamedDevice
+from hybrisfs.api.devices import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.members.admission import came_by, let_in
-from hybrisfs.members.areas import Area
+from hybrisfs.members.lineage import came_by, let_in
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
-from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
+from hybrisfs.members.roles import Area, Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
 from hybrisfs.sharing.epochs import Epochs
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -119,7 +118,8 @@ class Membership:
     def set_role(self, which: str, role: Role, areas: Sequence[Area] = ()) -> Member:
         """Say that a device may do this from now on, on all devices, as a contributor in these *areas*, in
         ascending order: what takes rights from it has no effect until others say so, too
-        (`hybrisfs.members.backing`). Raises UsageError, and HybrisError when this device may not say so."""
+        (`hybrisfs.members.role_table`). Raises UsageError, and HybrisError when this device may not say
+        so."""
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
             self._signer.require_writer(tx)
             member = _choose(tx.members.all(), which)

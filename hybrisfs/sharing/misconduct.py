@@ -6,11 +6,13 @@ one that came to light just before a crash. What broke a rule is remembered from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from hybrisfs.api import devices as api
-from hybrisfs.errors import UsageError
+from hybrisfs.api.devices import Accused, Vote
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kinds import EVIDENCE
 from hybrisfs.members.evidence import (
     MAX_PROVEN_UPDATE,
@@ -23,13 +25,21 @@ from hybrisfs.members.evidence import (
     prove_fork,
     prove_offence,
 )
+from hybrisfs.members.members import Member
+from hybrisfs.members.removal import Cast, Stance
 from hybrisfs.merge.authority import breach, fault
 from hybrisfs.merge.signing import Signer
+from hybrisfs.settings.config import DEFAULT_VETO_HOURS
+from hybrisfs.sharing.membership import Membership
+from hybrisfs.state.members import NO_MEMBER, charges, forget_charges, note_charges
+from hybrisfs.state.members import Charge as NotedCharge
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from sync import DecodeError, SignedUpdate, Write, decode_signed_header
 
-__all__ = ["Misconduct"]
+__all__ = ["Misconduct", "Trials"]
+
+log = logging.getLogger(__name__)
 
 
 class _Proven(NamedTuple):
@@ -133,3 +143,136 @@ class Misconduct:
 def described(charge: Charge) -> api.Charge:
     """A charge as commands show it."""
     return api.Charge(charge.misdeed.name.lower(), charge.words, charge.time_ns / 1e9)
+
+
+# -- accusations in an open volume ----------------------------------------------------------------------
+# Time is this device's own clock, for there is none in the log that anybody could trust: since when an
+# accusation is known here is remembered (`hybrisfs.state.members`).
+
+
+_HOUR_NS: Final = 3600 * 10**9
+_REJOIN_NS: Final = 24 * _HOUR_NS  # a device that was restored from a backup may be off over night
+
+
+class Trials:
+    """Its methods may be called from any thread, without locks."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        misconduct: Misconduct,
+        membership: Membership,
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._misconduct = misconduct
+        self._membership = membership
+        self.veto_hours = DEFAULT_VETO_HOURS
+        """How long an accusation can be vetoed before this device seconds it."""
+        self.evicts = False
+        """Whether this device accuses those against which there is a proof that no backup explains."""
+
+    def adopt(self, veto_hours: int, *, evicts: bool) -> None:
+        """Let these hold from now on."""
+        self.veto_hours, self.evicts = veto_hours, evicts
+
+    def look_after(self, now_ns: int) -> bool:
+        """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            if not self._signer.may_sign(tx):
+                return False
+            seconded, accused = self._overdue(tx, now_ns), self._proven(tx, now_ns)
+            try:
+                if seconded:
+                    self._membership.vote(tx, seconded, Stance.REMOVE)
+                if accused:
+                    self._membership.vote(tx, accused, Stance.SUSPEND)
+            except (HybrisError, OSError) as error:
+                log.error("this device cannot vote on a removal: %s", error)
+                return False
+        return bool(seconded or accused)
+
+    def _overdue(self, tx: Transaction, now_ns: int) -> list[Member]:
+        """Whom to second the removal of."""
+        suspended, stances = tx.members.suspended, tx.hearing.stances()
+        accusations = {(accused, accuser) for accused, by in suspended.items() for accuser in by}
+        since = self._known_since(tx, accusations, now_ns)
+        until = now_ns - self.veto_hours * _HOUR_NS
+        due = {
+            accused
+            for accused, accuser in accusations
+            if since[accused, accuser] <= until
+            and stances[accused, accuser].stance is Stance.REMOVE
+            and (accused, tx.updates.device) not in stances
+        }
+        return [one for one in tx.members.removed() if one.device in due]
+
+    def _known_since(
+        self, tx: Transaction, accusations: set[tuple[bytes, bytes]], now_ns: int
+    ) -> dict[tuple[bytes, bytes], int]:
+        """Since when these are known; what no longer holds is forgotten."""
+        forks = {(device, NO_MEMBER) for device in tx.updates.forks()}
+        known = {(one.accused, one.accuser): one.since for one in charges(tx)}
+        current = accusations | forks
+        forget_charges(tx, sorted(known.keys() - current))
+        note_charges(tx, [NotedCharge(*one, now_ns) for one in sorted(current - known.keys())])
+        return {one: min(known.get(one, now_ns), now_ns) for one in current}
+
+    def _proven(self, tx: Transaction, now_ns: int) -> list[Member]:
+        """Whom to accuse because of a proof."""
+        if not self.evicts:
+            return []
+        stances, this = tx.hearing.stances(), tx.updates.device
+        forked = {one.accused: one.since for one in charges(tx) if one.accuser == NO_MEMBER}
+        found = []
+        for member in tx.members.all():
+            device = member.device
+            kinds = {one.misdeed for one in self._misconduct.charges(tx).get(device, ())}
+            unexplained = (
+                Misdeed.FORK in kinds
+                and now_ns - forked.get(device, now_ns) >= _REJOIN_NS
+                and not tx.updates.has_rejoined(device)
+            )
+            if device != this and (device, this) not in stances and (Misdeed.OFFENCE in kinds or unexplained):
+                found.append(member)
+        return found
+
+    def facts(self) -> list[Accused]:
+        """The devices and recovery kits that are accused or were removed by votes."""
+        with self._fs.state.transaction() as tx:
+            verdict, stances = tx.hearing.outcome.verdict, tx.hearing.stances()
+            since: dict[bytes, int] = {}
+            for accused, accuser, known in charges(tx):
+                if accuser != NO_MEMBER:
+                    since[accused] = min(known, since.get(accused, known))
+            found = []
+            for accused in sorted({accused for accused, _ in stances}):
+                final, by = accused in verdict.ended, verdict.suspended.get(accused, ())
+                until = since.get(accused) if by and not final else None
+                found.append(
+                    Accused(
+                        id=accused.hex(),
+                        name=tx.members.shown_name(accused),
+                        this=accused == tx.updates.device,
+                        final=final,
+                        suspended=bool(by),
+                        until=None if until is None else until / 1e9 + self.veto_hours * 3600.0,
+                        votes=self._votes(tx, accused, stances, by),
+                    )
+                )
+            return found
+
+    def _votes(
+        self,
+        tx: Transaction,
+        accused: bytes,
+        stances: Mapping[tuple[bytes, bytes], Cast],
+        by: Collection[bytes],
+    ) -> list[Vote]:
+        """What members say about one, in the order in which they said so; *by* are those that count."""
+        return [
+            Vote(tx.members.shown_name(voter), voter.hex(), cast.stance.name.lower(), voter in by)
+            for (about, voter), cast in sorted(stances.items(), key=lambda one: (one[1].clock, one[0]))
+            if about == accused
+        ]

@@ -14,12 +14,11 @@ from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
-from hybrisfs.peers.callbacks import PeerCallbacks
-from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.service import PeerService, PeerStatus
-from hybrisfs.peers.settings import PeerSettings
+from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
+from hybrisfs.peers.tls import PeerIdentity
 from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem

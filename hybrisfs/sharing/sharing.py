@@ -17,26 +17,22 @@ from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.losses import Losses, LossLimits
-from hybrisfs.merge.resolution import ConflictResolution
+from hybrisfs.merge.resolution import ConflictResolution, Sparing
 from hybrisfs.merge.signing import Signer
-from hybrisfs.merge.sparing import Sparing
 from hybrisfs.read.freshness import Freshness
 from hybrisfs.receive.pull import CloudReader, GrantSource, Puller, Sightings
 from hybrisfs.receive.take import Receiver, Upcoming, unprepared
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
-from hybrisfs.sharing.agreement import Agreement
+from hybrisfs.sharing.agreement import Agreement, clock_doubts
 from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.clocks import clock_doubts
 from hybrisfs.sharing.deletions import Deletions
-from hybrisfs.sharing.device_roles import DeviceRoles
+from hybrisfs.sharing.device_roles import DeviceRoles, SharedFolders
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.sharing.membership import Membership
-from hybrisfs.sharing.misconduct import Misconduct, described
-from hybrisfs.sharing.shared_folders import SharedFolders
-from hybrisfs.sharing.trials import Trials
-from hybrisfs.signals import IDLE, Pause, Signals
+from hybrisfs.sharing.misconduct import Misconduct, Trials, described
+from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import has_update
 from hybrisfs.topic import Topic

@@ -5,7 +5,7 @@ claim is believed where nothing is lost by it: for a chunk that is not here, or 
 by all files that show it. It is one more place to look (a *spare*) for a chunk that this device made, even
 after the claim, or has from a third one, which may be gone; for one whose pack the clouds had lost; and for
 one that stands somewhere already. Reading tries all places, the one of the row first. A pack is needed for
-its spares as long as these are not proven to be elsewhere (`hybrisfs.gc.references`).
+its spares as long as these are not proven to be elsewhere (`hybrisfs.gc.find`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_states import ELSEWHERE, IS_SHOWN, ChunkRef, ForbiddenMoveError
-from hybrisfs.state.condemned import Condemned
 from hybrisfs.state.database import RowWriter
+from hybrisfs.state.disposals import Condemned
 from hybrisfs.state.journal import Journal
 from hybrisfs.topic import Topic
 

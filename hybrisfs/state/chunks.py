@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
+from hybrisfs.bounded import in_groups
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import failure
-from hybrisfs.registers.groups import in_groups
 from hybrisfs.state.bulk import insert_many, select_many, select_with
 from hybrisfs.state.chunk_places import ChunkPlaces
 from hybrisfs.state.chunk_states import (

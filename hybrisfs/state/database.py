@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import sqlite3
@@ -19,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
-from hybrisfs.files import sync_directory
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "committed"]
+__all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "committed", "lock_exclusively"]
 
 log = logging.getLogger(__name__)
 
@@ -264,3 +264,32 @@ def _connect(path: Path) -> sqlite3.Connection:
     # A transaction reaches the disk when it commits and not before: a full disk is found out at one place.
     connection.execute("PRAGMA cache_spill = OFF")
     return connection
+
+
+# -- one process per volume -----------------------------------------------------------------------------
+
+
+_UNKNOWN: Final = "hybrisfs daemon --stop ends it, if it is a daemon."
+
+
+def lock_exclusively(state: Path) -> int:
+    """Let no other process open the volume with this state folder while the descriptor returned is open.
+
+    The file holds the process id in decimal. Raises HybrisError, which names the process that has it.
+    """
+    try:
+        descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HybrisError(f"cannot use {state}", error.strerror or str(error)) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        written = os.pread(descriptor, 32, 0).strip()
+        os.close(descriptor)
+        known = written.isdigit()
+        other = f"process {written.decode()}" if known else "another process"
+        advice = f"kill {written.decode()} ends it; nothing is lost by that." if known else _UNKNOWN
+        raise HybrisError(f"the volume in {state} is in use by {other}", "", advice) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor

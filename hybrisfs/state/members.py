@@ -11,13 +11,14 @@ device is accused, by whom; the accuser `NO_MEMBER` stands for a proof of a fork
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ADMISSION, KIT, SIGNED_KIT
 from hybrisfs.state.database import Reader, RowWriter
 from sync import DEVICE_ID_SIZE
+from sync.beacons import Sighting
 
 __all__ = [
     "NO_MEMBER",
@@ -26,6 +27,7 @@ __all__ = [
     "Granted",
     "MemberRow",
     "Membership",
+    "SightingTable",
     "admission_values",
     "begun_epochs",
     "charges",
@@ -229,3 +231,26 @@ def note_charges(db: RowWriter, new: Iterable[Charge]) -> None:
 def forget_charges(db: RowWriter, over: Collection[tuple[bytes, bytes]]) -> None:
     """Forget these pairs of accused and accuser, which no longer hold."""
     db.executemany("DELETE FROM charge WHERE accused = ? AND accuser = ?", over)
+
+
+# -- the last sighting of each device, kept in the database for the next start --------------------------
+
+
+class SightingTable:
+    """The table `sighting`, under the volume's lock."""
+
+    def __init__(self, database: RowWriter) -> None:
+        self._db = database
+
+    def load(self) -> dict[bytes, Sighting]:
+        """The stored sightings, by device."""
+        rows = self._db.execute("SELECT device, head, seen FROM sighting").fetchall()
+        return {device: Sighting(head, seen) for device, head, seen in rows}
+
+    def store(self, sightings: Mapping[bytes, Sighting]) -> None:
+        """Store these instead of earlier ones of the same devices."""
+        self._db.executemany(
+            "INSERT INTO sighting (device, head, seen) VALUES (?, ?, ?) "
+            "ON CONFLICT (device) DO UPDATE SET head = excluded.head, seen = excluded.seen",
+            [(device, one.head, one.seen_ns) for device, one in sightings.items()],
+        )

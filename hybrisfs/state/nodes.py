@@ -1,4 +1,4 @@
-"""The nodes of the view: tables `node`, `xattr` and `orphan`.
+"""The nodes of the view and their names: the tables `node`, `xattr`, `orphan` and `place`.
 
 `hybrisfs.tree.inodes` keeps nodes in memory and writes their rows in batches, so a row may be older than its
 inode. It counts extended attributes, too: what adds or removes rows of `xattr` has to put the count right.
@@ -6,13 +6,14 @@ inode. It counts extended attributes, too: what adds or removes rows of `xattr` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from hybrisfs.state.bulk import insert_many
-from hybrisfs.state.database import Reader
+from hybrisfs.state.bulk import insert_many, select_many
+from hybrisfs.state.database import Reader, RowWriter
+from hybrisfs.state.schema import ROOT_INO
 
-__all__ = ["NODE_COLUMNS", "NodeRow", "NodeTable"]
+__all__ = ["NODE_COLUMNS", "Child", "Holder", "NodeRow", "NodeTable", "PlaceRow", "PlaceTable", "ShownPlace"]
 
 NODE_COLUMNS: Final = (
     "ino, id, mode, uid, gid, rdev, nlink, size, stored, atime, mtime, ctime, target, xattrs, "
@@ -124,3 +125,255 @@ class NodeTable:
     def clear_xattrs(self, ino: int) -> None:
         """Remove all of an inode."""
         self._db.execute("DELETE FROM xattr WHERE ino = ?", (ino,))
+
+
+# -- which inode the view shows in which directory, and under which name: the table `place` -------------
+# Of the nodes that want one name in a directory one gets it. Each other is shown beside it under a conflict
+# name, and `wanted` keeps the name that its register says.
+#
+# A name keeps its number when it comes to mean another node, so that no listing misses it or has it twice.
+
+
+PlaceRow: TypeAlias = tuple[int, int, int]
+"""The node with a name: its inode, the slot of the place, and the stamp."""
+_INSERT_PLACE: Final = (
+    "INSERT INTO place (number, parent, name, ino, slot, stamp, wanted) "
+    "SELECT iif(EXISTS (SELECT 1 FROM place WHERE number = ?1), NULL, ?1), ?, ?, ?, ?, ?, ?"
+)
+_LIST: Final = (
+    f"SELECT p.number, p.name, p.ino, {', '.join(f'n.{name}' for name in NODE_COLUMNS.split(', '))} "
+    "FROM place p LEFT JOIN node n ON n.ino = p.ino WHERE p.parent = ? AND p.number > ? "
+    "ORDER BY p.number LIMIT ?"
+)
+
+
+class ShownPlace(NamedTuple):
+    """Where an inode is shown, and under which name its register wants it when another has that name."""
+
+    parent: int
+    name: bytes
+    wanted: bytes | None
+
+    @property
+    def plain(self) -> bytes:
+        """The name for whose sake it is shown."""
+        return self.name if self.wanted is None else self.wanted
+
+
+class Holder(NamedTuple):
+    """The inode that has a name, by one of its slots."""
+
+    ino: int
+    slot: int
+    shown: ShownPlace
+
+
+class Child(NamedTuple):
+    """A node in a directory. *plain*: the name for whose sake it is shown."""
+
+    plain: bytes
+    slot: int
+    node: bytes
+
+
+class PlaceTable:
+    """The names of one volume, under its lock."""
+
+    def __init__(self, database: RowWriter) -> None:
+        self._db = database
+
+    # -- of an inode -----------------------------------------------------------------------------
+
+    def of(self, ino: int, slots: Iterable[int] | None = None) -> dict[int, ShownPlace]:
+        """Where an inode is shown, by slot, the lowest first; or by these slots only."""
+        if slots is not None:
+            return {slot: shown for slot in slots if (shown := self.at(ino, slot)) is not None}
+        rows = self._db.execute(
+            "SELECT slot, parent, name, wanted FROM place WHERE ino = ? ORDER BY slot", (ino,)
+        )
+        return {slot: ShownPlace(*row) for slot, *row in rows}
+
+    def at(self, ino: int, slot: int) -> ShownPlace | None:
+        """Where an inode is shown by this slot."""
+        row = self._db.execute(
+            "SELECT parent, name, wanted FROM place WHERE ino = ? AND slot = ?", (ino, slot)
+        ).fetchone()
+        return ShownPlace(*row) if row else None
+
+    def first(self, ino: int) -> ShownPlace | None:
+        """Where an inode is shown by the lowest of its slots."""
+        row = self._db.execute(
+            "SELECT parent, name, wanted FROM place WHERE ino = ? ORDER BY slot LIMIT 1", (ino,)
+        ).fetchone()
+        return ShownPlace(*row) if row else None
+
+    def slots(self, ino: int) -> list[int]:
+        """The slots by which an inode is shown."""
+        return [slot for (slot,) in self._db.execute("SELECT slot FROM place WHERE ino = ?", (ino,))]
+
+    def is_shown(self, ino: int) -> bool:
+        """Whether an inode has a name."""
+        row = self._db.execute("SELECT 1 FROM place WHERE ino = ? LIMIT 1", (ino,))
+        return row.fetchone() is not None
+
+    def parent_of(self, ino: int) -> int:
+        """A directory that holds the inode; the root holds itself, and all that has no name."""
+        if ino == ROOT_INO:
+            return ino
+        row = self._db.execute("SELECT parent FROM place WHERE ino = ?", (ino,)).fetchone()
+        return row[0] if row else ROOT_INO
+
+    def parents_of(self, ino: int) -> list[int]:
+        """All directories that hold the inode; nothing holds the root."""
+        if ino == ROOT_INO:
+            return []
+        rows = self._db.execute("SELECT DISTINCT parent FROM place WHERE ino = ?", (ino,)).fetchall()
+        return [parent for (parent,) in rows]
+
+    def above(self, directory: int) -> Iterator[int]:
+        """The directories above one, the nearest first and the root last."""
+        while directory != ROOT_INO:
+            directory = self.parent_of(directory)
+            yield directory
+
+    # -- of a name -------------------------------------------------------------------------------
+
+    def find(self, parent: int, name: bytes) -> PlaceRow | None:
+        """The node with the name in a directory."""
+        row: PlaceRow | None = self._db.execute(
+            "SELECT ino, slot, stamp FROM place WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        return row
+
+    def holder(self, parent: int, name: bytes) -> Holder | None:
+        """The node that is shown under a name."""
+        row = self._db.execute(
+            "SELECT ino, slot, wanted FROM place WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        return Holder(row[0], row[1], ShownPlace(parent, name, row[2])) if row else None
+
+    def is_taken(self, parent: int, name: bytes) -> bool:
+        """Whether something is shown under a name."""
+        return self.find(parent, name) is not None
+
+    def taken(self, names: Sequence[tuple[int, bytes]]) -> set[tuple[int, bytes]]:
+        """Those of many names, each given with its directory, under which something is shown."""
+        query = (
+            "WITH asked (at, called) AS (VALUES {}) SELECT at, called FROM asked "
+            "WHERE EXISTS (SELECT 1 FROM place WHERE parent = at AND name = called)"
+        )
+        return {(at, called) for at, called in select_many(self._db, query, names)}
+
+    def wanting(self, parent: int, name: bytes, most: int) -> dict[tuple[int, int], ShownPlace]:
+        """The nodes shown under a name, or beside it for its sake, by inode and slot; at most *most*."""
+        rows = self._db.execute(
+            "SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND name = ? AND wanted IS NULL "
+            "UNION ALL SELECT * FROM "
+            "(SELECT ino, slot, name, wanted FROM place WHERE parent = ? AND wanted = ? "
+            "ORDER BY name LIMIT ?) LIMIT ?",
+            (parent, name, parent, name, most, most),
+        )
+        return {(ino, slot): ShownPlace(parent, shown, wanted) for ino, slot, shown, wanted in rows}
+
+    def are_beside(self, parent: int, name: bytes, count: int) -> bool:
+        """Whether at least so many, one or more, are shown under conflict names for the sake of a name."""
+        row = self._db.execute(
+            "SELECT 1 FROM place WHERE parent = ? AND wanted = ? LIMIT 1 OFFSET ?", (parent, name, count - 1)
+        )
+        return row.fetchone() is not None
+
+    def contested(self) -> list[tuple[int, bytes]]:
+        """The names, each with its directory, that something wants which is shown under a conflict name."""
+        query = "SELECT DISTINCT parent, wanted FROM place WHERE wanted IS NOT NULL"
+        return self._db.execute(query).fetchall()
+
+    # -- of a directory --------------------------------------------------------------------------
+
+    def listing(self, parent: int, after: int, limit: int) -> list[tuple[Any, ...]]:
+        """Up to *limit* names in a directory, those with numbers above *after*, in their order: number, name,
+        inode, and the `NodeRow`, which has NULLs when the node has not been flushed yet."""
+        return self._db.execute(_LIST, (parent, after, limit)).fetchall()
+
+    def is_empty(self, directory: int) -> bool:
+        """Whether a directory holds no name."""
+        query = "SELECT 1 FROM place WHERE parent = ? LIMIT 1"
+        return self._db.execute(query, (directory,)).fetchone() is None
+
+    def within(self, parent: int) -> list[tuple[int, int]]:
+        """Inode and slot of all that is in a directory, in the order of listings."""
+        query = "SELECT ino, slot FROM place WHERE parent = ? ORDER BY number"
+        return self._db.execute(query, (parent,)).fetchall()
+
+    def children(self, parent: int) -> Iterator[Child]:
+        """The nodes in a directory, read as the caller goes on; inodes must have been flushed."""
+        rows = self._db.execute(
+            "SELECT ifnull(p.wanted, p.name), p.slot, n.id FROM place p JOIN node n ON n.ino = p.ino "
+            "WHERE p.parent = ?",
+            (parent,),
+        )
+        return map(Child._make, rows)
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def insert(
+        self,
+        parent: int,
+        name: bytes,
+        ino: int,
+        slot: int,
+        stamp: int,
+        number: int | None = None,
+        wanted: bytes | None = None,
+    ) -> None:
+        """Give an inode a name that nothing has. *number*: the one that the name had before; if another name
+        has taken it, the name gets a new one. *wanted*: see `hybrisfs.state.schema`."""
+        self._db.execute(_INSERT_PLACE, (number, parent, name, ino, slot, stamp, wanted))
+
+    def remove_name(self, parent: int, name: bytes) -> int:
+        """Remove a name that is there; its number."""
+        number: int = self._db.execute(
+            "DELETE FROM place WHERE parent = ? AND name = ? RETURNING number", (parent, name)
+        ).fetchone()[0]
+        return number
+
+    def set_stamp(self, stamp: int, places: Iterable[tuple[int, int]]) -> None:
+        """The update with this stamp wrote these places, each given by its inode and slot."""
+        self._db.executemany(
+            "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ?",
+            [(stamp, ino, slot) for ino, slot in places],
+        )
+
+    def insert_new(self, rows: Iterable[tuple[int, bytes, int]]) -> None:
+        """Show new nodes of which an update tells; given by directory, name and inode."""
+        insert_many(
+            self._db,
+            "INSERT INTO place (parent, name, ino, slot, stamp) VALUES {}",
+            [(parent, name, ino, 0, 1) for parent, name, ino in rows],
+        )
+
+    def withdraw(self, ino: int, slot: int) -> tuple[ShownPlace, int] | None:
+        """Show an inode by this slot no more: where it was, and the number of the name."""
+        row = self._db.execute(
+            "DELETE FROM place WHERE ino = ? AND slot = ? RETURNING parent, name, wanted, number", (ino, slot)
+        ).fetchone()
+        return (ShownPlace(*row[:3]), row[3]) if row else None
+
+    def move_to(self, ino: int, fresh: int) -> None:
+        """Give all names of an inode to another one."""
+        self._db.execute("UPDATE place SET ino = ? WHERE ino = ?", (fresh, ino))
+
+    def told(self, ino: int, slot: int, stamp: int) -> None:
+        """Note that an update with this stamp names the place of an inode, if none has before."""
+        query = "UPDATE place SET stamp = ? WHERE ino = ? AND slot = ? AND stamp = 0"
+        self._db.execute(query, (stamp, ino, slot))
+
+    def put_beside(self, parent: int, name: bytes, free: bytes) -> None:
+        """Show the node with a name under this free one instead, for the sake of the one that it wants."""
+        self._db.execute(
+            "UPDATE place SET name = ?, wanted = ifnull(wanted, name) WHERE parent = ? AND name = ?",
+            (free, parent, name),
+        )
+
+    def keep_name(self, ino: int) -> None:
+        """From now on an inode wants the name under which it is shown; no update says so yet."""
+        self._db.execute("UPDATE place SET wanted = NULL, stamp = 0 WHERE ino = ?", (ino,))

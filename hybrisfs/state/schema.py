@@ -315,7 +315,8 @@ CREATE TABLE pending (
 ) WITHOUT ROWID;
 CREATE INDEX pending_clock ON pending (clock);
 
--- The branches of all devices' histories, see sync/branch.py. `above`: the clock at which it leaves `parent`.
+-- The branches of all devices' histories, see sync/log_tree.py. `above`: the clock at which it leaves
+-- `parent`.
 CREATE TABLE log_branch (
     id     BLOB PRIMARY KEY,
     device BLOB NOT NULL,
@@ -404,8 +405,8 @@ CREATE INDEX said_begins ON said (branch, clock) WHERE begins;
 """
 
 UNSIGNED = """
--- Registers that the view shows as they say, without rows of its own (hybrisfs.state.direct): what has been
--- changed in them here and is not signed yet. Each is in `pending`, too.
+-- Registers that the view shows as they say, without rows of its own (hybrisfs.state.shown_nodes): what has
+-- been changed in them here and is not signed yet. Each is in `pending`, too.
 CREATE TABLE IF NOT EXISTS unsigned (
     key   BLOB PRIMARY KEY,
     value BLOB NOT NULL
@@ -414,7 +415,7 @@ CREATE TABLE IF NOT EXISTS unsigned (
 
 CHARGES = """
 -- Since when this device has known, by its own clock in ns, what time makes it do something about
--- (hybrisfs.sharing.trials): an accusation, or a proof of a fork, then `accuser` is empty.
+-- (hybrisfs.sharing.misconduct): an accusation, or a proof of a fork, then `accuser` is empty.
 CREATE TABLE IF NOT EXISTS charge (
     accused BLOB NOT NULL,
     accuser BLOB NOT NULL,
@@ -424,7 +425,7 @@ CREATE TABLE IF NOT EXISTS charge (
 """
 
 HISTORY = f"""
--- Values that registers of the tree had once (hybrisfs.log.versions): written by the update that `clock`
+-- Values that registers of the tree had once (hybrisfs.log): written by the update that `clock`
 -- and `writer` name, true from the moment `since` until the moment `until`, when an update superseded them.
 -- What is in here is kept: the chunks that a content names are needed like those of files (hybrisfs.gc).
 CREATE TABLE past (

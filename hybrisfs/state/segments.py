@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.state.database import Reader
-from hybrisfs.state.segment_ends import end_of_segment, is_covered
+from hybrisfs.state.stored_log import end_of_segment, is_covered
 from sync import VersionVector, parse_segment_name
 from sync.head import LogOnClouds
 

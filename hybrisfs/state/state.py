@@ -14,28 +14,25 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.log.registers import Registers
-from hybrisfs.log.versions import VersionStore
+from hybrisfs.log import Registers, VersionStore
 from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.member_table import MemberTable
-from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.chunks import ChunkStore
-from hybrisfs.state.conflicts import ConflictTable
-from hybrisfs.state.contents import ContentTable
 from hybrisfs.state.database import Database, RowWriter
-from hybrisfs.state.direct import Direct
+from hybrisfs.state.decisions import ConflictTable, HeldDeletions
 from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
 from hybrisfs.state.extents import ExtentTable
-from hybrisfs.state.held import HeldDeletions
+from hybrisfs.state.file_chunks import ContentTable
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.nodes import NodeTable
+from hybrisfs.state.members import SightingTable
+from hybrisfs.state.nodes import NodeTable, PlaceTable
 from hybrisfs.state.packs import PackTable
-from hybrisfs.state.pending import PendingTable
 from hybrisfs.state.pins import PinTable
-from hybrisfs.state.places import PlaceTable
 from hybrisfs.state.segments import SegmentTable
-from hybrisfs.state.sightings import SightingTable
+from hybrisfs.state.shown_nodes import Direct
+from hybrisfs.state.stored_log import BodyStore
+from hybrisfs.state.unplaced import PendingTable
 from hybrisfs.state.updates import UpdateLog
 from sync import DeviceKey
 

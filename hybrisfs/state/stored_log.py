@@ -8,13 +8,17 @@ as the caller goes on: its docstring says what is in one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.state.database import Reader
-from sync import HASH_SIZE, Branch, VersionVector
+from hybrisfs.state.database import Reader, RowWriter
+from sync import HASH_SIZE, Branch, DecodeError, VersionVector, parse_segment_name
 
 __all__ = [
     "Body",
+    "BodyStore",
+    "Dropped",
+    "SegmentEnd",
     "Signer",
     "StoredUpdate",
     "UpdateName",
@@ -25,10 +29,12 @@ __all__ = [
     "count_updates",
     "device_of_branch",
     "devices_of_branches",
+    "end_of_segment",
     "first_moment",
     "first_signer",
-    "hash_of",
     "has_update",
+    "hash_of",
+    "is_covered",
     "latest_moment",
     "names_of_updates",
     "newest_by_branch",
@@ -212,3 +218,110 @@ def updates_by_clock(db: Reader) -> Iterator[tuple[bytes, int, bytes, bytes, int
 def names_of_updates(db: Reader) -> Iterator[tuple[bytes, int, bytes]]:
     """Hash, clock and branch of all updates, in no order."""
     return db.execute("SELECT hash, clock, branch FROM log")
+
+
+# -- dropping the bodies of accepted updates, which leaves their rows of the log bare -------------------
+# A row is removed and put back without its body: SQLite would leave a row that has only become shorter where
+# it
+# is, and its page hardly filled.
+
+
+_KEPT: Final = "number, branch, clock, device, hash, chunk_high, vector, time, moment"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many bodies have been dropped, and how many bytes they had."""
+
+    updates: int
+    bytes: int
+
+
+class BodyStore:
+    """The bodies in one volume's log, under the volume's lock."""
+
+    def __init__(self, database: RowWriter) -> None:
+        self._db = database
+        self._counted: tuple[object, int] | None = None
+
+    def drop(self, covered: VersionVector, own: bytes, from_clock: int, most: int) -> int:
+        """Drop up to *most* bodies of updates that *covered* covers, but for those of device *own* from this
+        clock on; how many there were."""
+        for branch, clock in covered.items():
+            rows = self._db.execute(
+                f"SELECT {_KEPT}, length(bytes) FROM log INDEXED BY log_whole "
+                "WHERE branch = ? AND clock <= ? AND bytes IS NOT NULL "
+                "AND NOT (device = ? AND clock >= ?) ORDER BY clock LIMIT ?",
+                (branch, clock, own, from_clock, most),
+            ).fetchall()
+            if rows:
+                self._make_bare(rows)
+                return len(rows)
+        return 0
+
+    def _make_bare(self, rows: list[tuple[object, ...]]) -> None:
+        self._db.execute("SAVEPOINT bare")
+        try:
+            self._db.executemany("DELETE FROM log WHERE number = ?", [row[:1] for row in rows])
+            self._db.executemany(
+                f"INSERT INTO log ({_KEPT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [row[:-1] for row in rows]
+            )
+            for key, more in (("dropped_updates", len(rows)), ("dropped_bytes", sum(map(_size, rows)))):
+                self._db.execute("UPDATE meta SET value = value + ? WHERE key = ?", (more, key))
+        except BaseException:
+            self._db.execute("ROLLBACK TO bare")
+            raise
+        finally:
+            self._db.execute("RELEASE bare")
+
+    def dropped(self) -> Dropped:
+        """What has been dropped so far."""
+        return Dropped(self._db.meta("dropped_updates"), self._db.meta("dropped_bytes"))
+
+    def left(self) -> int:
+        """How many bodies there are. They are counted again only when that may have changed."""
+        (newest,) = self._db.execute("SELECT max(number) FROM log").fetchone()
+        state = newest, self._db.meta("dropped_updates")
+        if self._counted is None or self._counted[0] != state:
+            query = "SELECT count(*) FROM log INDEXED BY log_whole WHERE bytes IS NOT NULL"
+            self._counted = state, int(self._db.execute(query).fetchone()[0])
+        return self._counted[1]
+
+
+def _size(row: tuple[object, ...]) -> int:
+    size = row[-1]
+    assert isinstance(size, int)
+    return size
+
+
+# -- where log segments end: a segment's name tells the beginning of the hash of its last update --------
+# So which segments are known to be on the clouds can be forgotten once a checkpoint covers them.
+
+
+class SegmentEnd(NamedTuple):
+    """The last update in a segment; *bare*: only a checkpoint tells what it and those before it wrote."""
+
+    branch: bytes
+    clock: int
+    bare: bool
+
+
+def end_of_segment(database: Reader, name: str) -> SegmentEnd | None:
+    """The update with which a segment ends, None when it has not been accepted here, or the name is none.
+    Called with the volume's lock held."""
+    try:
+        device, segment = parse_segment_name(name)
+    except DecodeError:
+        return None
+    rest = HASH_SIZE - len(segment.prefix)
+    row = database.execute(
+        "SELECT branch, clock, bytes IS NULL FROM log WHERE hash BETWEEN ? AND ? AND device = ?",
+        (segment.prefix + bytes(rest), segment.prefix + b"\xff" * rest, device),
+    ).fetchone()
+    return SegmentEnd(row[0], row[1], bool(row[2])) if row is not None else None
+
+
+def is_covered(database: Reader, name: str, covered: VersionVector) -> bool:
+    """Whether *covered* covers all updates in a segment, which is so when it covers the last one."""
+    end = end_of_segment(database, name)
+    return end is not None and covered[end.branch] >= end.clock

@@ -21,8 +21,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.state.bulk import insert_many, select_with
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.moments import Moments
-from hybrisfs.state.segment_ends import end_of_segment
-from hybrisfs.state.stored_log import branches, hash_of, vector_of
+from hybrisfs.state.stored_log import branches, end_of_segment, hash_of, vector_of
 from hybrisfs.topic import Topic
 from sync import (
     HASH_SIZE,

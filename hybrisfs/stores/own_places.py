@@ -1,4 +1,4 @@
-"""Folders of this machine that cannot be clouds: mounts and mirrors of volumes, and HybrisFS's own files.
+"""Places that are taken: by the marker of a volume, by mounts and mirrors, by HybrisFS's own files.
 
 What is put into a mount or a mirror becomes a part of a volume, which is to be put onto clouds, and so on
 for ever; what is put among HybrisFS's own files may take the place of one of them. Any member can name such a
@@ -19,8 +19,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from backends.errors import PermanentError
-from backends.store import Store
-from backends.wrapper import StoreWrapper
+from backends.store import Store, StoreWrapper
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
@@ -28,10 +27,11 @@ from hybrisfs.home import Home
 from hybrisfs.mirror.agreed import read_settings
 from hybrisfs.mirror.ignore import MARKER
 from hybrisfs.mount.mountpoint import SOURCE, SUBTYPE
+from sync.codec import Writer
 
-__all__ = ["ANY_HOME", "OwnPlaces"]
+__all__ = ["ANY_HOME", "MARKER_NAME", "OwnPlaces", "belongs_to_another", "marker"]
 
-_MOUNTS: Final = "mounts.json"  # see hybrisfs.daemon.wanted
+_MOUNTS: Final = "mounts.json"  # see hybrisfs.daemon.wanted_mounts
 _GOOD_FOR: Final = 1.0  # seconds that what was found holds: a burst of requests looks once
 _MIRROR: Final = "a mirrored folder"
 _ADVICE: Final = "choose a folder apart from mounts, mirrors and what HybrisFS keeps for itself"
@@ -137,3 +137,29 @@ class _Guarded(StoreWrapper):
     def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
         self._require(operation, name)
         return super()._pass_on(operation, name, call)
+
+
+# -- the object `volume` on every cloud: it marks the folder or bucket as a place of one volume ---------
+
+
+MARKER_NAME: Final = "volume"
+_MARKER_MAGIC: Final = b"HFVO"
+_MARKER_VERSION: Final = 1
+_DAMAGED_BITS: Final = 16  # two random ids differ in about 64 bits
+
+
+def marker(volume: bytes) -> bytes:
+    """The object `volume` on every cloud: magic "HFVO", version u16 = 1, volume id 16.
+
+    It tells that the folder or bucket belongs to this volume, and stays as it is for ever.
+    """
+    return Writer().raw(_MARKER_MAGIC).u16(_MARKER_VERSION).raw(volume).getvalue()
+
+
+def belongs_to_another(data: bytes, volume: bytes) -> bool:
+    """Whether the object `volume` of a cloud marks another volume: not this one with a few bits damaged."""
+    expected = marker(volume)
+    if len(data) < len(expected) or not data.startswith(_MARKER_MAGIC):
+        return False
+    difference = int.from_bytes(data[: len(expected)]) ^ int.from_bytes(expected)
+    return difference.bit_count() > _DAMAGED_BITS

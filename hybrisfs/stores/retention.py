@@ -26,9 +26,9 @@ from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.api.clouds import Retention
 from hybrisfs.api.request import message_of
+from hybrisfs.environment import replace_file
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.files import replace_file
-from hybrisfs.stores.store_errors import refused, unusable
+from hybrisfs.stores.tryout import refused, unusable
 
 __all__ = ["Retention", "Retentions", "keep_deleted", "stop_keeping", "try_retention"]
 

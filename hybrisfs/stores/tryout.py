@@ -9,17 +9,29 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from backends.address import without_secrets
-from backends.credentials import Credentials
+from backends.credentials import Credentials, CredentialStore, Secrets
 from backends.errors import AuthError, MissingError, StoreError
-from backends.registry import open_heard, open_store
+from backends.registry import open_heard, open_store, secrets_of
 from backends.store import Store
 from backends.versions import versions_of
+from hybrisfs.api import volumes as api
+from hybrisfs.api.volumes import SecretsOfPlace, TriedPlace
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.stores.marker import MARKER_NAME, belongs_to_another, marker
-from hybrisfs.stores.own_places import ANY_HOME, OwnPlaces
-from hybrisfs.stores.store_errors import unusable
+from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another, marker
 
-__all__ = ["PROBE_LIMIT", "claim_place", "open_for_test", "prepare_place", "try_out", "was_ours"]
+__all__ = [
+    "PROBE_LIMIT",
+    "claim_place",
+    "describe_secrets",
+    "log_in",
+    "open_for_test",
+    "prepare_place",
+    "refused",
+    "try_out",
+    "try_place",
+    "unusable",
+    "was_ours",
+]
 
 T = TypeVar("T")
 
@@ -152,3 +164,72 @@ def was_ours(store: Store, volume: bytes) -> bool:
         for one in kept
         if versions is not None and one.size <= _MARKER_LIMIT
     )
+
+
+# -- trying a place out that may become a volume's cloud, with secrets that are kept once it answers ----
+
+
+class _Given:
+    """Secrets that a person has just typed. A `Credentials` for one cloud."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._secrets = Secrets(dict(values))
+
+    def lookup(self, url: str) -> Secrets:
+        return self._secrets
+
+
+def try_place(url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> TriedPlace:
+    """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
+
+    Raises HybrisError.
+    """
+    with contextlib.closing(open_for_test(url, credentials, places)) as store:
+        prepare_place(store)
+        seconds = try_out(store)
+    return TriedPlace(without_secrets(url), dict(seconds))
+
+
+def log_in(
+    url: str, secrets: Mapping[str, str], store: CredentialStore, places: OwnPlaces = ANY_HOME
+) -> TriedPlace:
+    """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
+    facts = try_place(url, _Given(secrets), places)
+    try:
+        store.add(url, secrets)
+    except AuthError as error:
+        raise unusable(error) from error
+    return facts
+
+
+def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
+    """What the cloud at *url* can be given. Raises HybrisError."""
+    open_for_test(url, store).close()
+    try:
+        known = bool(store.lookup(url))
+    except AuthError as error:
+        raise unusable(error) from error
+    secrets = [api.Secret(*secret) for secret in secrets_of(url)]
+    return SecretsOfPlace(without_secrets(url), secrets, known)
+
+
+# -- what goes wrong at a cloud, as an error for people -------------------------------------------------
+
+
+def unusable(error: StoreError, when: str = "", kind: type[HybrisError] = HybrisError) -> HybrisError:
+    """The error that says that a cloud cannot be used, why, and what to do; *when* tells what was tried."""
+    reason = f"{error.reason} (when {when})" if when else error.reason
+    return kind(f"the cloud {error.url} cannot be used", reason, _sentence(error.advice))
+
+
+def refused(error: StoreError, what: str) -> HybrisError:
+    """The error that says that a cloud, which can be used, does not do *what* it was told, why, and what to
+    do."""
+    return HybrisError(f"the cloud {error.url} does not {what}", error.reason, _sentence(error.advice))
+
+
+def _sentence(advice: str) -> str:
+    if not advice:
+        return ""
+    ended = advice.endswith((".", "?")) or "run: " in advice  # a command is copied as it stands there
+    return f"{advice[0].upper()}{advice[1:]}{'' if ended else '.'}"

@@ -1,7 +1,7 @@
 """Attributes of nodes: mode, owner, times, extended attributes.
 
 `user.hybrisfs.labels` is no extended attribute of the node's attributes: its value is the node's labels
-(`hybrisfs.tree.labels`). The kernel allows it on regular files and directories only, so that it is listed of
+(`hybrisfs.tree.facets`). The kernel allows it on regular files and directories only, so that it is listed of
 these.
 """
 
@@ -24,8 +24,8 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree import acl
 from hybrisfs.tree.acl import Acl
 from hybrisfs.tree.changes import Changes
+from hybrisfs.tree.facets import LABELS_XATTR, Labels
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
-from hybrisfs.tree.labels import LABELS_XATTR, Labels
 
 __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hybrisfs.signals import Pause, Signals
+from hybrisfs.stages import Pause, Signals
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.tree.filesystem import FileSystem
 

@@ -22,17 +22,13 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State, Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
-from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
-from hybrisfs.tree.content import FileBytes, Missing
-from hybrisfs.tree.facets import Facets
+from hybrisfs.tree.content import FileBytes, Missing, ReceivedContent
+from hybrisfs.tree.facets import Facets, Labels
 from hybrisfs.tree.inodes import Inode, InodeTable
-from hybrisfs.tree.labels import Labels
-from hybrisfs.tree.names import Names
+from hybrisfs.tree.names import Borders, Names
 from hybrisfs.tree.pins import Pins
-from hybrisfs.tree.received import ReceivedContent
-from hybrisfs.tree.unseen import Unseen
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change, Unseen
 from sync.codec import Buffer
 
 __all__ = ["FileSystem", "Handle", "Space"]

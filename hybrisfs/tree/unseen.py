@@ -1,4 +1,4 @@
-"""What other devices have changed here and no program has looked at since.
+"""What other devices have changed here: what the kernel has to hear, and what nobody has looked at since.
 
 A program acts on what it has seen: it reads a file, and a moment later gives its name to another one. When an
 update of another device is taken in between the two, the program means the file that was there before: the
@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
 
 from hybrisfs.environment import Environment
 from hybrisfs.state.state import Transaction
 
-__all__ = ["SECONDS", "NameChange", "Unseen"]
+__all__ = ["SECONDS", "Aspect", "Change", "NameChange", "Unseen"]
 
 SECONDS: Final = 10.0
 """Longer than a program takes from reading a file to replacing it, on a machine that is busy, too."""
@@ -205,3 +206,26 @@ def _put_last(times: OrderedDict[_Key, float], key: _Key, at: float) -> None:
 def _drop_before(times: OrderedDict[_Key, float], moment: float) -> None:
     while times and next(iter(times.values())) <= moment:
         times.popitem(last=False)
+
+
+# -- what changes in the view otherwise than through the mount, as the kernel has to hear it ------------
+
+
+class Aspect(Enum):
+    """What of an inode is another than it was."""
+
+    CONTENT = auto()
+    ATTRIBUTES = auto()
+    TIMES = auto()
+    """As they become with every change of the content."""
+
+
+class Change(NamedTuple):
+    """A name in a directory belongs to another node or to none (`name` given), or an inode has other
+    attributes or content. *gone*: number and mode of the node that lost the name."""
+
+    ino: int
+    name: bytes | None = None
+    gone: tuple[int, int] | None = None
+    aspect: Aspect = Aspect.ATTRIBUTES
+    """Says something of a change without a name."""

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from hybrisfs.admit.damage import NONSENSE
+from hybrisfs.admit.damaged_database import NONSENSE
+from hybrisfs.api.maintenance import Check, CheckProblem
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.state.checkpoints import has_agreed_checkpoint
-from hybrisfs.state.members import member_rows
-from hybrisfs.state.nodes import NodeTable
-from hybrisfs.state.stored_log import count_bare_updates, count_updates
-from hybrisfs.state.tree_checks import (
+from hybrisfs.state.checks import (
     TREE_CHECKS,
     count_files,
     count_pages,
     damaged_pages,
     recorded_files,
 )
+from hybrisfs.state.members import member_rows
+from hybrisfs.state.nodes import NodeTable
+from hybrisfs.state.stored_log import count_bare_updates, count_updates
 from hybrisfs.state.versions import count_versions
+from hybrisfs.verify.derived_check import PackCheck, RegisterCheck, check_versions, count_without_bytes
 from hybrisfs.verify.log_check import LogCheck, Vectors
-from hybrisfs.verify.pack_check import PackCheck
-from hybrisfs.verify.register_check import RegisterCheck
-from hybrisfs.verify.report import FsckReport, Progress
-from hybrisfs.verify.version_check import check_versions, count_without_bytes
 from hybrisfs.verify.view_check import ViewCheck
 
-__all__ = ["LocalVolume", "check_database", "run_steps"]
+__all__ = ["FsckReport", "LocalVolume", "Problem", "Progress", "check_database", "run_steps"]
 
 _MOST_PAGES: Final = 20
 
@@ -139,3 +137,38 @@ def _check_view(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport,
     check = ViewCheck(db, volume.namer, Vectors(db))
     for problem in check.run(partial(progress, "names")):
         report.add("tree", problem)
+
+
+# -- what a check of a volume found ---------------------------------------------------------------------
+
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Gets a stage, how much of it is done, and how much there is."""
+
+_MOST_PROBLEMS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong where. An *error* has cost bytes or may; a *warning* has not."""
+
+    where: str
+    what: str
+    severity: Literal["error", "warning"] = "error"
+
+
+@dataclass(slots=True)
+class FsckReport:
+    """What was checked, and what is wrong."""
+
+    problems: list[Problem] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+    def add(self, where: str, what: str, severity: Literal["error", "warning"] = "error") -> None:
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(Problem(where, what, severity))
+
+    def facts(self) -> Check:
+        """The same as answers tell it."""
+        found = [CheckProblem(one.where, one.what, one.severity) for one in self.problems]
+        return Check(found, dict(self.checked))

@@ -7,26 +7,36 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
+from hybrisfs.clouds.objects import ExpectedObjects
+from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import HybrisError
 from hybrisfs.gc.collector import Collector
 from hybrisfs.parts import Writing
 from hybrisfs.shown import shown
-from hybrisfs.state.chunk_checks import cached_count, cached_rows, is_cached_in
+from hybrisfs.state.checks import cached_count, cached_rows, is_cached_in, is_staged, staged_parts
 from hybrisfs.state.chunk_states import PENDING, state_of
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.pack_chunks import lost_packs, what_is_lost
+from hybrisfs.state.packs import lost_packs, owed_packs, what_is_lost
+from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.shown_nodes import paths_showing
-from hybrisfs.state.tree_checks import is_staged, staged_parts
-from hybrisfs.verify.cloud_check import ObjectCheck, object_checks, run_checks
-from hybrisfs.verify.database_check import LocalVolume, check_database, run_steps
-from hybrisfs.verify.report import FsckReport, Problem, Progress
+from hybrisfs.stores.own_places import MARKER_NAME
+from hybrisfs.verify.database_check import (
+    FsckReport,
+    LocalVolume,
+    Problem,
+    Progress,
+    check_database,
+    run_steps,
+)
 
 __all__ = ["Fsck", "FsckReport", "Problem"]
 
@@ -168,3 +178,53 @@ def _read(journal: Journal, segment: int, position: int, length: int) -> bytes |
         return journal.read(segment, position, length)
     except OSError:
         return None
+
+
+# -- does every cloud hold what it has acknowledged, as it was put there? -------------------------------
+
+
+_PER_CLOUD: Final = 4
+_SMALL_OBJECT: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCheck:
+    """One object on one cloud; *run* says what is wrong with it."""
+
+    cloud: int
+    run: Callable[[], str | None]
+
+
+def object_checks(engine: Engine, expected: ExpectedObjects, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
+    """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
+    for cloud in engine.numbers:
+        yield _object_check(engine, cloud, MARKER_NAME, expected.marker.verify)
+    segments = SegmentTable(db).after()
+    for segment in segments:
+        for cloud in segment.placement:
+            yield ObjectCheck(cloud, partial(_look_at_segment, expected, cloud, segment.name))
+    if segments:
+        for cloud in engine.in_use:
+            yield _object_check(engine, cloud, expected.head, expected.head_check)
+    for pack in owed_packs(db):
+        for index, cloud in enumerate(pack.placement):
+            yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack.id, index))
+
+
+def _look_at_segment(expected: ExpectedObjects, cloud: int, name: str) -> str | None:
+    found = expected.look_at_segment(cloud, name)
+    return found.what if found is not None else None
+
+
+def run_checks(
+    clouds: int, checks: Iterable[ObjectCheck], done: Callable[[ObjectCheck, str | None], None]
+) -> None:
+    """Run *checks* on so many *clouds* at a time; *done* gets each in order, with what is wrong."""
+    checks = list(checks)
+    with ThreadPoolExecutor(_PER_CLOUD * clouds, thread_name_prefix="fsck") as pool:
+        for check, wrong in zip(checks, pool.map(lambda check: check.run(), checks), strict=True):
+            done(check, wrong)
+
+
+def _object_check(engine: Engine, cloud: int, name: str, verify: Callable[[bytes], object]) -> ObjectCheck:
+    return ObjectCheck(cloud, partial(engine.check_object, cloud, name, _SMALL_OBJECT, verify))

@@ -51,10 +51,7 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.nodes import NodeTable
-from hybrisfs.state.registers import RegisterTable, rows_of_kind
-from hybrisfs.state.stored_log import signer_of
-from hybrisfs.state.view_checks import (
+from hybrisfs.state.checks import (
     bodies_by_stamp,
     copies,
     count_nodes,
@@ -71,7 +68,10 @@ from hybrisfs.state.view_checks import (
     rivals_named,
     unsigned_keys,
 )
-from hybrisfs.verify.content_check import ContentCheck
+from hybrisfs.state.nodes import NodeTable
+from hybrisfs.state.registers import RegisterTable, rows_of_kind
+from hybrisfs.state.stored_log import signer_of
+from hybrisfs.verify.derived_check import ContentCheck
 from hybrisfs.verify.log_check import Vectors
 from sync import DecodeError, decode_signed
 

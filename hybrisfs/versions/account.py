@@ -18,7 +18,7 @@ from hybrisfs.registers.labels import ADDED, word_of
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.intervals import Interval, intervals_of, intervals_with_prefix
+from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix
 from hybrisfs.versions.catalog import Catalog, Stay
 from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.past import PastRegisters

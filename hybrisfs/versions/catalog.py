@@ -23,21 +23,20 @@ from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
-from hybrisfs.state.intervals import (
+from hybrisfs.state.shown_nodes import has_copies
+from hybrisfs.state.versions import (
     FOREVER,
     Interval,
     intervals_of,
     intervals_of_all,
     intervals_with_prefix,
     places_in_time,
+    removed_at,
 )
-from hybrisfs.state.shown_nodes import has_copies
-from hybrisfs.state.versions import removed_at
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.past import PastRegisters
+from hybrisfs.versions.past import PastNode, PastRegisters, PastTree, as_one
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import removed_since
-from hybrisfs.versions.tree import PastNode, PastTree, as_one
 
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
 
 from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, decode_runs
+from hybrisfs.state.database import Reader, RowWriter
+from hybrisfs.state.file_chunks import is_at_hand, is_known
+from hybrisfs.state.versions import (
+    add_kept_chunks,
+    begin_kept_chunks,
+    forget_removals,
+    forget_versions,
+    kept_contents,
+    unshipped_contents,
+    unshipped_removed_contents,
+)
 from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 
-__all__ = ["VersionReader", "content_of", "size_of"]
+__all__ = [
+    "VersionReader",
+    "chunks_of_page",
+    "content_of",
+    "forget_lost",
+    "gather_kept",
+    "is_readable",
+    "named_chunks",
+    "size_of",
+]
 
 
 def content_of(value: bytes | None) -> Content:
@@ -88,3 +111,78 @@ class VersionReader:
                 raise failure(errno.EIO)
             data = tx.chunks.read_whole(ref)
         return data if data is not None else self._fetcher.fetch([ref])[ref.number]
+
+
+# -- which chunks versions need -------------------------------------------------------------------------
+# They are gathered in a temporary table of a snapshot of the database, so that the queries which look through
+# packs can ask for them. What counts is what is kept now, whatever the retention rule says by now: so a
+# device never agrees that a pack is not needed and then finds that it is.
+
+
+_BATCH: Final = 1000
+
+
+def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
+    """Make the table `kept_chunk (id)` in the snapshot *db*. *read_page* brings a list of chunks by its id.
+
+    Raises what *read_page* raises: then it cannot be told what is needed.
+    """
+    begin_kept_chunks(db)
+    pages: set[bytes] = set()
+    rows = kept_contents(db)
+    while batch := list(islice(rows, _BATCH)):
+        named: set[bytes] = set()
+        for (value,) in batch:
+            chunks, lists = named_chunks(value)
+            named |= chunks
+            if lists:
+                pages |= chunks
+        add_kept_chunks(db, named)
+    for page in pages:
+        add_kept_chunks(db, chunks_of_page(read_page(page)))
+
+
+def named_chunks(value: bytes) -> tuple[set[bytes], bool]:
+    """The chunks that a content names, and whether they hold lists of chunks."""
+    try:
+        content = Content.decode(value)
+    except DecodeError:
+        return set(), False  # it shows an empty file
+    return {run.chunk for run in content.runs if run.chunk is not None}, bool(content.depth)
+
+
+def chunks_of_page(data: bytes) -> set[bytes]:
+    """The ids of the chunks that a list of chunks names; none when it is no such list."""
+    try:
+        return {run.chunk for run in decode_runs(data) if run.chunk is not None}
+    except DecodeError:
+        return set()
+
+
+# -- versions whose bytes are gone ----------------------------------------------------------------------
+# While the clouds cannot be reached, what is overwritten again and again would fill the disk until nothing
+# can
+# be written any more. Then such chunks go (`ChunkStore.drop_unwanted`), and with them the versions that named
+# them: what cannot be read is not called kept.
+
+
+def forget_lost(db: RowWriter) -> None:
+    """Forget versions that no cloud has and of which chunks are missing."""
+    forget_versions(db, [number for number, value in unshipped_contents(db) if _is_lost(db, value)])
+    forget_removals(db, [node for node, value in unshipped_removed_contents(db) if _is_lost(db, value)])
+
+
+def is_readable(
+    db: sqlite3.Connection, value: bytes | None, list_here: Callable[[bytes], bytes | None]
+) -> bool:
+    """Whether all bytes of a content are on this device or known to be on the clouds. *list_here* returns a
+    list of chunks that is on this device; of others it is not known what they list."""
+    chunks, lists = named_chunks(value or b"") if value is not None else (set[bytes](), False)
+    for page in tuple(chunks) if lists else ():
+        data = list_here(page)
+        chunks |= chunks_of_page(data) if data is not None else set()
+    return all(is_at_hand(db, chunk) for chunk in chunks)
+
+
+def _is_lost(db: Reader, value: bytes) -> bool:
+    return not all(is_known(db, chunk) for chunk in named_chunks(value)[0])

@@ -17,7 +17,6 @@ from typing import Final
 
 from hybrisfs.registers.tree import attr_key, content_key
 from hybrisfs.state.file_chunks import bytes_of_versions_alone
-from hybrisfs.state.intervals import intervals_of
 from hybrisfs.state.registers import some_latest_value
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import latest_moment
@@ -28,12 +27,12 @@ from hybrisfs.state.versions import (
     contents_by_end,
     count_versions,
     forget_outlived,
+    intervals_of,
     removals,
     spans_of_versions,
 )
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.needs import gather_kept
+from hybrisfs.versions.contents import gather_kept, size_of
 from hybrisfs.versions.retention import DAY_NS, RetentionRule
 
 __all__ = ["Room", "Thinner", "removed_since"]

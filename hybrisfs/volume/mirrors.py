@@ -19,13 +19,12 @@ import msgspec
 
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.environment import make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.files import make_directory, sync_directory
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.folder import Care, Folder
-from hybrisfs.mirror.ignore import Ignored
+from hybrisfs.mirror.ignore import Ignored, remove_marker, write_marker
 from hybrisfs.mirror.importer import Importer, Step
-from hybrisfs.mirror.marker import remove_marker, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import MirrorLimits, Worker
 from hybrisfs.parts import Ground, Reading
@@ -34,7 +33,7 @@ from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Mirrors"]

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.mount.mountpoint import MountPoint
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 
 __all__ = ["Mounting"]
 

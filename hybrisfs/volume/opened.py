@@ -17,17 +17,16 @@ from typing import Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
-from hybrisfs.admit.damage import is_damage, naming_damage, rebuild_advice
+from hybrisfs.admit.damaged_database import is_damage, naming_damage, rebuild_advice
 from hybrisfs.admit.kits import Kits
 from hybrisfs.api.devices import Accused
 from hybrisfs.clouds.agreed_clouds import open_engine
 from hybrisfs.clouds.checkpoints import Checkpoints
-from hybrisfs.clouds.checkup import Checkup
+from hybrisfs.clouds.checkup import Checkup, RecentPuts
 from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.control import CloudControl
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
-from hybrisfs.clouds.recent_puts import RecentPuts
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.dispersal.pack import Redundancy
@@ -35,7 +34,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.gc.collector import Collector
-from hybrisfs.gc.pages import Pages
+from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
@@ -51,33 +50,24 @@ from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.peering import Peering
-from hybrisfs.signals import IDLE, Wake
-from hybrisfs.stage import LastError, Stage, start_stages
-from hybrisfs.state.database import Database
+from hybrisfs.stages import IDLE, LastError, Stage, Wake, start_stages
+from hybrisfs.state.database import Database, lock_exclusively
 from hybrisfs.state.journal import Journal
-from hybrisfs.state.lock import lock_exclusively
 from hybrisfs.state.state import Transaction
-from hybrisfs.stores.marker import MARKER_NAME, marker
-from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.volume.browsing import Browsing
-from hybrisfs.volume.conflicts import Conflicts
-from hybrisfs.volume.labelling import Labelling
+from hybrisfs.volume.decisions import Conflicts, Unreadable
+from hybrisfs.volume.files import Browsing, Labelling, OnDemand
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
-from hybrisfs.volume.on_demand import OnDemand
-from hybrisfs.volume.unreadable import Unreadable
 from hybrisfs.volume.versions import Versions
-from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import IN_FLIGHT, Packer
-from hybrisfs.write.place import PackMaker
-from hybrisfs.write.publish import Publisher
-from hybrisfs.write.relayer import Relayer
+from hybrisfs.write.pack import IN_FLIGHT, Packer, PackMaker
+from hybrisfs.write.publish import Chunker, Publisher
+from hybrisfs.write.relayer import Relayer, Uploads
 from hybrisfs.write.ship import Shipper
-from hybrisfs.write.uploads import Uploads
 
 __all__ = ["Opened"]
 

@@ -13,7 +13,7 @@ from hybrisfs.api.devices import Accused, Device, Proposal
 from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
 from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.shown import quoted, shown
-from hybrisfs.state.pack_chunks import what_is_lost
+from hybrisfs.state.packs import what_is_lost
 
 if TYPE_CHECKING:
     from hybrisfs.kv.opening import ValueFacts

@@ -9,9 +9,8 @@ from typing import Final
 
 from hybrisfs.admit.invitation import Invitation
 from hybrisfs.api.decisions import Conflict, Deletion
-from hybrisfs.api.devices import Device, DeviceRole
+from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.maintenance import Dropped
-from hybrisfs.api.removal import Admitted, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.environment import SYSTEM, Environment

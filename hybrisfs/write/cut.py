@@ -42,8 +42,8 @@ from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, PLACE, Trait, having
 from hybrisfs.merge.unsigned import unsigned_place
-from hybrisfs.state.contents import BaseRow
 from hybrisfs.state.extents import ZEROS, Extent
+from hybrisfs.state.file_chunks import BaseRow
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import LEAST_PATIENCE, Inode

@@ -8,7 +8,7 @@ head of a device that was removed: what it wrote before, the others keep on the 
 
 The same goes for what this device itself wrote on another branch than its own chain, before its state was set
 back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
-and named again, whether the log holds it by now or not (`sync.own_heads`).
+and named again, whether the log holds it by now or not (`sync.beacons`).
 
 This device claims chunks that are shown here and that no cloud has, as far as it knows, when their author
 stays away and it holds their bytes: then its packer brings them. It does so, too, when the author is there
@@ -56,8 +56,8 @@ from typing import Final, Protocol, TypeAlias
 from hybrisfs.write.missing import Known, MissingEvidence
 from sync import MAX_CLOCK, MAX_RELAYED, Head, Members, Relayed, SegmentId, parse_segment_name, segment_name
 from sync import Known as Tip
+from sync.beacons import EarlierHeads
 from sync.follow import ANNOUNCE_SECONDS
-from sync.own_heads import EarlierHeads
 
 __all__ = [
     "PRESENT_SECONDS",

@@ -1,4 +1,4 @@
-"""The relayer: does what relaying asks for (`hybrisfs.write.relay`), for the shipper.
+"""What the clouds lack, of any device: the relayer brings it there, and others wait for it.
 
 Updates are signed by their author and any member can seal segments, so this device makes segments under the
 author's name.
@@ -7,23 +7,49 @@ author's name.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from hybrisfs.api.status import MachinesOnly
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.signals import Signals
+from hybrisfs.kinds import CONTENT, NODE, PLACE
+from hybrisfs.members.member_table import MemberTable
+from hybrisfs.merge.authority import lawful
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.registers.tree import Content, Place, Run, content_key, decode_runs
+from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.state import Transaction
+from hybrisfs.state.unplaced import first_pending, pending_bytes, staged_bytes
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.unplaced import Unplaced
+from hybrisfs.tree.residency import Unplaced
 from hybrisfs.write.relay import Action, Claim, Forget, Path, Point, Relay, RelayMachine, Seen
-from hybrisfs.write.relayable import RelayGate
-from sync import NONCE_SIZE, Head, Relayed, SealKeys, SegmentId, encode_segment, segment_name
-from sync.own_heads import EarlierHeads
+from sync import (
+    NONCE_SIZE,
+    DecodeError,
+    Head,
+    Relayed,
+    SealKeys,
+    SegmentId,
+    Write,
+    decode_signed,
+    encode_segment,
+    segment_name,
+)
+from sync.beacons import EarlierHeads
 from sync.segment import if_followed
 
-__all__ = ["ChunkFetcher", "CloudsFollowed", "Links", "RelayLimits", "RelaySegment", "Relayer"]
+__all__ = [
+    "ChunkFetcher",
+    "CloudsFollowed",
+    "Links",
+    "RelayGate",
+    "RelayLimits",
+    "RelaySegment",
+    "Relayer",
+    "Uploads",
+]
 
 log = logging.getLogger(__name__)
 
@@ -194,3 +220,229 @@ class Relayer:
             if data is not None:
                 found.append((clock, identity, data))
         return found
+
+
+# -- which updates of other devices may go to the clouds: data before the metadata that names it --------
+# A file's content may go when all its chunks are on the clouds. Those that their maker has not brought there
+# can be *claimed* where they are on this device: then the packer brings them. When their maker stays away,
+# one
+# does without those that are not here. A content that a later update of
+# the same batch replaces, or whose file is gone by then, is not waited for: it is nobody's to see.
+
+
+class RelayGate:
+    """Looks at the chunks of one volume."""
+
+    def __init__(self, fs: FileSystem, signals: Signals) -> None:
+        self._fs = fs
+        self._signals = signals
+        self._claim = self._claimed = self._forgo = False
+        self.unread: dict[int, ChunkRef] = {}
+        """Lists of chunks that are not on this device, by number: what they list may be on the clouds."""
+        self.unreadable: set[int] = set()
+        """Those of them that could not be had. With *forgo* they are not waited for either."""
+
+    def count(self, tx: Transaction, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
+        """How many of these consecutive updates, from the first one on, may go to the clouds together.
+
+        With *claim*, chunks that keep some of them back are claimed. With *forgo*, those that are not here
+        are not waited for: if they never came, nothing that was written since could ever be read by others.
+        """
+        self._fs.flush(tx)
+        self._forgo = forgo
+        waiting: set[bytes] = set()  # content registers whose chunks are not there
+        found = 0
+        self._claim, self._claimed = claim, False
+        for number, data in enumerate(updates, 1):
+            for write in lawful(decode_signed(data)).writes:
+                self._follow(tx, write, waiting)
+            if not waiting:
+                found = number
+        if self._claimed:
+            self._signals.chunks_made()
+        return found
+
+    def _follow(self, tx: Transaction, write: Write, waiting: set[bytes]) -> None:
+        key, value = write
+        if key[0] == CONTENT:
+            if self._is_there(tx, value):
+                waiting.discard(key)
+            else:
+                waiting.add(key)
+        elif key[0] == PLACE and waiting and self._is_removed(tx, key[NODE], value):
+            waiting.discard(content_key(key[NODE]))
+
+    def _is_removed(self, tx: Transaction, node: bytes, value: bytes | None) -> bool:
+        """Whether the place was given up and nothing of the node is seen any more."""
+        try:
+            if value is not None and not Place.decode(value).removed:
+                return False
+        except DecodeError:
+            return False
+        return not tx.nodes.is_named(node)
+
+    def _is_there(self, tx: Transaction, value: bytes | None) -> bool:
+        try:
+            content = Content.decode(value) if value is not None else Content(0, 0, ())
+        except DecodeError:
+            return True  # counts as an empty file everywhere
+        return self._are_all_there(tx, content.runs, content.depth)
+
+    def _are_all_there(self, tx: Transaction, runs: Iterable[Run], depth: int) -> bool:
+        """Looks at each of them, so that all that can be claimed are."""
+        return not [run for run in runs if not self._are_there(tx, run, depth)]
+
+    def _are_there(self, tx: Transaction, run: Run, depth: int) -> bool:
+        """Whether a chunk is on the clouds, and with depth 1 also those that it lists."""
+        if run.chunk is None:
+            return True
+        ref = tx.chunks.find(run.chunk)
+        if ref is None:
+            return self._forgo
+        if self._forgo and ref.is_elsewhere and not (ref.is_here and self._claim):
+            return True
+        listed = self._list(tx, ref) if depth else ()
+        if listed is None:
+            return self._forgo and ref.number in self.unreadable
+        if self._claim and ref.is_elsewhere and ref.is_here:
+            tx.chunks.claim(ref.number)
+            self._claimed = True
+        return self._are_all_there(tx, listed, 0) and ref.is_on_clouds
+
+    def _list(self, tx: Transaction, ref: ChunkRef) -> Iterable[Run] | None:
+        """The runs that the chunk lists, None when they cannot be read here."""
+        try:
+            data = tx.chunks.read_whole(ref)
+        except OSError:
+            return None  # damaged here, and nowhere else yet
+        try:
+            if data is not None:
+                return decode_runs(data)
+        except DecodeError:
+            return ()
+        self.unread[ref.number] = ref
+        return None
+
+
+# -- what the clouds lack, of any device, and waiting until it is there ---------------------------------
+
+
+_LOOK_SECONDS: Final = 5.0  # between two looks, while a caller waits, whether clouds have what members say
+
+
+class Uploads:
+    """The uploads of one volume. Opens its transactions itself, but for `pending_bytes`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        signals: Signals,
+        relayer: Relayer,
+        fetcher: Fetcher,
+    ) -> None:
+        self._fetcher = fetcher
+        self._fs = fs
+        self._monotonic = fs.environment.monotonic
+        self._signals = signals
+        self._relayer = relayer
+        self.unplaced = Unplaced(fs)
+
+    def pending_bytes(self, tx: Transaction) -> int:
+        """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
+        wait."""
+        self._fs.flush(tx)
+        return staged_bytes(tx) + pending_bytes(tx)
+
+    def wait_signed(self, timeout: float) -> bool:
+        """Wait until all that was written before is signed; False when *timeout* seconds are over."""
+        with self._fs.state.transaction():
+            target = self._fs.changes.seq
+
+        def done() -> bool:
+            with self._fs.state.transaction():
+                return not self._fs.changes.unsigned_up_to(target)
+
+        self._signals.begin_flush()
+        try:
+            return self._signals.wait_until(done, self._monotonic() + timeout)
+        finally:
+            self._signals.end_flush()
+
+    def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
+        """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
+
+        What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
+        this device brings it there itself; what they say to be there it reads there. *progress* is called
+        with the bytes done so far and the bytes there were.
+        """
+        deadline = None if timeout is None else self._monotonic() + timeout
+        with self._fs.state.transaction() as tx:
+            target, newest = self._fs.changes.seq, self.unplaced.newest(tx)
+            others = self._relayer.frontier(tx)
+            total = self._lacking_bytes(tx)
+        look_due = self._monotonic()
+
+        def wait_for(reached: Callable[[Transaction], bool]) -> bool:
+            def done() -> bool:
+                nonlocal look_due
+                if self._monotonic() >= look_due:
+                    self._look_for_unproven()
+                    look_due = self._monotonic() + _LOOK_SECONDS
+                with self._fs.state.transaction() as tx:
+                    left, finished = self._lacking_bytes(tx), reached(tx)
+                progress(max(total - left, 0), total)
+                return finished
+
+            return self._signals.wait_until(done, deadline)
+
+        self._signals.begin_flush()
+        try:
+            # What is written over and over is done when it has been signed and shipped once.
+            return (
+                wait_for(lambda tx: not self._fs.changes.unsigned_up_to(target))
+                and wait_for(lambda tx: not self.unplaced.is_left(tx, newest))
+                and wait_for(lambda tx: not self._is_unpacked(tx, newest))
+                # What is written here can be read by nobody who lacks what it depends on.
+                and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
+                and wait_for(self._shipped_so_far())
+                # Where the packs are was signed while we waited: that too must be told.
+                and wait_for(self._shipped_so_far())
+            )
+        finally:
+            self._signals.end_flush()
+
+    def _look_for_unproven(self) -> None:
+        with self._fs.state.transaction() as tx:
+            unproven = self.unplaced.unproven(tx)
+        if unproven:
+            self._fetcher.prove(unproven)
+
+    def machines_only(self, tx: Transaction) -> MachinesOnly:
+        """What other devices wrote and no cloud is known to have; without such files the devices are those
+        that have yet to bring changes there."""
+        found, own = self.unplaced.count(tx), tx.updates.device
+        lacking = {*(found.devices or self._relayer.unshipped_authors(tx))} - {own}
+        members = MemberTable(tx).all()  # of a removed one nothing is to be expected
+        names = [one.name for one in members if one.device in lacking]
+        return MachinesOnly(found.files, found.size, names)
+
+    def _is_unpacked(self, tx: Transaction, newest: int) -> bool:
+        """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
+        first = first_pending(tx, but=tx.chunks.lost)
+        return first is not None and first <= newest
+
+    def _lacking_bytes(self, tx: Transaction) -> int:
+        return self.pending_bytes(tx) + self.unplaced.count(tx).size
+
+    def _shipped_so_far(self) -> Callable[[Transaction], bool]:
+        """Tells whether the clouds hold all that is signed now."""
+        with self._fs.state.transaction() as tx:
+            newest = tx.updates.own_tip()
+        clock = newest.clock if newest else 0
+
+        def shipped(tx: Transaction) -> bool:
+            # What is bare was shipped, or is in a checkpoint on the clouds.
+            left = tx.updates.own_after(tx.meta("published"), 1)
+            return not left or left[0][0] > clock
+
+        return shipped

@@ -14,10 +14,10 @@ from typing import Protocol
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.keyring import KeyRing
-from hybrisfs.signals import Signals, Wake
-from hybrisfs.state.journal_chunks import first_pending
+from hybrisfs.stages import Signals, Wake
 from hybrisfs.state.segments import OwnSegment
 from hybrisfs.state.state import Transaction
+from hybrisfs.state.unplaced import first_pending
 from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
@@ -38,8 +38,8 @@ from sync import (
     head_name,
     segment_name,
 )
+from sync.beacons import EarlierHeads
 from sync.follow import ANNOUNCE_SECONDS
-from sync.own_heads import EarlierHeads
 from sync.segment import if_followed
 
 __all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
@@ -110,7 +110,7 @@ class HeadSource(Protocol):
     def earlier_heads(self) -> EarlierHeads:
         """Which clouds have been looked at since the start, and what they hold of our head: before that it
         must not be overwritten, for it may lead to updates that this device wrote before it was restored from
-        a backup (`sync.own_heads`)."""
+        a backup (`sync.beacons`)."""
 
     def checkpoints(
         self, tx: Transaction, earlier_heads: EarlierHeads, /

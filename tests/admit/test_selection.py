@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hybrisfs.admit.kit import KitCopy, decode_kit, kit_name
-from hybrisfs.admit.selection import choose_copy
+from hybrisfs.admit.kit import KitCopy, choose_copy, decode_kit, kit_name
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, URLS, kit, sources
 
 NAME = kit_name(SECRET.kit)

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from hybrisfs.api.places import PlaceTryRequest
 from hybrisfs.api.request import (
     Folder,
     LongRequest,
@@ -24,6 +23,7 @@ from hybrisfs.api.request import (
     message_of,
 )
 from hybrisfs.api.status import StatusRequest, UnusableVolume, VolumeStatus
+from hybrisfs.api.volumes import PlaceTryRequest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home

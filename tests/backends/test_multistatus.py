@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.multistatus import parse_multistatus
+from backends.webdav_client import parse_multistatus
 
 ANSWER = b"""<?xml version="1.0"?>
 <D:multistatus xmlns:D="DAV:" xmlns:x="urn:x">

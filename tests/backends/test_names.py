@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.names import MAX_NAME, MAX_SEGMENTS, check_name, check_prefix, is_name
+from backends.store import MAX_NAME, MAX_SEGMENTS, check_name, check_prefix, is_name
 
 ALPHABET = "abcxyz0189._-/"
 

@@ -9,8 +9,7 @@ import pytest
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError, StoreError
-from backends.registry import SCHEMES, open_store
-from backends.secrets import secret_names, secrets_of
+from backends.registry import SCHEMES, open_store, secret_names, secrets_of
 
 URLS = {
     "az": "az://container/folder?account=me&endpoint=http://127.0.0.1:9",

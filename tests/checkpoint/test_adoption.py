@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.checkpoint.adoption import Adoption
+from hybrisfs.checkpoint.intake import Adoption
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter

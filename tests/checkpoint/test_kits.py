@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
-from hybrisfs.members.admission import let_in
+from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.recovery import SignedKit, signed_kit_key

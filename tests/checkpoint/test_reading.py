@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.checkpoint.adoption import check_snapshot
+from hybrisfs.checkpoint.intake import check_snapshot
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
-from hybrisfs.checkpoint.reading import Latest, read_hints, read_snapshot
-from hybrisfs.checkpoint.snapshot import HEADER, LOG_INDEX, PACKS, REGISTERS, Header
+from hybrisfs.checkpoint.snapshot import (
+    HEADER,
+    LOG_INDEX,
+    PACKS,
+    REGISTERS,
+    Header,
+    Latest,
+    read_hints,
+    read_snapshot,
+)
 from hybrisfs.environment import Environment
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import DecodeError, VersionVector, Writer

@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.members.roles import Role
 from hybrisfs.registers.tree import Content, content_key
-from sync.writes import Write
+from sync.update import Write
 from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.checkpoint.test_state_at_vector import moment, seen_again
 from tests.members.test_roles import ADA, BOB, CYD, CYD_ID, NOW, agree, device_of, hear, say

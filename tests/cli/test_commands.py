@@ -14,7 +14,7 @@ from cli.status import describe
 from hybrisfs.api.clouds import Retention
 from hybrisfs.api.status import StatusRequest
 from hybrisfs.daemon.service import Daemon
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from tests.cli.conftest import Run

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from cli.main import program
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
-from hybrisfs.kv.orphans import Orphans
-from hybrisfs.kv.salvage import Salvaged
+from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueStore
 from tests.cli.conftest import Run

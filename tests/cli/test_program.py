@@ -314,8 +314,8 @@ def test_passphrases_that_a_command_reads_get_into_no_core_dump(tmp_path: Path) 
             print(resource.getrlimit(resource.RLIMIT_CORE), open("/proc/self/coredump_filter").read())
             raise click.Abort
 
-        import cli.recover
-        cli.recover.read_passphrase = read
+        import cli.recovery
+        cli.recovery.read_passphrase = read
         program.main(["recover", "--cloud", "file:///nowhere"])
     """
     done = subprocess.run(

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
-from hybrisfs.units import SERVICE, SOCKET
+from hybrisfs.service_manager import SERVICE, SOCKET
 from tests.cli.conftest import Run, typed
 from tests.daemon.fake import DRAWN, FakeVolumes
 from tests.systemctl import Systemctl

@@ -12,19 +12,25 @@ import msgspec
 from msgspec import UNSET
 
 from hybrisfs.api.decisions import Conflict, Deletion
-from hybrisfs.api.devices import Charge, Device, DeviceRole
-from hybrisfs.api.maintenance import Check, CheckProblem, Dropped
-from hybrisfs.api.pairing import Admission, Invitation
-from hybrisfs.api.places import Secret, SecretsOfPlace, TriedPlace
-from hybrisfs.api.recovery import Recovered
-from hybrisfs.api.removal import Admitted, KeptDevice, NamedDevice, Proof, RemovedDevice
+from hybrisfs.api.devices import (
+    Admission,
+    Admitted,
+    Charge,
+    Device,
+    DeviceRole,
+    Invitation,
+    KeptDevice,
+    NamedDevice,
+    Proof,
+    RemovedDevice,
+)
+from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, Volume
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.kv.orphans import Orphans
-from hybrisfs.kv.salvage import Salvaged
+from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
 from hybrisfs.recovery import RecoveryError

@@ -18,10 +18,9 @@ from hybrisfs.api.clouds import (
     Retention,
     TestedCloud,
 )
-from hybrisfs.api.maintenance import Repair, Scrub
-from hybrisfs.api.recovery import Kit, KitCloud, MadeKit, RemovedKit
+from hybrisfs.api.maintenance import Kit, KitCloud, MadeKit, RemovedKit, Repair, Scrub
 from hybrisfs.api.request import extended
-from hybrisfs.api.transfers import Direction, Transfers
+from hybrisfs.api.traffic import Direction, Transfers
 from hybrisfs.dispersal.traffic import CloudTraffic, Counters, Transfer
 from hybrisfs.errors import UsageError
 from tests.daemon.fake_facts import EXPIRES, FakeFacts

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from hybrisfs.api.content import Entry, Freed, Measured, Pin
+from hybrisfs.api.files import Entry, Freed, Measured, Pin
 from hybrisfs.errors import HybrisError, UsageError
 from tests.daemon.fake_facts import EXPIRES
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hybrisfs.daemon import covered
-from hybrisfs.daemon.covered import is_locked, locked_below, unlock
+from hybrisfs.daemon import wanted_mounts
+from hybrisfs.daemon.wanted_mounts import is_locked, locked_below, unlock
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder immutable")
 
@@ -20,7 +20,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a f
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """With real mounts: test_supervisor.py."""
-    monkeypatch.setattr(covered, "mounted_device", lambda place: "0:99")
+    monkeypatch.setattr(wanted_mounts, "mounted_device", lambda place: "0:99")
     folder = tmp_path / "folder"
     folder.mkdir()
     yield folder

@@ -15,7 +15,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from hybrisfs.daemon.desktop import Desktop
-from hybrisfs.events.notices import Show, Withdraw
+from hybrisfs.events.event import Show, Withdraw
 
 _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.recorder import Recorder
+from hybrisfs.daemon.clouds import Recorder
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.slots import Slots
-from hybrisfs.daemon.wanted import WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMounts
 from hybrisfs.dispersal.traffic import Counters
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError

@@ -12,9 +12,9 @@ from hybrisfs.api.status import AnyVolume, UnusableVolume
 from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.slots import Slot, Slots
-from hybrisfs.daemon.wanted import WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMounts
 from hybrisfs.errors import UsageError
-from hybrisfs.events.notices import Action, Show, Withdraw
+from hybrisfs.events.event import Action, Show, Withdraw
 from hybrisfs.home import Home
 from hybrisfs.wire import Message
 from tests.daemon.fake import FakeVolumes

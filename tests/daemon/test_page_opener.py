@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.page_opener import PageOpener
+from hybrisfs.daemon.desktop import PageOpener
 from hybrisfs.environment import Environment
 from hybrisfs.home import Home
 from tests.system.deadline import until

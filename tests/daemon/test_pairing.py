@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hybrisfs.api.pairing import PairingNews
-from hybrisfs.daemon.pairing import Pairing, Pairings
+from hybrisfs.api.devices import PairingNews
+from hybrisfs.daemon.devices import Pairing, Pairings
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home

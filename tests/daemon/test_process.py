@@ -19,14 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs import launch
-from hybrisfs.client import Client, NotRunningError, stop_daemon
-from hybrisfs.daemon import life
+from hybrisfs import client
+from hybrisfs.client import Client, NotRunningError, start_daemon, stop_daemon
+from hybrisfs.daemon import supervisor as life
 from hybrisfs.daemon.only_one import holder, is_stopped
 from hybrisfs.doctor.mounts import daemon
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
-from hybrisfs.launch import start_daemon
 from hybrisfs.wire import Channel, bind_socket, connect_socket
 from tests.surroundings import impatient
 
@@ -344,7 +343,7 @@ def test_a_daemon_that_crashes_at_its_start_shows_the_end_of_its_log(
 
 
 def test_a_daemon_that_is_not_ready_in_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_READY_WITHIN", 0.001)
+    monkeypatch.setattr(client, "_READY_WITHIN", 0.001)
     with pytest.raises(DaemonError, match="not ready within"):
         start_daemon(home, lambda: False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrisfs.daemon.revival import Revival
+from hybrisfs.daemon.supervisor import Revival
 
 
 def test_the_first_death_is_answered_at_once_and_more_of_them_ever_later() -> None:

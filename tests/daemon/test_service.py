@@ -12,9 +12,9 @@ import pytest
 
 from backends.errors import TransientError
 from hybrisfs.daemon.interfaces import OpenVolume
-from hybrisfs.daemon.life import Life
 from hybrisfs.daemon.service import Daemon
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.supervisor import Life
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.events.record import EventRecord
 from hybrisfs.home import Home

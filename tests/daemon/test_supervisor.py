@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.client import Client, NotRunningError, stop_daemon
-from hybrisfs.daemon.covered import unlock
 from hybrisfs.daemon.only_one import answers, holder
+from hybrisfs.daemon.wanted_mounts import unlock
 from hybrisfs.home import Home
 from tests.system.deadline import until
 from tests.system.device import Device, is_mounted, kill_at_once, processes_with

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.environment import Environment
 
 

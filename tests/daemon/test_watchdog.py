@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.daemon.control import ControlServer
-from hybrisfs.daemon.watchdog import Watchdog
+from hybrisfs.daemon.main import Watchdog
 from hybrisfs.wire import ChannelError, bind_socket
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.actions import ACTIONS
+from dashboard.api import ACTIONS
 from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
 from tests.daemon.fake import KIT, FakeVolume, FakeVolumes

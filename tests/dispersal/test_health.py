@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hybrisfs.dispersal.health import MAX_OFFENCES, CloudHealth, Offence
+from hybrisfs.dispersal.ranking import MAX_OFFENCES, CloudHealth, Offence
 from tests.dispersal.fakes import FakeClock
 
 

@@ -11,8 +11,7 @@ import pytest
 from backends.file import FileStore
 from backends.store import Page
 from hybrisfs.dispersal.engine import Cloud, Engine
-from hybrisfs.dispersal.poll import Changed, Failed, Look, Missing, Unchanged
-from hybrisfs.dispersal.probe import Marker
+from hybrisfs.dispersal.probe import Changed, Failed, Look, Marker, Missing, Unchanged
 from tests.adversary import Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES, Behaviour, Cluster, FakeStore
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.dispersal.pack import EncodedPack
-from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.share import parse_header
+from hybrisfs.dispersal.upkeep import PackRebuild
 from tests.dispersal.fakes import TABLES, encode
 
 CODES = [(1, 2), (1, 3), (2, 3), (2, 4), (3, 5)]

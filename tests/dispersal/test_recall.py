@@ -11,8 +11,8 @@ from backends.errors import AuthError, CorruptError
 from backends.store import Buffer
 from backends.versions import MAX_VERSIONS, Policy, Version, outermost
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError, ObjectMissing
-from hybrisfs.dispersal.rebuild import PackRebuild
 from hybrisfs.dispersal.share import MAX_SHARE, share_name
+from hybrisfs.dispersal.upkeep import PackRebuild
 from tests.dispersal.fakes import CODES, TABLES, Cluster, FakeStore
 
 CHUNKS = [os.urandom(50_000), b"small", os.urandom(120_000)]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybrisfs.dispersal.runs import MAX_GAP, MAX_RUN, ChunkLocation, plan_runs
+from hybrisfs.dispersal.pack import MAX_GAP, MAX_RUN, ChunkLocation, plan_runs
 
 
 def at(offset: int, sealed: int, k: int = 1, pack: bytes = b"p") -> ChunkLocation:

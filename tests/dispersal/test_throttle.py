@@ -13,7 +13,7 @@ import pytest
 
 from backends import pacing
 from backends.store import Buffer
-from hybrisfs.dispersal.operation import DEADLINE, TIMER, OperationLoop, Operations
+from hybrisfs.dispersal.clouds import DEADLINE, TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from tests.dispersal.fakes import Cluster, FakeClock, FakeStore
 
@@ -27,7 +27,7 @@ def clock() -> Iterator[FakeClock]:
     fake = FakeClock()
     standing = partial(StandingClock, fake)
     with (
-        mock.patch("hybrisfs.dispersal.operation.StandingClock", standing),
+        mock.patch("hybrisfs.dispersal.clouds.StandingClock", standing),
         mock.patch("hybrisfs.dispersal.cloud.StandingClock", standing),
     ):
         yield fake

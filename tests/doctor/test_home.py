@@ -11,13 +11,13 @@ import pytest
 
 from hybrisfs.admit.create import create_volume
 from hybrisfs.daemon.only_one import ProcessLock
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
+from hybrisfs.doctor.check import Finding
 from hybrisfs.doctor.examination import examine
-from hybrisfs.doctor.finding import Finding
 from hybrisfs.doctor.mounts import our_mounts
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
-from hybrisfs.state.lock import lock_exclusively
+from hybrisfs.state.database import lock_exclusively
 from tests.cli.conftest import Run, run
 from tests.daemon.conftest import home
 from tests.system.device import Device

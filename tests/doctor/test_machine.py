@@ -10,8 +10,9 @@ from typing import cast
 
 import pytest
 
-from hybrisfs.doctor import clock, disk, fuse, limits, links
-from hybrisfs.doctor.finding import Finding, Level
+from hybrisfs.doctor import clouds, machine
+from hybrisfs.doctor import mounts as fuse
+from hybrisfs.doctor.check import Finding, Level
 
 
 def is_level(finding: Finding, level: Level) -> bool:
@@ -80,12 +81,12 @@ def test_apparmor(place: str, enabled: bool, root: bool, level: Level) -> None:
 )
 def test_room(mebibytes: int, inodes: int, files: int, level: Level) -> None:
     facts = SimpleNamespace(f_bavail=mebibytes << 8, f_frsize=4096, f_favail=inodes, f_files=files)
-    assert is_level(disk.room("state", Path("/x"), cast("os.statvfs_result", facts)), level)
+    assert is_level(machine.room("state", Path("/x"), cast("os.statvfs_result", facts)), level)
 
 
 @pytest.mark.parametrize(("kind", "level"), [("ext4", "ok"), ("nfs4", "warn"), ("tmpfs", "warn")])
 def test_kind_of_disk(kind: str, level: Level) -> None:
-    assert is_level(disk.durable("state", Path("/x"), kind), level)
+    assert is_level(machine.durable("state", Path("/x"), kind), level)
 
 
 def test_the_file_system_of_a_path_is_that_of_the_longest_and_last_mount() -> None:
@@ -95,27 +96,27 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_and_last_mount() -> No
 24 22 0:6 / /nowhere/a\\040b rw - nfs4 server:/x rw
 25 22 0:7 / /nowhere/a\\040b rw shared:1 - xfs /dev/sdb rw
 """
-    assert disk.file_system(Path("/nowhere/a b/c"), mounts) == "xfs"
-    assert disk.file_system(Path("/nowhere/a"), mounts) == "tmpfs"
-    assert disk.file_system(Path("/nowhere2"), mounts) == "ext4"
+    assert machine.file_system(Path("/nowhere/a b/c"), mounts) == "xfs"
+    assert machine.file_system(Path("/nowhere/a"), mounts) == "tmpfs"
+    assert machine.file_system(Path("/nowhere2"), mounts) == "ext4"
 
 
 @pytest.mark.parametrize(("content", "level"), [("65536\n", "ok"), ("8192\n", "warn"), ("?", "warn")])
 def test_inotify(tmp_path: Path, content: str, level: Level) -> None:
     (tmp_path / "max_user_watches").write_text(content)
-    assert is_level(limits.inotify("max_user_watches", 65536, tmp_path), level)
+    assert is_level(machine.inotify("max_user_watches", 65536, tmp_path), level)
 
 
 @pytest.mark.parametrize(("limit", "level"), [(-1, "ok"), (4096, "ok"), (1024, "warn")])
 def test_open_files(limit: int, level: Level) -> None:
-    assert is_level(limits.open_files(limit), level)
+    assert is_level(machine.open_files(limit), level)
 
 
 @pytest.mark.parametrize(
     ("seconds", "level"), [(0.4, "ok"), (-59, "ok"), (61, "warn"), (-900, "bad"), (900, "bad")]
 )
 def test_clock(seconds: float, level: Level) -> None:
-    assert is_level(clock.difference("server", seconds), level)
+    assert is_level(clouds.difference("server", seconds), level)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +132,12 @@ def test_clock(seconds: float, level: Level) -> None:
     ],
 )
 def test_the_server_that_tells_the_time(url: str, server: str | None) -> None:
-    assert clock.server_of(url) == server
+    assert clouds.server_of(url) == server
 
 
 def test_a_port_is_taken_by_the_daemon_or_by_a_stranger() -> None:
     with socket.create_server(("", 0)) as listener:
         number = listener.getsockname()[1]
-        assert is_level(links.port("photos", number, daemon_runs=True), "ok")
-        assert is_level(links.port("photos", number, daemon_runs=False), "warn")
-    assert list(links.examine_links({"photos": 0}, daemon_runs=False)) == []
+        assert is_level(machine.port("photos", number, daemon_runs=True), "ok")
+        assert is_level(machine.port("photos", number, daemon_runs=False), "warn")
+    assert list(machine.examine_links({"photos": 0}, daemon_runs=False)) == []

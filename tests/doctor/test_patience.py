@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hybrisfs.doctor.patience import side_by_side
+from hybrisfs.doctor.check import side_by_side
 
 
 def test_who_does_not_answer_is_left_behind() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hybrisfs.api.status import UnusableVolume, VolumeStatus
-from hybrisfs.events.changes import Happening, Observer
+from hybrisfs.events.conditions import Happening, Observer
 from hybrisfs.events.event import Event
 from tests.facts import status_of
 

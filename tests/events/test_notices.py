@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hybrisfs.events.event import Event, Kind
-from hybrisfs.events.notices import NoticeBoard, Show, Withdraw
-from hybrisfs.events.summary import summary
+from hybrisfs.events.conditions import summary
+from hybrisfs.events.event import Event, Kind, NoticeBoard, Show, Withdraw
 from tests.events.test_changes import facts
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.events.changes import Happening
+from hybrisfs.events.conditions import Happening
 from hybrisfs.events.event import MAX_LINE, Event, from_line, to_line
 from hybrisfs.events.record import EventRecord
 

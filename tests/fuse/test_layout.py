@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.fuse import constants, library, records
-from hybrisfs.fuse.listing import Listing, ListingPlus
-from hybrisfs.fuse.records import Attributes, Entry, Opened, StatVfs
+from hybrisfs.fuse import library, records
+from hybrisfs.fuse.records import Attributes, Entry, Listing, ListingPlus, Opened, StatVfs
 
 LIBFUSE = "#define FUSE_USE_VERSION 35\n#include <fuse3/fuse_lowlevel.h>\n"
 KERNEL = "#include <stdint.h>\n#include <linux/fuse.h>\n"
@@ -190,7 +189,7 @@ def test_answers_to_the_kernel(compiled: Compiled, declaration: str, ours: bytes
 
 def test_numbers_of_libfuse(compiled: Compiled) -> None:
     """Older headers lack the newest names; those of 3.10 have all but a few."""
-    ours = {name: value for name, value in vars(constants).items() if name.startswith("FUSE_")}
+    ours = {name: value for name, value in vars(records).items() if name.startswith("FUSE_")}
     body = "".join(
         f'\n#ifdef {name}\nprintf("{name} %lld\\n", (long long){name});\n#endif\n' for name in ours
     )
@@ -202,5 +201,5 @@ def test_numbers_of_libfuse(compiled: Compiled) -> None:
 def test_numbers_of_linux(compiled: Compiled) -> None:
     headers = KERNEL + "".join(f"#include <{name}.h>\n" for name in ("fcntl", "linux/xattr", "linux/falloc"))
     prefixes = ("FOPEN_", "RENAME_", "XATTR_", "FALLOC_")
-    names = [name for name in vars(constants) if name.startswith(prefixes)]
-    assert numbers(compiled, headers, names) == [getattr(constants, name) for name in names]
+    names = [name for name in vars(records) if name.startswith(prefixes)]
+    assert numbers(compiled, headers, names) == [getattr(records, name) for name in names]

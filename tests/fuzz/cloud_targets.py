@@ -8,7 +8,7 @@ import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from backends.multistatus import parse_multistatus
+from backends.webdav_client import parse_multistatus
 from hybrisfs.admit.kit import decode_kit, kit_name, parse_kit_name
 from hybrisfs.clouds.signpost import decode_signpost, encode_signpost
 from hybrisfs.dispersal.erasure import split

@@ -6,8 +6,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from hybrisfs.checkpoint.reading import read_hints, read_snapshot
-from hybrisfs.checkpoint.snapshot import LOG_INDEX, PACKS, REGISTERS, Header, decode_header
+from hybrisfs.checkpoint.snapshot import (
+    LOG_INDEX,
+    PACKS,
+    REGISTERS,
+    Header,
+    decode_header,
+    read_hints,
+    read_snapshot,
+)
 from hybrisfs.peers.errors import FrameError
 from hybrisfs.peers.frames import (
     Beacon,
@@ -33,16 +40,14 @@ from sync.checkpoint import (
     parse_checkpoint_name,
     seal_object,
 )
-from sync.codec import Reader, Writer
-from sync.hashing import digest
+from sync.codec import Reader, Writer, digest
 from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
 from sync.log_index import IndexEntry, LogIndexReader, LogIndexWriter
 from sync.messages import Answer, Compacted, Frontier, Probe, Taken, Updates, decode_message, encode_message
 from sync.seal import open_sealed, seal
 from sync.segment import SegmentId, decode_segment, encode_segment, parse_segment_name, segment_name
-from sync.update import SignedUpdate, decode_signed, decode_signed_header
+from sync.update import SignedUpdate, decode_signed, decode_signed_header, decode_writes, encode_writes
 from sync.vector import VersionVector
-from sync.writes import decode_writes, encode_writes
 from tests.fuzz.target import Target, decoder, text
 from tests.sync.support import BOX_KEY, KEYS, MEMBERS, NONCE, NOON, VOLUME, Device
 

@@ -14,8 +14,7 @@ from hybrisfs.pairing.errors import CodeError, PairingError
 from hybrisfs.pairing.handshake import Handshake, Kind
 from hybrisfs.pairing.messages import Grant, Offer, Peer, Reveal
 from hybrisfs.pairing.protocol import Inviter, Joiner
-from sync.codec import Reader, Writer
-from sync.hashing import digest
+from sync.codec import Reader, Writer, digest
 from tests.fuzz.target import Target, decoder, text
 from tests.pairing.support import (
     CODE,

@@ -9,10 +9,10 @@ from backends.errors import StoreError
 from backends.registry import open_store
 from hybrisfs.errors import UsageError
 from hybrisfs.peers.discovery import parse_name
-from hybrisfs.peers.identity import PeerIdentity
 from hybrisfs.peers.settings import format_address, parse_address
-from hybrisfs.settings.timetable import parse_timetable
-from hybrisfs.versions.moment import format_moment, parse_moment
+from hybrisfs.peers.tls import PeerIdentity
+from hybrisfs.settings.transfers import parse_timetable
+from hybrisfs.versions.past import format_moment, parse_moment
 from hybrisfs.versions.retention import parse_retention
 from hybrisfs.wire import Channel, ChannelError
 from tests.fuzz.target import Target, text

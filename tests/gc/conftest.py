@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybrisfs.log.versions import VersionStore
+from hybrisfs.log import VersionStore
 
 
 @pytest.fixture(autouse=True)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.errors import ChunkUnavailable, Finding
+from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.dispersal.share import Table, parse_header, parse_share_name, share_name
-from hybrisfs.gc.dispose import Disposer
-from hybrisfs.gc.find import Found, find_idle, remember
+from hybrisfs.gc.disposal import Disposer, Orphans
+from hybrisfs.gc.find import Found, Pages, find_idle, remember
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.gc.needed import NeededOrphans
-from hybrisfs.gc.orphans import Orphans
-from hybrisfs.gc.pages import Pages
 from hybrisfs.gc.participant import Participant
-from hybrisfs.gc.rewrite import Rewriter
+from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
 from hybrisfs.registers.ballots import MAX_PACKS
 from tests.merge.fleet import Device
 from tests.tree.rig import SEALER, TABLES, FakeClouds

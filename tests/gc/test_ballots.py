@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.registers.ballots import MAX_PACKS, Answer, Ballot, Proposal, Stage, Stray
-from hybrisfs.registers.consent import Book
+from hybrisfs.registers.ballots import MAX_PACKS, Answer, Ballot, Book, Proposal, Stage, Stray
 from sync import DecodeError
 
 ADA, BOB, CYD = b"a" * 16, b"b" * 16, b"c" * 16

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage
-from hybrisfs.registers.consent import Book
+from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stage
 from tests.gc.support import Discarding, check_shown
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited

@@ -11,7 +11,7 @@ from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.merge.packs import Placement
 from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
-from hybrisfs.write.place import is_ending
+from hybrisfs.write.pack import is_ending
 from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.gc.support import Discarding, check_shown
 from tests.gc.test_consent import advance, pack_of

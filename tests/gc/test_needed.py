@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.gc.needed import NeededOrphans
+from hybrisfs.gc.rewrite import NeededOrphans
 from tests.gc.support import Discarding, FakeUpkeep, check_shown, cut_short
 from tests.gc.test_orphans import confer
 from tests.merge.fleet import Fleet, NotHereError

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.dispersal.finding import Finding
+from hybrisfs.dispersal.errors import Finding
 from hybrisfs.dispersal.share import share_name
-from hybrisfs.write.place import is_ending, record_packs
+from hybrisfs.write.pack import is_ending, record_packs
 from tests.gc.support import Discarding, check_shown, cut_short
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited

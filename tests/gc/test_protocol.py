@@ -29,8 +29,7 @@ from hybrisfs.gc.protocol import (
     Worth,
 )
 from hybrisfs.registers.ballots import Answer as Said
-from hybrisfs.registers.ballots import Ballot, Proposal, Stage, Stray
-from hybrisfs.registers.consent import Book
+from hybrisfs.registers.ballots import Ballot, Book, Proposal, Stage, Stray
 
 PACKS = tuple(bytes([number]) * 32 for number in range(1, 4))
 ORPHANS = tuple(bytes([number]) * 32 for number in range(8, 10))

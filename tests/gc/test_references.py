@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.gc.references import References
+from hybrisfs.gc.find import References
 from tests.gc.support import Discarding
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited

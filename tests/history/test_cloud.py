@@ -12,8 +12,7 @@ from msgspec.structs import asdict
 
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
-from hybrisfs.history.cloud import CloudHistory, Month
-from hybrisfs.history.volume import HealthRecord
+from hybrisfs.history import CloudHistory, HealthRecord, Month
 
 NOON = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1)) // 300 * 300
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrisfs.history.ring import Ring, Row
+from hybrisfs.history import Ring, Row
 
 
 def test_intervals_add_up_and_the_worst_state_stays() -> None:

@@ -10,10 +10,10 @@ from types import TracebackType
 from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.values import CachePolicy
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
 __all__ = ["CONTAINER", "KEY", "LONG", "UNHURRIED", "Rig", "new_database"]

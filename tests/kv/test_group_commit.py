@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.kv.group_commit import GroupCommit, Request
+from hybrisfs.kv.transaction import GroupCommit, Request
 
 _PATIENCE = 60.0
 

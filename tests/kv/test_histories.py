@@ -25,11 +25,11 @@ from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.store import Key, KeyValueLimits, KeyValueStore
+from hybrisfs.kv.values import CachePolicy
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
 from tests.kv.linearizability import Effect, Operation, is_linearizable, listed, read, wrote

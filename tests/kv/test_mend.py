@@ -11,14 +11,12 @@ import pytest
 
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.fetch import describe
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.recent import Place
-from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.record import KeyMetadata, Place
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.kv.transaction import Change
-from hybrisfs.kv.upload import Uploader
+from hybrisfs.kv.values import Uploader, describe
 from tests.dispersal.fakes import Behaviour
 from tests.kv.rig import CONTAINER, KEY, LONG, UNHURRIED, Rig
 

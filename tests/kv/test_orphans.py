@@ -12,8 +12,8 @@ import pytest
 
 from hybrisfs.errors import DamagedError
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.orphans import Orphans
 from hybrisfs.kv.rmds import MetadataStore
+from hybrisfs.kv.salvage import Orphans
 from hybrisfs.kv.seal import is_own_store, new_store_id, parse_value_name
 from hybrisfs.kv.store import KeyValueStore
 from tests.kv.rig import CONTAINER, KEY, Rig

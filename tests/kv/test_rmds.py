@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
+from hybrisfs.kv.database import SCHEMA_VERSION
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import Garbage, MetadataStore
-from hybrisfs.kv.schema import SCHEMA_VERSION
 from hybrisfs.kv.transaction import Change, Owed
 from tests.kv.rig import new_database
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.names import is_name
+from backends.store import is_name
 from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
 from hybrisfs.kv.record import MAX_VALUE
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer

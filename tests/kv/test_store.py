@@ -11,11 +11,10 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.cache import CachePolicy
 from hybrisfs.kv.errors import NoSuchContainerError, NoSuchKeyError
 from hybrisfs.kv.record import MAX_VALUE
-from hybrisfs.kv.session import Session
-from hybrisfs.kv.store import Key
+from hybrisfs.kv.store import Key, Session
+from hybrisfs.kv.values import CachePolicy
 from tests.dispersal.fakes import HASTY
 from tests.kv.rig import CONTAINER, Rig
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.log.registers import Registers
-from hybrisfs.log.supersession import Written
+from hybrisfs.log import Registers, Written
 from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp, Value
 from sync import VersionVector

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.members.admission import Word, came_by, check_admission, let_in, settled
+from hybrisfs.members.kinship import Admission
+from hybrisfs.members.lineage import Word, came_by, check_admission, let_in, settled
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
-from hybrisfs.members.roster import Admission
 from hybrisfs.merge.authority import fault
 from hybrisfs.state.database import Database
 from sync import DecodeError, DeviceKey, Write

@@ -11,13 +11,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.members.admission import let_in
+from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.role_table import MOST_WORDS, Roles
 from hybrisfs.members.roles import Role, RoleRecord, new_role_key
 from hybrisfs.registers.tree import Content, content_key
 from sync import DeviceKey, Members, VersionVector, decode_signed
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
 from tests.simulation.watchdog import Watchdog
 from tests.sync.publisher import Publisher

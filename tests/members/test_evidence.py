@@ -23,7 +23,7 @@ from hybrisfs.merge.authority import breach, fault, void
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Place, place_key
 from sync import DecodeError, DeviceKey, SignedUpdate, Write
-from sync.hashing import ZERO_HASH
+from sync.codec import ZERO_HASH
 from sync.update import Update, decode_signed, encode_signed
 from tests.sync.support import NOON, VOLUME
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.members.hearing import Hearing
+from hybrisfs.members.kinship import Admission, Roster
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.minutes import Minutes
 from hybrisfs.members.removal import (
@@ -23,7 +24,6 @@ from hybrisfs.members.removal import (
     judge,
     vote_key,
 )
-from hybrisfs.members.roster import Admission, Roster
 from hybrisfs.merge.authority import fault
 from hybrisfs.registers.values import Stamp
 from sync import DecodeError

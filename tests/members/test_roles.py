@@ -19,7 +19,7 @@ from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_k
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from sync import DecodeError
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
 
 NOW = 1_700_000_000 * 10**9

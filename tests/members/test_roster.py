@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.members.roster import MAX_ADMITTED, Admission, Roster
+from hybrisfs.members.kinship import MAX_ADMITTED, Admission, Roster
 from sync import MAX_WRITERS
 
 FOUNDER, LAPTOP, LIAR = b"founder", b"laptop", b"liar"

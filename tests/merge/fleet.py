@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.members.admission import came_by, let_in
+from hybrisfs.members.lineage import came_by, let_in
 from hybrisfs.members.members import Member
 from hybrisfs.registers.values import Value
 from hybrisfs.state.chunk_states import ELSEWHERE

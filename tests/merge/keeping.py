@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, IntegrityError
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.registers.tree import Content, decode_runs
 from sync import DecodeError
 from tests.merge.fleet import LARGEST, Device, NotHereError

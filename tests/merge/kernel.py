@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from tests.merge.fleet import Device
 from tests.tree.unlocked import unlocked
 

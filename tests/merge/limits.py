@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.members.areas import Area, new_assignment
-from hybrisfs.members.roles import Role
-from sync.writes import Write
+from hybrisfs.members.roles import Area, Role, new_assignment
+from sync.update import Write
 from tests.members.test_roles import founded
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
 

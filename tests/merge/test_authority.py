@@ -25,7 +25,7 @@ from hybrisfs.registers.tree import (
     place_key,
 )
 from sync import DeviceKey, SignedUpdate, Update, decode_signed, encode_signed
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import Device, Fleet, member_of
 from tests.merge.test_many_links import calls
 from tests.sync.support import OLDER_VOLUME, VOLUME

@@ -25,7 +25,7 @@ from hybrisfs.registers.tree import (
 )
 from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
 from sync import decode_signed
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import Device, Fleet
 from tests.tree.invariants import check_accounts
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
-from hybrisfs.log.registers import Registers
-from hybrisfs.log.supersession import Written
+from hybrisfs.log import Registers, Written
 from hybrisfs.merge.cloud_set import (
     REDUNDANCY_KEY,
     CloudRecord,

@@ -10,8 +10,7 @@ import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kinds import MEMBER, PLACE
-from hybrisfs.members.areas import Area, Grounds, new_assignment
-from hybrisfs.members.roles import MAX_AREAS, Role, RoleRecord, new_role_key
+from hybrisfs.members.roles import MAX_AREAS, Area, Grounds, Role, RoleRecord, new_assignment, new_role_key
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.registers.node_id import ROOT_ID, born_in, kind_of, made_at, new_node_id
 from hybrisfs.registers.tree import (

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.api.devices import Proposal
 from hybrisfs.errors import HybrisError
-from hybrisfs.members.areas import Area, new_assignment
-from hybrisfs.members.roles import Rights, Role, RoleRecord, new_role_key
+from hybrisfs.members.roles import Area, Rights, Role, RoleRecord, new_assignment, new_role_key
 from hybrisfs.registers.node_id import new_node_id
 from hybrisfs.registers.tree import (
     Attr,
@@ -26,7 +25,7 @@ from hybrisfs.registers.tree import (
     pack_key,
     place_key,
 )
-from sync.writes import Write
+from sync.update import Write
 from tests.members.test_roles import agree, founded, hear, lies, shuffled
 from tests.merge.fleet import NAMES, Device, Fleet, member_of
 from tests.merge.limits import (

@@ -30,8 +30,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.unseen import NameChange
 from sync import DeviceKey, Members
-from sync.update import SignedUpdate, decode_signed
-from sync.writes import Write
+from sync.update import SignedUpdate, Write, decode_signed
 from tests.merge.fleet import Device, Fleet, member_of
 from tests.merge.view import check_view
 from tests.sync.support import Device as Signer

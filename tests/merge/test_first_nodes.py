@@ -13,16 +13,16 @@ from typing import Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.log.registers import Registers
-from hybrisfs.merge.first_nodes import build_view
+from hybrisfs.log import Registers
 from hybrisfs.merge.names import Author
+from hybrisfs.merge.newcomers import build_view
 from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.refresh import Refresh
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from tests.merge.beginner import filled_like, shown
 from tests.merge.test_machine import TreeOfMany
 from tests.tree.invariants import check_accounts

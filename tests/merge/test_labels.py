@@ -12,7 +12,7 @@ from hybrisfs.kinds import LABEL
 from hybrisfs.members.roles import Role
 from hybrisfs.registers.labels import ADDED, MOST_LABELS, TAKEN_AWAY, label_key
 from hybrisfs.tree.attributes import XATTR_CREATE, XATTR_REPLACE
-from hybrisfs.tree.labels import LABELS_XATTR
+from hybrisfs.tree.facets import LABELS_XATTR
 from hybrisfs.tree.residency import Residency, State
 from tests.merge.fleet import NAMES, Device, Fleet
 from tests.merge.view import check_view

@@ -20,7 +20,7 @@ from hybrisfs.registers.tree import (
     place_key,
 )
 from sync import DeviceKey, Members
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import Device, Fleet, member_of
 from tests.sync.support import NOON
 from tests.sync.support import Device as Signer

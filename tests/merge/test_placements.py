@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from hybrisfs.clouds.pack_repair import PackMender
-from hybrisfs.clouds.renew import PackRenewer
+from hybrisfs.clouds.pack_repair import PackMender, PackRenewer
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.dispersal.restoring import Repair
 from hybrisfs.dispersal.share import share_name
-from hybrisfs.write.place import PackMaker
+from hybrisfs.dispersal.upkeep import Repair
+from hybrisfs.write.pack import PackMaker
 from tests.dispersal.fakes import CALM, FakeStore
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import SEALER, TABLES

@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.merge.rules import Contender, judge
 from hybrisfs.registers.values import Stamp
 from hybrisfs.tree.residency import Residency, State
-from hybrisfs.volume.conflicts import Conflicts
+from hybrisfs.volume.decisions import Conflicts
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
 from tests.tree.unlocked import unlocked

@@ -16,7 +16,7 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.state.database import Database
 from sync import DeviceKey, Members
-from sync.writes import Write
+from sync.update import Write
 from tests.merge.fleet import Fleet, member_of
 from tests.merge.test_crowds import limits
 from tests.merge.test_many_links import calls

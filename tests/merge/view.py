@@ -15,7 +15,7 @@ from hybrisfs.registers.tree import Content
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.verify.log_check import Vectors
 from hybrisfs.verify.view_check import ViewCheck
-from hybrisfs.volume.conflicts import Conflicts
+from hybrisfs.volume.decisions import Conflicts
 from sync import DecodeError
 from tests.merge.fleet import Device
 from tests.tree.invariants import check_accounts

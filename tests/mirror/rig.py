@@ -13,16 +13,15 @@ from typing import Final, TypeVar
 from hybrisfs.api.mirrors import Mirror
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.disk import DISK, Disk
+from hybrisfs.mirror.file_access import DISK, Disk
 from hybrisfs.mirror.folder import Care, Folder
-from hybrisfs.mirror.ignore import Ignored
-from hybrisfs.mirror.marker import write_marker
+from hybrisfs.mirror.ignore import Ignored, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import MirrorLimits, Worker
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from tests.volume.device import Device
 
 __all__ = ["QUICK", "Mirrored", "OneWorker", "opened_folder", "until"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from hybrisfs.mirror.brake import Brake
 from hybrisfs.mirror.model import Side
+from hybrisfs.mirror.plan import Brake
 
 
 def test_few_or_a_small_part_are_removed_at_once() -> None:

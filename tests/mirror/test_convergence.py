@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.model import Kind, depth, join, parent_of
-from hybrisfs.mirror.plan import plan
-from hybrisfs.mirror.renames import recognise
+from hybrisfs.mirror.plan import plan, recognise
 from tests.mirror.memory import MemoryPlace, Node
 
 _ROUNDS = 40

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.mirror.disk import Disk
+from hybrisfs.mirror.file_access import Disk
 from hybrisfs.mirror.folder import Folder
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen
 from tests.mirror.rig import opened_folder

@@ -12,8 +12,7 @@ import pytest
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.engine import Listing, Mirror, Outcome
 from hybrisfs.mirror.model import Kind
-from hybrisfs.mirror.plan import Remove, plan
-from hybrisfs.mirror.renames import recognise
+from hybrisfs.mirror.plan import Remove, plan, recognise
 from tests.mirror.memory import MemoryPlace, Node
 
 

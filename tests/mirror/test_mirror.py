@@ -13,8 +13,8 @@ import pytest
 from hybrisfs.errors import UsageError
 from hybrisfs.members.members import Member
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.disk import Disk
 from hybrisfs.mirror.engine import Mirror, Outcome
+from hybrisfs.mirror.file_access import Disk
 from hybrisfs.mirror.ignore import MARKER
 from hybrisfs.mirror.model import ChangedError, Glimpse
 from hybrisfs.mirror.plan import plan

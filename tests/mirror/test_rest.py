@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hybrisfs.mirror.rest import Rest
+from hybrisfs.mirror.watch import Rest
 
 QUIET: Final = 1.0
 

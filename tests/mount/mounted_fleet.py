@@ -12,9 +12,9 @@ from unittest import mock
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
-from hybrisfs.stage import Stage
+from hybrisfs.stages import Stage
 from hybrisfs.tree.residency import Residency
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from hybrisfs.versions.browser import PastBrowser
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import UsualRetention

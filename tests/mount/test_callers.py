@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hybrisfs.mount.callers import is_in_group, status_of
+from hybrisfs.mount.programs import is_in_group, status_of
 
 
 def test_groups_of_a_thread(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrisfs.mount.directories import KnownDirectories
+from hybrisfs.mount.answers import KnownDirectories
 from hybrisfs.state.schema import ROOT_INO
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.mount.holders import Holder, describe_holders, find_holders
+from hybrisfs.mount.mountpoint import Holder, describe_holders, find_holders
 
 MOUNT = Path("/home/a/Cloud")
 

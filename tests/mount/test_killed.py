@@ -20,7 +20,7 @@ _SECONDS = 60.0
 _DAEMON = """
 import os, signal, sys, time
 from pathlib import Path
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from hybrisfs.mount.echo import Echoes
 from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import pytest
 
-from hybrisfs.mount.pages import MOST_WAITING
-from hybrisfs.tree.view import Aspect, Change
+from hybrisfs.mount.notifier import MOST_WAITING
+from hybrisfs.tree.unseen import Aspect, Change
 from tests.merge.fleet import Device
 from tests.mount.mounted_fleet import MountedFleet
 from tests.system.deadline import until

@@ -10,8 +10,7 @@ import pytest
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.fuse import FuseError
-from hybrisfs.mount.holders import Holder
-from hybrisfs.mount.mountpoint import unmount
+from hybrisfs.mount.mountpoint import Holder, unmount
 
 PLACE = Path("/somewhere")
 

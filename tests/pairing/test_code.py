@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.pairing.code import MAX_ADDRESSES, PairingCode, invite_id, new_code, qr_lines
 from hybrisfs.pairing.errors import CodeError
-from sync.codec import Writer
-from sync.hashing import digest
+from sync.codec import Writer, digest
 from tests.pairing.support import CODE, NOW, URLS
 
 TEXT = CODE.encode()

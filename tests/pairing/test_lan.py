@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.pairing.exchange import Link
 from hybrisfs.pairing.lan import Connection, Dialer, LanLimits, Listener, local_addresses
-from hybrisfs.pairing.link import Link
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE
 
 WAIT = 20.0  # seconds after which a test fails

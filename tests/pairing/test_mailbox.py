@@ -9,7 +9,7 @@ import pytest
 
 from backends.errors import TransientError
 from backends.file import FileStore
-from backends.names import is_name
+from backends.store import is_name
 from hybrisfs.pairing.code import invite_id
 from hybrisfs.pairing.handshake import MAX_MESSAGE
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE, Mailbox, Side

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from hybrisfs.pairing import mdns
+from hybrisfs.pairing import lan
 from hybrisfs.pairing.code import Address
 from hybrisfs.pairing.lan import local_addresses
 from tests.network import alone, ip, needs_networks
@@ -49,8 +49,8 @@ def test_the_inviter_is_found() -> None:
         met.set()
 
     threads = [
-        threading.Thread(target=mdns.announce, args=(INVITE, addresses, stop)),
-        threading.Thread(target=mdns.find, args=(INVITE, take, stop)),
+        threading.Thread(target=lan.announce, args=(INVITE, addresses, stop)),
+        threading.Thread(target=lan.find, args=(INVITE, take, stop)),
     ]
     for thread in threads:
         thread.start()
@@ -91,10 +91,10 @@ def test_without_a_network_nothing_breaks() -> None:
 
 def announce_and_find(addresses: list[Address]) -> None:
     """Both return, though nobody tells them to stop."""
-    mdns.announce(INVITE, addresses, threading.Event())
-    mdns.find(INVITE, lambda address: pytest.fail(str(address)), threading.Event())
+    lan.announce(INVITE, addresses, threading.Event())
+    lan.find(INVITE, lambda address: pytest.fail(str(address)), threading.Event())
 
 
 def test_the_announcement_tells_nothing() -> None:
-    assert mdns.SERVICE == "_hybrisfs-pair._tcp.local."
+    assert lan.SERVICE == "_hybrisfs-pair._tcp.local."
     assert len("hybrisfs-pair") <= 15  # RFC 6763, 7.2

@@ -17,12 +17,11 @@ from backends.file import FileStore
 from backends.store import Store
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import UsageError
-from hybrisfs.pairing.clouds import MailboxLimits
 from hybrisfs.pairing.code import PairingCode, invite_id, new_code
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.lan import Listener
-from hybrisfs.pairing.mailbox import Mailbox, Side
+from hybrisfs.pairing.mailbox import Mailbox, MailboxLimits, Side
 from hybrisfs.pairing.messages import Offer, Peer
 from hybrisfs.pairing.protocol import Joiner, State
 from hybrisfs.pairing.session import Admitted, Joined, run_inviter, run_joiner

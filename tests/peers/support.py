@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService, PeerSettings
 from hybrisfs.peers.frames import Hello
-from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.handshakes import Meeting
 from hybrisfs.peers.settings import Address
 from sync import Action, Alarm, Deliver, DeviceKey, Failed, Members, Send
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.peers.channel import SecureChannel
 from hybrisfs.peers.errors import ChannelError
+from hybrisfs.peers.handshakes import SecureChannel
 from hybrisfs.peers.tls import TlsIdentity
 from tests.peers.support import LONG, identity, tcp_pair
 

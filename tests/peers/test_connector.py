@@ -11,8 +11,7 @@ import pytest
 
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.errors import ChannelError
-from hybrisfs.peers.handshakes import Handshakes
-from hybrisfs.peers.meeting import Meeting
+from hybrisfs.peers.handshakes import Handshakes, Meeting
 from hybrisfs.peers.tls import TlsIdentity
 from tests.peers.support import LONG, Device, Local, identity, key, knows, running, settings
 

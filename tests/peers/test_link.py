@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hybrisfs.peers import PeerCallbacks, PeerSettings
-from hybrisfs.peers.channel import SecureChannel
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.frames import (
     MAX_REQUESTS,
@@ -33,8 +32,8 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
+from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
 from hybrisfs.peers.link import Link
-from hybrisfs.peers.meeting import Meeting, meet
 from hybrisfs.peers.tls import TlsIdentity
 from sync.messages import MAX_MESSAGE
 from tests.peers.support import LONG, QUICK, Device, identity, key, members, settings, tcp_pair

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.peers.links import LinkTable
+from hybrisfs.peers.service import LinkTable
 
 LOW, HIGH = b"\x01" * 16, b"\x02" * 16
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.environment import Environment
 from hybrisfs.peers.frames import MAX_REQUESTS
-from hybrisfs.peers.outbox import ADVANCED, Last, Outbox, Serve
-from hybrisfs.peers.requests import ChunkRequests, Requests
+from hybrisfs.peers.queues import ADVANCED, ChunkRequests, Last, Outbox, Requests, Serve
 from tests.peers.support import LONG
 
 

@@ -17,12 +17,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hybrisfs.peers import tls as tls_module
-from hybrisfs.peers.channel import SecureChannel
 from hybrisfs.peers.errors import ChannelError, PeerError, StrangerError
 from hybrisfs.peers.frames import Hello
-from hybrisfs.peers.identity import PeerIdentity
-from hybrisfs.peers.meeting import Meeting, meet
-from hybrisfs.peers.tls import ALPN, TlsIdentity
+from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
+from hybrisfs.peers.tls import ALPN, PeerIdentity, TlsIdentity
 from sync import Members
 from tests.peers.support import LONG, identity, key, members, tcp_pair
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.environment import Environment
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.read.fetch import AskDevices, FetchLimits

@@ -12,13 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.read.evict import RoomLimits
 from hybrisfs.read.pin import Hoarder, HoardLimits
 from hybrisfs.registers.tree import Content, Run, content_key
-from hybrisfs.signals import Pause, Wake
-from hybrisfs.stage import Stage
-from hybrisfs.state.subtree import Measure
+from hybrisfs.stages import Pause, Stage, Wake
+from hybrisfs.state.pins import Measure
 from tests.merge.fleet import Fleet
 from tests.read.full import nothing_can_be_added
 from tests.surroundings import limited

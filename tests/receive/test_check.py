@@ -16,7 +16,7 @@ import pytest
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.receive.check import CheckedUpdate, CheckLimits, UpdateCheck, UpdateChecker
 from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
-from sync.hashing import ZERO_HASH
+from sync.codec import ZERO_HASH
 
 FEW, MANY = 20, 600  # checked by the caller, and by the process
 DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]

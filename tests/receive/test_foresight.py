@@ -6,7 +6,7 @@ from hybrisfs.receive.take import foreseen
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Place, attr_key, content_key, place_key
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.tree.view import Change
+from hybrisfs.tree.unseen import Change
 from tests.tree.conftest import rig
 from tests.tree.rig import Rig
 

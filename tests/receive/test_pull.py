@@ -12,16 +12,14 @@ import pytest
 from backends.file import FileStore
 from backends.store import MAX_PAGE, Page, Store
 from hybrisfs.dispersal.engine import Cloud, Engine, Timing
-from hybrisfs.dispersal.poll import Look, Missing, Polled, Unchanged
+from hybrisfs.dispersal.probe import Look, Missing, Polled, Unchanged
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.receive.pull import Memory, Puller, PullLimits, Sightings
-from hybrisfs.signals import Signals, Wake
-from hybrisfs.stage import Stage
+from hybrisfs.stages import Signals, Stage, Wake
 from hybrisfs.state.database import Database
 from sync import DeviceKey, Members, VersionVector, head_name
 from sync.beacons import Sighting
-from sync.follow import FollowTimes
-from sync.pace import SHORTEST_PAUSE
+from sync.follow import SHORTEST_PAUSE, FollowTimes
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES

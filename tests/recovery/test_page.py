@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 from html.parser import HTMLParser
 
-from hybrisfs.recovery.page import html_page, recover_command, text_page
+from hybrisfs.admit.kits import html_page, recover_command, text_page
 
 URLS = ["file:///mnt/my disk/photos", "s3://bucket/a?region=x&endpoint=<y>"]
 MADE = time.struct_time((2026, 11, 22, 1, 2, 3, 0, 0, 0))

@@ -14,7 +14,7 @@ import pytest
 import hybrisfs
 from hybrisfs.errors import UsageError
 from hybrisfs.recovery import check_passphrase, new_passphrase
-from hybrisfs.recovery.passphrase import LEAST_CHARACTERS, WORDS, _word_list, normalised
+from hybrisfs.recovery.sealed_key import LEAST_CHARACTERS, WORDS, _word_list, normalised
 
 
 def test_words_come_from_a_list_of_the_size_that_the_strength_is_told_by() -> None:

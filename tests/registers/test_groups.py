@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.registers.groups import in_groups
+from hybrisfs.bounded import in_groups
 
 
 @given(st.lists(st.integers(0, 20)), st.integers(1, 30))

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import ASSIGNMENT, ROLE
-from hybrisfs.members.areas import Area
 from hybrisfs.members.removal import Stance
-from hybrisfs.members.roles import Role
+from hybrisfs.members.roles import Area, Role
 from hybrisfs.merge.brake import WINDOW
 from hybrisfs.recovery.record import KitRecord, kit_key, signed_kit_key
 from hybrisfs.registers.node_id import born_in

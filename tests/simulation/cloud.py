@@ -9,12 +9,12 @@ from typing import Final, TypeVar
 
 from hybrisfs.dispersal.errors import (
     CloudsUnavailable,
+    Finding,
     IntegrityError,
     ObjectMissing,
     UnreadableHereError,
 )
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.poll import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
+from hybrisfs.dispersal.probe import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
 
 __all__ = ["Accusation", "Cloud", "Clouds", "Mood"]
 

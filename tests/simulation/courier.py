@@ -8,14 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.checkpoint.cloud_checkpoint import CloudCheckpoint
-from hybrisfs.checkpoint.compaction import Compactor
-from hybrisfs.checkpoint.deposit import Depositor
-from hybrisfs.checkpoint.fetching import Fetching
+from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
+from hybrisfs.checkpoint.deposit import Depositor, Fetching
 from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
-from hybrisfs.gc.needed import NeededOrphans
-from hybrisfs.gc.orphans import Orphans
+from hybrisfs.gc.disposal import Orphans
+from hybrisfs.gc.rewrite import NeededOrphans
 from hybrisfs.members.epochs import grant_name
 from hybrisfs.parts import HeadSources
 from hybrisfs.write.grants import Grants

@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys
 from hybrisfs.kinds import VOTE
-from hybrisfs.members.areas import Area, new_assignment
 from hybrisfs.members.epochs import encode_grant, epoch_key
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
-from hybrisfs.members.roles import RoleRecord
+from hybrisfs.members.roles import Area, RoleRecord, new_assignment
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey

@@ -6,7 +6,7 @@ from typing import Final
 
 from sync import Head, decode_head, head_name
 from sync.beacons import precedes
-from sync.hashing import ZERO_HASH
+from sync.codec import ZERO_HASH
 from tests.simulation.cloud import Mood
 from tests.simulation.history import decoded, operations
 from tests.simulation.simulator import Simulation

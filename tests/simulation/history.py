@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from hybrisfs.kinds import ATTRIBUTES, ID
-from hybrisfs.log.registers import is_kept
+from hybrisfs.log import is_kept
 from hybrisfs.merge.authority import is_assigning, lawful, permitted
 from hybrisfs.registers.node_id import kind_of
 from hybrisfs.registers.tree import Attr

@@ -28,9 +28,8 @@ from sync import (
 )
 from sync.head import Relayed
 from sync.segment import SegmentId
-from sync.update import Stamp, decode_signed
+from sync.update import Stamp, Write, decode_signed
 from sync.vector import VersionVector
-from sync.writes import Write
 from tests.simulation.cloud import Clouds
 from tests.sync.publisher import Publisher
 from tests.sync.support import as_update, forge

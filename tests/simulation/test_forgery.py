@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.merge.authority import described, fault
 from sync import DeviceKey, Write, decode_signed
-from sync.writes import decode_writes, encode_writes
+from sync.update import decode_writes, encode_writes
 from tests.merge.fleet import Fleet, member_of
 from tests.simulation.forgery import KINDS, Forger, Heard
 

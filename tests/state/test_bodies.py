@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.state.bodies import BodyStore
 from hybrisfs.state.database import Database
+from hybrisfs.state.stored_log import BodyStore
 from hybrisfs.state.updates import UpdateLog
 from sync import Members, VersionVector
 from tests.sync.support import KEYS, NOON

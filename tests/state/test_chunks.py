@@ -8,7 +8,7 @@ import pytest
 
 from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.chunk_states import CutRow
-from hybrisfs.state.pack_chunks import lost_packs
+from hybrisfs.state.packs import lost_packs
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from tests.tree.rig import SEALER, Rig

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from hybrisfs.state.places import ShownPlace
+from hybrisfs.state.nodes import ShownPlace
 from hybrisfs.state.schema import ROOT_INO
 from tests.tree.rig import Rig
 

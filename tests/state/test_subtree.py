@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hybrisfs.state.pins import Measure, Subtree
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.subtree import Measure, Subtree
 from tests.merge.fleet import Fleet
 from tests.surroundings import limited
 from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks

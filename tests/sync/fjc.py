@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sync.hashing import ZERO_HASH
+from sync.codec import ZERO_HASH
 from sync.update import PREFIX_SIZE, SignedUpdate
 
 __all__ = ["Execution", "Observed", "Operation", "Read", "Wrote"]

@@ -8,17 +8,14 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from sync import OneKey
-from sync.accepted import Known, Successor
 from sync.errors import DecodeError
 from sync.exchange import LogRow
-from sync.history import history_hash
 from sync.identity import DeviceKey, Members
 from sync.log import LogState
-from sync.log_tree import USUAL_LIMITS, LogLimits
+from sync.log_tree import USUAL_LIMITS, Known, LogLimits, Successor
 from sync.outcome import Accepted, Outcome
-from sync.update import SignedUpdate, Stamp, Update, decode_signed, encode_signed
+from sync.update import SignedUpdate, Stamp, Update, Write, decode_signed, encode_signed, history_hash
 from sync.vector import MAX_CLOCK, VersionVector
-from sync.writes import Write
 
 VOLUME = b"HFS\x02" + bytes(range(12))  # no earlier version made nodes in it
 OLDER_VOLUME = bytes(range(16))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sync.beacons import PROPAGATION_SECONDS, Fault, Sighting, precedes
-from sync.follow import STALE_SECONDS
+from sync.follow import LONGEST_PAUSE, STALE_SECONDS
 from sync.head import Head, head_name
 from sync.identity import Members
-from sync.pace import LONGEST_PAUSE
 from sync.vector import VersionVector
 from tests.sync.publisher import (
     Lie,

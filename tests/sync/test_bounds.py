@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.inbox import Inbox
 from sync.log import Bound
-from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
+from sync.outcome import Accepted, Duplicate, Inbox, Outcome, Reason, Refused
 from sync.update import SignedUpdate, decode_signed
 from tests.sync.support import KEYS, Device
 

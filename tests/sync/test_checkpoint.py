@@ -20,9 +20,8 @@ from sync.checkpoint import (
     seal_object,
     states,
 )
-from sync.codec import Buffer
+from sync.codec import Buffer, digest
 from sync.errors import DecodeError, LimitError
-from sync.hashing import digest
 from sync.identity import Members
 from sync.vector import VersionVector
 from tests.sync.support import BOX_KEY, KEYS, MEMBERS, NONCE, STRANGER, VOLUME, decodes, flip, vectors

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sync import exchange as module
 from sync.errors import DecodeError, NewerFormatError
 from sync.exchange import Action, Alarm, Deliver, Exchange, Failed, Offer, Send
-from sync.inbox import Inbox
 from sync.messages import (
     MAX_MESSAGE,
     Answer,
@@ -25,7 +24,7 @@ from sync.messages import (
     decode_message,
     encode_message,
 )
-from sync.outcome import Outcome
+from sync.outcome import Inbox, Outcome
 from sync.update import Stamp, decode_signed
 from tests.sync.support import KEYS, Device, flip, stamps
 from tests.sync.test_forks import Node, Script, play, send, steps

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from sync.beacons import Fault, Report
 from sync.chase import FetchSegment
-from sync.follow import FetchGrant, FetchHead, Follow
+from sync.follow import LONGEST_PAUSE, FetchGrant, FetchHead, Follow
 from sync.head import Head, Relayed, encode_head
 from sync.identity import Members
-from sync.pace import LONGEST_PAUSE
 from sync.seal import EpochKey, OneKey
 from sync.segment import SegmentId
 from sync.update import SignedUpdate

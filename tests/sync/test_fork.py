@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.fork import ForkProof, verify_fork_proof
 from sync.identity import Members
+from sync.outcome import ForkProof, verify_fork_proof
 from sync.update import SignedUpdate
 from tests.sync.support import KEYS, MEMBERS, STRANGER, VOLUME, Device, chain, flip, forge
 

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.fork import verify_fork_proof
-from sync.outcome import Accepted, Duplicate, Outcome, Refused
-from sync.update import SignedUpdate, decode_signed
+from sync.outcome import Accepted, Duplicate, Outcome, Refused, verify_fork_proof
+from sync.update import SignedUpdate, Write, decode_signed
 from sync.vector import VersionVector
-from sync.writes import Write
 from tests.sync.fjc import Execution, Observed, Operation, Read, Wrote
 from tests.sync.support import KEYS, MEMBERS, VOLUME, Device, forge
 

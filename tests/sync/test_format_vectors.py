@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sync import OneKey
-from sync.branch import branch_id
 from sync.checkpoint import Root, Slice, Statement
-from sync.hashing import ZERO_HASH
+from sync.codec import ZERO_HASH
 from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
-from sync.history import history_hash
 from sync.identity import DeviceKey
+from sync.log_tree import branch_id
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
-from sync.update import Stamp, Update, decode_signed, encode_signed
+from sync.update import Stamp, Update, decode_signed, encode_signed, history_hash
 from sync.vector import VersionVector
 from tests.sync.support import as_update
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.history import history_hash
+from sync.update import history_hash
 from tests.sync.support import KEYS, Device, clocks, ids
 
 newest = st.lists(st.tuples(ids, clocks, st.binary(min_size=32, max_size=32)), max_size=6, unique=True)

@@ -7,8 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.inbox import Inbox
-from sync.outcome import Accepted, Duplicate, Outcome, Reason, Refused
+from sync.outcome import Accepted, Duplicate, Inbox, Outcome, Reason, Refused
 from sync.update import decode_signed
 from tests.sync.support import KEYS, Device, chain
 from tests.sync.test_forks import Node, Script, heal, play, steps

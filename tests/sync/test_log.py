@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sync.branch import branch_id
+from sync.codec import ZERO_HASH
 from sync.errors import LimitError, LogStoreError, NotAMemberError
-from sync.fork import verify_fork_proof
-from sync.hashing import ZERO_HASH
 from sync.identity import DeviceKey, Members
 from sync.log import LogState
-from sync.log_tree import LogLimits
-from sync.outcome import Accepted, Duplicate, Reason, Refused
+from sync.log_tree import LogLimits, branch_id
+from sync.outcome import Accepted, Duplicate, Reason, Refused, verify_fork_proof
 from sync.update import SignedUpdate, Stamp
 from sync.vector import MAX_WRITERS, Rename, VersionVector
 from tests.sync.support import (

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sync.identity import DeviceKey, Members
-from sync.inbox import Inbox
 from sync.log import most_branches
 from sync.log_tree import USUAL_LIMITS, LogLimits
-from sync.outcome import Accepted, Reason, Refused
+from sync.outcome import Accepted, Inbox, Reason, Refused
 from sync.update import SignedUpdate, decode_signed
 from sync.vector import MAX_WRITERS
 from tests.merge.test_many_links import calls

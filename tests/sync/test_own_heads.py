@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sync.follow import FetchHead
+from sync.beacons import OwnHeads
+from sync.follow import LONGEST_PAUSE, FetchHead
 from sync.head import MAX_RELAYED, CheckpointId, Head, LogOnClouds, OwnTip, Relayed, encode_head
-from sync.own_heads import OwnHeads
-from sync.pace import LONGEST_PAUSE
 from sync.seal import EpochKey, OneKey
 from sync.segment import SegmentId
 from sync.vector import VersionVector

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.pace import LONGEST_PAUSE, SHORTEST_PAUSE, Pace, poll_pause
+from sync.follow import LONGEST_PAUSE, SHORTEST_PAUSE, Pace, poll_pause
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9))

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.identity import Members
-from sync.inbox import Inbox
-from sync.outcome import Accepted, Outcome, Reason, Refused
+from sync.outcome import Accepted, Inbox, Outcome, Reason, Refused
 from sync.update import decode_signed
 from tests.sync.support import KEYS, Device
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.codec import Writer
+from sync.codec import ZERO_HASH, Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
-from sync.hashing import ZERO_HASH
 from sync.identity import SIGNATURE_SIZE
 from sync.update import (
     MAX_UPDATE,
+    MAX_VALUE,
     SignedUpdate,
     Stamp,
     Update,
@@ -22,7 +22,6 @@ from sync.update import (
     encode_signed,
 )
 from sync.vector import MAX_CLOCK
-from sync.writes import MAX_VALUE
 from tests.sync.support import KEYS, NOON, STRANGER, VOLUME, as_update, decodes, flip, stamps, writes
 
 KEY = KEYS[0]

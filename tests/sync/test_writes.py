@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.errors import DecodeError, LimitError
-from sync.writes import MAX_KEY, MAX_VALUE, MAX_WRITES, Write, decode_writes, encode_writes
+from sync.update import MAX_KEY, MAX_VALUE, MAX_WRITES, Write, decode_writes, encode_writes
 from tests.sync.support import decodes, flip, writes
 
 

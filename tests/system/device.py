@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hybrisfs.daemon.covered import unlock
+from hybrisfs.daemon.wanted_mounts import unlock
 from tests.system.deadline import until
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.covered import unlock
+from hybrisfs.daemon.wanted_mounts import unlock
 from tests.system.device import REPOSITORY, is_mounted, kill_at_once, processes_with
 from tests.system.shell import run, tool
 

@@ -6,7 +6,7 @@ import stat
 from collections import Counter
 from itertools import pairwise
 
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.registers.tree import Place, attr_key, content_key, place_key
 from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.nodes import NODE_COLUMNS

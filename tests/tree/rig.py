@@ -19,8 +19,7 @@ from typing import Any, Final
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable, IntegrityError
-from hybrisfs.dispersal.pack import EncodedPack, Redundancy
-from hybrisfs.dispersal.runs import ChunkLocation
+from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack, Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
@@ -36,12 +35,10 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.topic import Topic
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.view import Change
-from hybrisfs.write.chunk import Chunker, ChunkLimits
+from hybrisfs.tree.unseen import Change
 from hybrisfs.write.cut import FileSnapshot
-from hybrisfs.write.pack import Packer
-from hybrisfs.write.place import PackMaker
-from hybrisfs.write.publish import Publisher
+from hybrisfs.write.pack import Packer, PackMaker
+from hybrisfs.write.publish import Chunker, ChunkLimits, Publisher
 from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk

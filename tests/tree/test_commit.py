@@ -13,8 +13,7 @@ from unittest import mock
 
 import pytest
 
-from hybrisfs.signals import Pause
-from hybrisfs.stage import Stage
+from hybrisfs.stages import Pause, Stage
 from hybrisfs.tree.commit import CommitLimits
 from tests.tree.rig import Rig
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.state.unplaced_chunks import UnplacedContent
-from hybrisfs.tree.residency import Residency, State
-from hybrisfs.tree.unplaced import Unplaced
+from hybrisfs.state.unplaced import UnplacedContent
+from hybrisfs.tree.residency import Residency, State, Unplaced
 from tests.merge.fleet import Fleet
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig, small_chunks

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.versions.contents import VersionReader
+from hybrisfs.versions.past import PastNode, PastTree
 from hybrisfs.versions.retention import DEFAULT_RETENTION
-from hybrisfs.versions.tree import PastNode, PastTree
 from tests.merge.fleet import Device, Entry, Fleet
 
 __all__ = ["SECOND", "Clock", "UsualRetention", "past_tree"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr
-from hybrisfs.versions.by_path import VersionsByPath
-from hybrisfs.versions.tree import PastNode
+from hybrisfs.versions.browser import VersionsByPath
+from hybrisfs.versions.past import PastNode
 from tests.versions.support import Clock, UsualRetention
 
 FOLDER = PastNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)

@@ -11,7 +11,7 @@ from hypothesis.stateful import rule
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.state.versions import kept_contents
-from hybrisfs.versions.needs import chunks_of_page, named_chunks
+from hybrisfs.versions.contents import chunks_of_page, named_chunks
 from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from tests.gc.support import Discarding, check_placed

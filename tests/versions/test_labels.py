@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from hybrisfs.tree.labels import LABELS_XATTR
-from hybrisfs.verify.version_check import check_versions
+from hybrisfs.tree.facets import LABELS_XATTR
+from hybrisfs.verify.derived_check import check_versions
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.catalog import Catalog
+from hybrisfs.versions.past import PastTree
 from hybrisfs.versions.retention import parse_retention
-from hybrisfs.versions.tree import PastTree
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import Clock
 

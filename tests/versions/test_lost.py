@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.lost import forget_lost
+from hybrisfs.versions.contents import forget_lost
 from tests.tree.rig import Rig
 
 

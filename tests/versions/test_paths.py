@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.registers.tree import Attr
-from hybrisfs.versions.by_path import Child, VersionsByPath
+from hybrisfs.versions.browser import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
+from hybrisfs.versions.past import PastNode
 from hybrisfs.versions.retention import DEFAULT_RETENTION
-from hybrisfs.versions.tree import PastNode
 from tests.merge.fleet import Device
 from tests.versions.support import Clock, UsualRetention
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.admit.kit import KitCopy, decode_kit, kit_name
 from hybrisfs.admit.recover import Recovered, recover_volume
-from hybrisfs.api.recovery import Kit, MadeKit
+from hybrisfs.api.maintenance import Kit, MadeKit
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member

@@ -14,7 +14,7 @@ from backends.credentials import CredentialStore
 from hybrisfs.clouds.maintenance import MaintenanceLimits
 from hybrisfs.doctor.clouds import reachable
 from hybrisfs.errors import UsageError
-from hybrisfs.stores.marker import marker
+from hybrisfs.stores.own_places import marker
 from tests.volume.device import PATIENCE, Device
 
 FILES = {f"file{number}": os.urandom(6000 + number) for number in range(3)}

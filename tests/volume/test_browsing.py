@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import pytest
 
-from hybrisfs.api.content import Entry
+from hybrisfs.api.files import Entry
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.state.schema import ROOT_INO
 from tests.volume.device import Device

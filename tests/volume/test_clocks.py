@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hybrisfs.sharing.clocks import clock_doubts
+from hybrisfs.sharing.agreement import clock_doubts
 from sync import DeviceKey, Head, VersionVector
 from tests.volume.device import Device
 

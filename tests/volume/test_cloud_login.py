@@ -9,8 +9,7 @@ import pytest
 from backends.credentials import CredentialStore
 from backends.errors import AuthError
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.stores.login import describe_secrets, log_in, try_place
-from hybrisfs.stores.store_errors import unusable
+from hybrisfs.stores.tryout import describe_secrets, log_in, try_place, unusable
 from tests.backends.conftest import webdav_server
 from tests.backends.servers import Server
 

@@ -11,7 +11,7 @@ import pytest
 
 from hybrisfs.clouds.drain import Drain
 from hybrisfs.clouds.pack_repair import PackMender
-from hybrisfs.clouds.recode import Recoder
+from hybrisfs.clouds.redundancy import Recoder
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig

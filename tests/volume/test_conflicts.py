@@ -9,8 +9,8 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.tree.view import Change
-from hybrisfs.volume.conflicts import Conflicts
+from hybrisfs.tree.unseen import Change
+from hybrisfs.volume.decisions import Conflicts
 from tests.merge.fleet import Device, Fleet
 
 Begin: TypeAlias = Callable[..., str]

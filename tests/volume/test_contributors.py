@@ -16,9 +16,8 @@ from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.doctor.examination import examine_roles
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.members.areas import Area, new_assignment
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.members.roles import Role, RoleRecord, new_role_key
+from hybrisfs.members.roles import Area, Role, RoleRecord, new_assignment, new_role_key
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
@@ -28,7 +27,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from sync.writes import Write
+from sync.update import Write
 from tests.system.deadline import until
 from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, Device, Second

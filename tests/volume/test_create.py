@@ -13,7 +13,7 @@ from hybrisfs.admit.create import create_volume
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.settings.config import VolumeConfig, list_volumes
-from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.own_places import MARKER_NAME, marker
 from tests.system.small_disks import allowing_more, memory_disk, needs_root
 
 

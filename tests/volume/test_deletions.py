@@ -17,7 +17,7 @@ from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from sync.writes import Write
+from sync.update import Write
 from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 

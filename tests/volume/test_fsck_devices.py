@@ -12,9 +12,8 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
 from hybrisfs.registers.tree import Place
-from hybrisfs.verify.database_check import LocalVolume, check_database
+from hybrisfs.verify.database_check import FsckReport, LocalVolume, check_database
 from hybrisfs.verify.fsck import Problem
-from hybrisfs.verify.report import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.merge.fleet import Device, Fleet

@@ -12,14 +12,14 @@ import pytest
 
 from hybrisfs.errors import UsageError
 from hybrisfs.keys import EpochKeys, VolumeKeys
-from hybrisfs.members.admission import let_in
 from hybrisfs.members.epochs import encode_grant, encode_grant_object, epoch_key, grant_name
+from hybrisfs.members.kinship import MAX_ADMITTED
+from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.members.roster import MAX_ADMITTED
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey, Update, encode_signed
-from sync.history import history_hash
+from sync.update import history_hash
 from tests.tree.unlocked import unlocked
 from tests.volume.device import Device, Second
 from tests.volume.recovery_rig import Second as Another

@@ -20,7 +20,7 @@ from backends.errors import AuthError
 from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.admit.invitation import Invitation, Joining
 from hybrisfs.admit.join import join_volume, make_grant
-from hybrisfs.api.pairing import Admission
+from hybrisfs.api.devices import Admission
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys

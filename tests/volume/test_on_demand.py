@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import pytest
 
-from hybrisfs.api.content import Freed, Pin
+from hybrisfs.api.files import Freed, Pin
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.state.schema import ROOT_INO

@@ -9,9 +9,8 @@ from unittest import mock
 import pytest
 
 from hybrisfs.clouds.others_log import OthersLog
-from hybrisfs.dispersal.errors import IntegrityError
-from hybrisfs.dispersal.finding import Finding
-from hybrisfs.dispersal.restoring import Repair
+from hybrisfs.dispersal.errors import Finding, IntegrityError
+from hybrisfs.dispersal.upkeep import Repair
 from sync import DeviceKey, Head, Members, OneKey, SealKeys, VersionVector, encode_head
 from sync.beacons import Sighting
 from sync.seal import EpochKey

@@ -14,17 +14,16 @@ import pytest
 from backends.errors import PermanentError
 from backends.file import FileStore
 from hybrisfs.admit.create import create_volume
-from hybrisfs.daemon.wanted import WantedMount, WantedMounts
+from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import CloudRecord
-from hybrisfs.mirror.marker import write_marker
+from hybrisfs.mirror.ignore import write_marker
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores import own_places
-from hybrisfs.stores.marker import MARKER_NAME, marker
-from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from tests.system.small_disks import needs_root
 from tests.volume.device import ALONE, NAME, Device, Second
 

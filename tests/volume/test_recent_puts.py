@@ -9,10 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from backends.store import Buffer, Store
-from backends.wrapper import StoreWrapper
-from hybrisfs.clouds.checkup import CheckupLimits
-from hybrisfs.clouds.recent_puts import RecentPuts, RecentPutsLimits
+from backends.store import Buffer, Store, StoreWrapper
+from hybrisfs.clouds.checkup import CheckupLimits, RecentPuts, RecentPutsLimits
 from hybrisfs.environment import Environment
 from tests.volume.device import PATIENCE, Device
 from tests.volume.middlemen import faulty, put_before

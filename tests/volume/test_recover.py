@@ -16,9 +16,9 @@ import pytest
 from backends.folder import MARKER
 from hybrisfs.admit.recover import Recovered
 from hybrisfs.admit.reserve_log import ReserveLog
+from hybrisfs.bounded import in_parallel
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.parallel import in_parallel
 from hybrisfs.recovery import Cost, RecoveryError, sealed_key
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, has, kit_of, recover, waits

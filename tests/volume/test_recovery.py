@@ -12,7 +12,7 @@ import pytest
 
 from hybrisfs.admit.kit import decode_kit, encode_kit, kit_name
 from hybrisfs.admit.rebuild import rebuild_volume
-from hybrisfs.api.recovery import RemovedKit
+from hybrisfs.api.maintenance import RemovedKit
 from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home

@@ -26,7 +26,7 @@ from hybrisfs.registers.tree import Content, Place, content_key, place_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from sync.writes import Write
+from sync.update import Write
 from tests.system.deadline import until
 from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, Device, Second

@@ -20,7 +20,7 @@ from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.recovery import Cost
-from hybrisfs.stores.marker import MARKER_NAME, marker
+from hybrisfs.stores.own_places import MARKER_NAME, marker
 from hybrisfs.stores.tryout import claim_place
 from sync import head_name
 from tests.backends import servers

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
-from hybrisfs.settings.timetable import UNLIMITED, parse_timetable
+from hybrisfs.settings.transfers import UNLIMITED, parse_timetable
 
 KIB, MIB = 1 << 10, 1 << 20
 MONDAY = datetime(2026, 11, 16)  # midnight

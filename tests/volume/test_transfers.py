@@ -14,7 +14,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.transfers import Transfers, TransferSettings
-from hybrisfs.signals import Signals
+from hybrisfs.stages import Signals
 from tests.volume.device import NAME, Device
 from tests.volume.test_metered import fake_bus
 

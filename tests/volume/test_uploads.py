@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.api.status import MachinesOnly
-from hybrisfs.write.uploads import Uploads
+from hybrisfs.write.relayer import Uploads
 from tests.write.test_relay_claims import CONTENT, Claims
 
 

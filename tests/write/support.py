@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hybrisfs.state.state import Transaction
 from sync import CheckpointId, Head, StateClaim, Statement
-from sync.own_heads import EarlierHeads
+from sync.beacons import EarlierHeads
 
 __all__ = ["Put", "PutAll", "Unknown"]
 

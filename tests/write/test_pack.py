@@ -12,8 +12,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.registers.tree import PackRecord, pack_key
-from hybrisfs.signals import Wake
-from hybrisfs.stage import Stage
+from hybrisfs.stages import Stage, Wake
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.write.pack import PackLimits
 from sync import OneKey

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hybrisfs.dispersal.pack import EncodedPack, Redundancy
 from hybrisfs.registers.tree import PackedChunk, PackRecord
-from hybrisfs.write.place import record_packs
+from hybrisfs.write.pack import record_packs
 from sync import decode_signed
 from tests.tree.rig import Rig
 

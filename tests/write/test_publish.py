@@ -15,8 +15,8 @@ from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.write.chunk import ChunkLimits
 from hybrisfs.write.cut import CutLimits, FileSnapshot
+from hybrisfs.write.publish import ChunkLimits
 from sync import MAX_UPDATE
 from tests.tree.invariants import check_accounts, check_published
 from tests.tree.replay import Reader, read_content

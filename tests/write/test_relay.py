@@ -11,7 +11,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment
-from hybrisfs.write.chunk import ChunkLimits
+from hybrisfs.write.publish import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
     _FORGO_SECONDS,
@@ -30,9 +30,9 @@ from sync import (
     parse_segment_name,
     segment_name,
 )
+from sync.beacons import EarlierHeads
 from sync.chase import Deliver, FetchSegment
 from sync.follow import FetchHead, Follow
-from sync.own_heads import EarlierHeads
 from sync.trail import open_piece
 from tests.merge.fleet import Device, Fleet
 from tests.state.test_chunks import CONTENT

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hybrisfs.write.relay import PRESENT_SECONDS, Claim, Forget, Point, Relay, RelayMachine, Seen, Steps
 from sync import Head, SegmentId, parse_segment_name, segment_name
 from sync import Known as Tip
+from sync.beacons import EarlierHeads
 from sync.head import LogOnClouds, OwnTip
-from sync.own_heads import EarlierHeads
 from sync.segment import if_followed
 from sync.update import SignedUpdate
 from tests.sync.support import KEYS, VOLUME, Device

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.state.chunk_states import ELSEWHERE
-from hybrisfs.write.relayable import RelayGate
+from hybrisfs.write.relayer import RelayGate
 from tests.merge.fleet import Fleet
 from tests.tree.rig import small_chunks
 

@@ -1,0 +1,136 @@
+"""hybrisfs conflicts, deletions: what waits for a person."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import click
+
+from cli.arguments import complete_files, mounted_place, volume_option
+from cli.output import columns, count, json_option, show, shown, size
+from hybrisfs.api.decisions import (
+    Conflicts,
+    ConflictsKeepAllRequest,
+    ConflictsKeepRequest,
+    ConflictsListRequest,
+    Deletions,
+    DeletionsAcceptRequest,
+    DeletionsListRequest,
+    DeletionsUndoRequest,
+)
+from hybrisfs.client import Client
+
+
+@click.group()
+def conflicts() -> None:
+    """See and settle what several machines have changed at the same time."""
+
+
+@conflicts.command("list", epilog="\b\nExample:\n  hybrisfs conflicts list --json")
+@volume_option
+@json_option
+def list_conflicts(name: str | None, as_json: bool) -> None:
+    """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
+    with Client.connect() as client:
+        facts = client.call(ConflictsListRequest(name))
+    show(facts, as_json, _listed_conflicts)
+
+
+def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
+    found = facts.conflicts
+    if not found:
+        yield "There are no conflicts."
+        return
+    yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
+    rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
+    rows += [[shown(one.path), shown(one.of), one.modified, size(one.size)] for one in found]
+    yield from columns(rows, indent="")
+
+
+@conflicts.command(
+    epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
+)
+@click.argument("path", shell_complete=complete_files)
+@volume_option
+def keep(path: str, name: str | None) -> None:
+    """Let the version at PATH be the only one; the others are deleted.
+
+    PATH is the file itself, or one of the versions beside it: where it is on this machine, or as
+    conflicts list names it, relative to the volume's folder.
+    """
+    with Client.connect() as client:
+        volume, place = _what(client, path, name)
+        client.call(ConflictsKeepRequest(name=volume, path=place))
+    click.echo(f"Kept {shown(path)}.")
+
+
+@conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
+@click.argument("path", shell_complete=complete_files)
+@volume_option
+def keep_all(path: str, name: str | None) -> None:
+    """Let every version of PATH be a file of its own, under the name that it has now."""
+    with Client.connect() as client:
+        volume, place = _what(client, path, name)
+        client.call(ConflictsKeepAllRequest(name=volume, path=place))
+    click.echo(f"All versions of {shown(path)} are files of their own now.")
+
+
+def _what(client: Client, path: str, name: str | None) -> tuple[str | None, str]:
+    """The volume, if that is known, and the path in it."""
+    if name is None and os.path.lexists(path):
+        place = mounted_place(client, path)
+        if place is not None:
+            return place.volume, place.path
+    return name, path
+
+
+# -- hybrisfs deletions list, accept, undo --------------------------------------------------------------
+
+
+@click.group()
+def deletions() -> None:
+    """Decide on mass deletions by other machines, which wait for you."""
+
+
+@deletions.command("list", epilog="\b\nExample:\n  hybrisfs deletions list --json")
+@volume_option
+@json_option
+def list_deletions(name: str | None, as_json: bool) -> None:
+    """List what waits. This machine goes on showing it, and shows all else that is new."""
+    with Client.connect() as client:
+        facts = client.call(DeletionsListRequest(name))
+    show(facts, as_json, _listed_deletions)
+
+
+def _listed_deletions(facts: Deletions) -> Iterator[str]:
+    if not facts.deletions:
+        yield "No deletion waits."
+        return
+    rows = [["ID", "MACHINE", "WHEN", "DELETES"]]
+    for one in facts.deletions:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
+        rows.append([one.id, shown(one.device), when, f"{one.names} of {one.of} files and folders"])
+    yield from columns(rows, indent="")
+    yield "hybrisfs deletions accept ID deletes them here, too; undo ID brings them back everywhere."
+
+
+@deletions.command(epilog="\b\nExample:\n  hybrisfs deletions accept 3fa85f64a1b2")
+@click.argument("deletion", metavar="ID")
+@volume_option
+def accept(deletion: str, name: str | None) -> None:
+    """Delete here, too, what another machine deleted."""
+    with Client.connect() as client:
+        client.call(DeletionsAcceptRequest(name=name, id=deletion))
+    click.echo("Deleted here, too.")
+
+
+@deletions.command(epilog="\b\nExample:\n  hybrisfs deletions undo 3fa85f64a1b2")
+@click.argument("deletion", metavar="ID")
+@volume_option
+def undo(deletion: str, name: str | None) -> None:
+    """Bring back on all machines what another machine deleted."""
+    with Client.connect() as client:
+        client.call(DeletionsUndoRequest(name=name, id=deletion))
+    click.echo("Brought back, on all machines.")

@@ -1,0 +1,330 @@
+"""The daemon's commands on files and folders: pins, labels, earlier versions, conflicts, deletions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from typing import Final, NamedTuple
+
+from hybrisfs.api import decisions, versions
+from hybrisfs.api import files as files
+from hybrisfs.api.files import FilePart, FileReadRequest, FolderListRequest, FolderPage
+from hybrisfs.api.request import Handler, Moved, Named, extended
+from hybrisfs.daemon.interfaces import ContentControl, LabelControl, OpenVolume
+from hybrisfs.daemon.slots import Slots
+from hybrisfs.errors import UsageError
+
+__all__ = ["BrowsingCommands", "ContentCommands", "DecisionCommands", "LabelCommands", "VersionCommands"]
+
+
+class _Target(NamedTuple):
+    """A path as it was given, the volume it is in, and where in that."""
+
+    path: str
+    volume: str
+    content: ContentControl
+    relative: PurePath
+
+
+class ContentCommands:
+    """Finds the volume of each path by where the volumes are mounted, and passes on what is asked."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                files.PinRequest.answered_by(self._pin),
+                files.PinListRequest.answered_by(self._pin_list),
+                files.UnpinRequest.answered_by(self._unpin),
+                files.EvictRequest.answered_by(self._evict),
+            ]
+        )
+
+    def _pin(self, asked: files.PinRequest, tell: Callable[[Moved], None]) -> files.PinnedPaths:
+        targets = self._targets(asked.paths)
+        paths = [
+            extended(files.PinnedPath, one.content.pin(one.relative), path=one.path, volume=one.volume)
+            for one in targets
+        ]
+        if not asked.wait:
+            return files.PinnedPaths(paths, all(not one.missing_bytes for one in paths), None)
+        done, problem = self._wait(targets, asked.timeout, tell)
+        return files.PinnedPaths(paths, done, problem)
+
+    def _wait(
+        self, targets: list[_Target], timeout: float | None, tell: Callable[[Moved], None]
+    ) -> tuple[bool, str | None]:
+        by_volume: dict[str, list[_Target]] = {}
+        for target in targets:
+            by_volume.setdefault(target.volume, []).append(target)
+        for group in by_volume.values():
+            content = group[0].content
+            if not content.wait(
+                [one.relative for one in group],
+                timeout,
+                lambda done, total: tell(Moved(done, total)),
+            ):
+                return False, content.trouble
+        return True, None
+
+    def _pin_list(self, _: files.PinListRequest) -> files.Pins:
+        return files.Pins(
+            [
+                files.ListedPin(
+                    one.files,
+                    one.bytes,
+                    one.missing_bytes,
+                    path=None if root is None else str(root / one.path),
+                    volume=slot.name,
+                    inside=one.path,
+                )
+                for slot, root in ((slot, slot.mountpoint()) for slot in self._slots.all())
+                for one in slot.open().content.pins()
+            ]
+        )
+
+    def _unpin(self, asked: files.UnpinRequest) -> files.Paths:
+        targets = self._targets(asked.paths)
+        for one in targets:
+            one.content.unpin(one.relative)
+        return files.Paths([files.VolumePath(one.path, one.volume) for one in targets])
+
+    def _evict(self, asked: files.EvictRequest) -> files.EvictedPaths:
+        return files.EvictedPaths(
+            [
+                extended(files.EvictedPath, one.content.evict(one.relative), path=one.path, volume=one.volume)
+                for one in self._targets(asked.paths)
+            ]
+        )
+
+    def _targets(self, paths: Sequence[str]) -> list[_Target]:
+        """Where these are, all of which must be in mounted volumes. Raises HybrisError."""
+        return [self._target(path) for path in paths]
+
+    def _target(self, path: str) -> _Target:
+        slot, relative = self._slots.containing(Path(path))
+        return _Target(path, slot.name, slot.open().content, relative)
+
+
+# -- the daemon's commands that look at the files of a volume without a mount ---------------------------
+
+
+_MAX_ENTRIES: Final = 500  # of one answer
+_MAX_PART: Final = 1 << 20  # bytes of a file in one answer
+
+
+class BrowsingCommands:
+    """Passes on what is asked; answers are bounded."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [FolderListRequest.answered_by(self._list), FileReadRequest.answered_by(self._read)]
+        )
+
+    def _list(self, asked: FolderListRequest) -> FolderPage:
+        volume, limit = self._slots.get(asked.name).open(), asked.limit or _MAX_ENTRIES
+        if not 0 < limit <= _MAX_ENTRIES:
+            raise UsageError(f"limit is a number from 1 to {_MAX_ENTRIES}")
+        path = _inside(asked.path)
+        entries, more = volume.browsing.folder(path, asked.after or "", limit)
+        return FolderPage(volume.name, str(path), entries, more)
+
+    def _read(self, asked: FileReadRequest) -> FilePart:
+        volume = self._slots.get(asked.name).open()
+        offset, length = asked.offset or 0, asked.length or 0
+        if offset < 0 or not 0 < length <= _MAX_PART:
+            raise UsageError(f"length is a number of bytes from 1 to {_MAX_PART}, offset is not negative")
+        size, data = volume.browsing.read(_inside(asked.path), offset, length)
+        return FilePart(volume.name, size, offset, data)
+
+
+def _inside(path: str) -> PurePath:
+    """A path relative to the root of a volume; "" and "/" are the root. Raises UsageError for others."""
+    relative = PurePath(path.strip("/"))
+    if ".." in relative.parts:
+        raise UsageError("path must not contain ..")
+    return relative
+
+
+# -- the daemon's commands on labels --------------------------------------------------------------------
+
+
+class LabelCommands:
+    """Finds the volume of each path by where the volumes are mounted, and passes on what is asked."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                files.LabelAddRequest.answered_by(self._add),
+                files.LabelRemoveRequest.answered_by(self._remove),
+                files.LabelShowRequest.answered_by(self._show),
+                files.LabelListRequest.answered_by(self._list),
+                files.LabelFindRequest.answered_by(self._find),
+            ]
+        )
+
+    def _add(self, asked: files.LabelAddRequest) -> files.LabelledPaths:
+        return self._each(asked.paths, lambda labels, path: labels.add(path, asked.labels))
+
+    def _remove(self, asked: files.LabelRemoveRequest) -> files.LabelledPaths:
+        return self._each(asked.paths, lambda labels, path: labels.remove(path, asked.labels))
+
+    def _show(self, asked: files.LabelShowRequest) -> files.LabelledPaths:
+        return self._each(asked.paths, lambda labels, path: labels.of(path))
+
+    def _each(
+        self, paths: Sequence[str], work: Callable[[LabelControl, PurePath], list[str]]
+    ) -> files.LabelledPaths:
+        """Do the work with each path. Raises HybrisError when a path is in no mounted volume."""
+        targets = [(path, *self._slots.containing(Path(path))) for path in paths]
+        return files.LabelledPaths(
+            [
+                files.LabelledPath(path, slot.name, work(slot.open().labels, relative))
+                for path, slot, relative in targets
+            ]
+        )
+
+    def _list(self, _: files.LabelListRequest) -> files.Labels:
+        return files.Labels(
+            [
+                files.LabelCount(label, slot.name, count)
+                for slot in self._slots.all()
+                for label, count in sorted(slot.open().labels.counts().items())
+            ]
+        )
+
+    def _find(self, asked: files.LabelFindRequest) -> files.LabelledNodes:
+        return files.LabelledNodes(
+            asked.label,
+            [
+                files.LabelledNode(None if root is None else str(root / path), slot.name, str(path))
+                for slot, root in ((slot, slot.mountpoint()) for slot in self._slots.all())
+                for path in slot.open().labels.find(asked.label)
+            ],
+        )
+
+
+# -- the daemon's commands on what files and folders were before ----------------------------------------
+# A path is absolute, below where a volume is mounted, or relative to the root of the volume `name` (the only
+# one when it is left out). A version's bytes do not travel over the control socket: the client names a file
+# that they are written to.
+
+
+_PIECE: Final = 4 << 20
+_MOST_CHANGES: Final = 1000
+
+
+class VersionCommands:
+    """Finds the volume of each path, and passes on what is asked."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                versions.VersionsListRequest.answered_by(self._list),
+                versions.LogRequest.answered_by(self._log),
+                versions.VersionsRemovedRequest.answered_by(self._removed),
+                versions.VersionsMomentsRequest.answered_by(self._moments),
+                versions.VersionsReadRequest.answered_by(self._read),
+                versions.VersionsRestoreRequest.answered_by(self._restore),
+            ]
+        )
+
+    def _located(self, name: str | None, path: str) -> tuple[OpenVolume, str]:
+        """The volume, and the path in it."""
+        if path.startswith("/"):
+            slot, inside = self._slots.containing(Path(os.path.normpath(path)))
+            return slot.open(), str(inside)
+        return self._slots.get(name).open(), path
+
+    def _list(self, asked: versions.VersionsListRequest) -> versions.Versions:
+        volume, path = self._located(asked.name, asked.path)
+        return volume.versions.all(path)
+
+    def _log(self, asked: versions.LogRequest) -> versions.Changes:
+        volume, path = self._located(asked.name, asked.path)
+        limit = _MOST_CHANGES if asked.limit is None else max(1, min(asked.limit, _MOST_CHANGES))
+        return volume.versions.log(path, limit)
+
+    def _removed(self, asked: versions.VersionsRemovedRequest) -> versions.RemovedFiles:
+        volume, path = self._located(asked.name, asked.path)
+        return volume.versions.removed(path)
+
+    def _moments(self, asked: versions.VersionsMomentsRequest) -> versions.Moments:
+        return self._slots.get(asked.name).open().versions.moments()
+
+    def _read(
+        self, asked: versions.VersionsReadRequest, tell: Callable[[Moved], None]
+    ) -> versions.VersionRead:
+        volume, path = self._located(asked.name, asked.path)
+        reader = volume.versions.reader(path, asked.at, asked.version)
+        descriptor = os.open(asked.to, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "wb") as file:
+            done = 0
+            while data := reader.read(done, _PIECE):
+                file.write(data)
+                done += len(data)
+                tell(Moved(done, reader.size))
+        return versions.VersionRead(volume.name, reader.size)
+
+    def _restore(self, asked: versions.VersionsRestoreRequest) -> versions.Restored:
+        volume, path = self._located(asked.name, asked.path)
+        target: str | None = None
+        if asked.target is not None:
+            other, target = self._located(asked.name, asked.target)
+            if other is not volume:
+                raise UsageError("a version is restored in its own volume only", "", "Copy it there instead.")
+        return volume.versions.restore(path, asked.at, asked.version, target)
+
+
+# -- the daemon's commands about what waits for a person: conflicts, and deletions in mass --------------
+
+
+class DecisionCommands:
+    """Passes on what is asked, and what a person has decided."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                decisions.ConflictsListRequest.answered_by(self._conflicts),
+                decisions.ConflictsKeepRequest.answered_by(
+                    lambda asked: self._settle(asked.name, asked.path, keep_all=False)
+                ),
+                decisions.ConflictsKeepAllRequest.answered_by(
+                    lambda asked: self._settle(asked.name, asked.path, keep_all=True)
+                ),
+                decisions.DeletionsListRequest.answered_by(self._deletions),
+                decisions.DeletionsAcceptRequest.answered_by(
+                    lambda asked: self._decide(asked.name, asked.id, undo=False)
+                ),
+                decisions.DeletionsUndoRequest.answered_by(
+                    lambda asked: self._decide(asked.name, asked.id, undo=True)
+                ),
+            ]
+        )
+
+    def _conflicts(self, asked: decisions.ConflictsListRequest) -> decisions.Conflicts:
+        volume = self._slots.get(asked.name).open()
+        found, first, limit = volume.conflicts(), asked.first or 0, asked.limit
+        if first < 0 or (limit is not None and limit < 0):
+            raise UsageError("first and limit must not be negative")
+        shown = found[first:] if limit is None else found[first : first + limit]
+        return decisions.Conflicts(volume.name, shown, len(found))
+
+    def _settle(self, name: str | None, path: str, *, keep_all: bool) -> Named:
+        volume = self._slots.get(name).open()
+        volume.settle_conflict(path, keep_all=keep_all)
+        return Named(volume.name)
+
+    def _deletions(self, asked: decisions.DeletionsListRequest) -> decisions.Deletions:
+        volume = self._slots.get(asked.name).open()
+        return decisions.Deletions(volume.name, volume.deletions())
+
+    def _decide(self, name: str | None, which: str, *, undo: bool) -> Named:
+        volume = self._slots.get(name).open()
+        volume.decide_deletion(which, undo=undo)
+        return Named(volume.name)

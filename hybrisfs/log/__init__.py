@@ -1,1 +1,0 @@
-"""What the accepted updates leave: for each register its latest values, and the versions before them."""
