@@ -164,7 +164,7 @@ class CloudHistory:
     # -- on the disk -----------------------------------------------------------------------------
 
     def record(self) -> dict[str, Any]:
-        """For the file: see `volume.HealthRecord`."""
+        """For the file: see `HealthRecord`."""
         return {
             "name": self.name,
             "months": [{"name": one.name, **asdict(one.use)} for one in self.months],

@@ -3,7 +3,7 @@
 Each device looks after its own log (`clouds.segment_repair`). One that is away cannot; and what a third
 device has yet to read must not be lost with everything else that was deleted on the clouds. So a repair puts
 back the newest head of each other device that is known here or kept by a cloud, and the segments that it
-leads to, where clouds keep older versions of them (`dispersal.recall`).
+leads to, where clouds keep older versions of them (`dispersal.reader`).
 
 An older head never takes the place of a newer one: what is there counts as wrong only when it cannot be the
 device's, or precedes the newest head that this device has seen. And every device judges what clouds show by

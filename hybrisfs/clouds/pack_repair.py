@@ -8,8 +8,8 @@ place recorded, in the view and as a signed update of the pack's register, so th
 a repair that is done again, and the other devices look for the share where it is.
 
 When so much of a pack is missing or wrong that nothing can be rebuilt, older versions of its shares are read
-where clouds keep them (`dispersal.recall`). When there are none, the chunks of it that this device and linked
-ones hold are put there again (`clouds.renew`).
+where clouds keep them (`dispersal.reader`). When there are none, the chunks of it that this device and linked
+ones hold are put there again.
 """
 
 from __future__ import annotations

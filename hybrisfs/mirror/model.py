@@ -64,7 +64,7 @@ class Facts(NamedTuple):
     """Of files, ns since the epoch; 0 for the rest."""
     size: int = 0
     content: bytes | None = b""
-    """Of a file: its identity (`mirror.content`), None while it has not been read; of a link: its target."""
+    """Of a file: its identity (`ContentHash`), None while it has not been read; of a link: its target."""
     xattrs: bytes = b""
     """Digest of the extended attributes `user.*`; empty when there are none."""
 

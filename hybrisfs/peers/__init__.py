@@ -3,7 +3,7 @@
 `PeerService` finds the other members of a volume (`discovery`, configured addresses), keeps one link with
 each (`connector`, `handshakes`, `service`), exchanges updates as they happen, passes beacons on, and fetches
 and serves chunks (`link`). It knows the volume through `PeerCallbacks` only. The formats are in `tls`,
-`tls`, `frames` and `discovery`.
+`frames` and `discovery`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `checkpoint` table: what this device states, and which checkpoint is the newest agreed one.
 
-A row is a `Recorded`. The slices of its snapshot are files, see `hybrisfs.checkpoint.snapshots`.
+A row is a `Recorded`. The slices of its snapshot are files, see `hybrisfs.checkpoint.snapshot`.
 """
 
 from __future__ import annotations

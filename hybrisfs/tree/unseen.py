@@ -4,7 +4,7 @@ A program acts on what it has seen: it reads a file, and a moment later gives it
 update of another device is taken in between the two, the program means the file that was there before: the
 kernel may not know the new one yet, or the program has not looked again. So each change is noted
 here until a program looks, or `SECONDS` are over. Before the filesystem obeys a program, it is asked here
-whether the program may mean something else than what is there now (`merge.sparing`).
+whether the program may mean something else than what is there now (`merge.resolution`).
 
 Programs look by reading a file, or by asking for its attributes. The kernel asks for these, too, before it
 opens a file, so that one question does not show that the program knows what it overwrites. A listing shows a

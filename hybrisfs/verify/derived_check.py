@@ -301,7 +301,7 @@ class ContentCheck:
 
 
 def _decoded(value: bytes | None) -> Content:
-    """What no correct device can have written counts as an empty file (`tree.received`)."""
+    """What no correct device can have written counts as an empty file (`ReceivedContent`)."""
     try:
         return Content(0, 0, ()) if value is None else Content.decode(value)
     except DecodeError:
