@@ -49,7 +49,7 @@ and has its bytes. So that this is rare, the grace period is longer than a weeke
 **Orphans** (`disposal.py`) are packs that no register names, and *strays* shares on a cloud where the
 register of their pack does not place them. A device that finds some proposes them, too, and the same two
 steps decide. A device that knows of the proposal records no pack that it calls orphaned, and no share where
-it calls it a stray (`banned.py`): uploads get another name, moves fail and are done again. A member refuses
+it calls it a stray (`minutes.py`): uploads get another name, moves fail and are done again. A member refuses
 packs and places that its registers name.
 
 Why no share that a device can name is lost. Suppose that all have agreed on the orphan P, and take any update
