@@ -47,14 +47,14 @@ STAMP = Stamp(1, bytes(16))
 @contextmanager
 def limits(contenders: int, copies: int, number: int) -> Iterator[None]:
     """Crowds that begin sooner."""
-    rules, names, arrange, sparing = (
-        f"hybrisfs.merge.{module}" for module in ("rules", "names", "arrange", "sparing")
+    rules, names, arrange, resolution = (
+        f"hybrisfs.merge.{module}" for module in ("rules", "names", "arrange", "resolution")
     )
     values = {
         "MOST_CONTENDERS": (contenders, (rules,)),
         "MOST_COPIES": (copies, (rules, arrange)),
         "MOST_NUMBER": (number, (rules, names, arrange)),
-        "MOST_SHOWN": (contenders + copies, (arrange, sparing)),
+        "MOST_SHOWN": (contenders + copies, (arrange, resolution)),
     }
     with ExitStack() as patches:
         for name, (value, modules) in values.items():
