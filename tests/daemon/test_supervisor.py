@@ -29,10 +29,10 @@ if "--supervised" in getattr(sys, "orig_argv", ()) and os.path.exists({trouble!r
 """
 _SUPERVISOR = """
 import logging, sys
-from hybrisfs.daemon import revival, supervisor
+from hybrisfs.daemon import supervisor
 from hybrisfs.home import Home
 logging.basicConfig(stream=sys.stdout)
-revival._DELAYS = ({delays},)
+supervisor._DELAYS = ({delays},)
 sys.exit(supervisor.supervise(Home.from_environment(), lambda reason: print("ready", reason, flush=True)))
 """
 
