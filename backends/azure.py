@@ -228,8 +228,7 @@ def _not_deleted(answer: Any) -> bool:
 # -- older versions of blobs in an Azure container ------------------------------------------------------
 # Azure keeps versions when the storage account is set to, which takes rights of management that no key or
 # shared access signature of a container has: so this names the commands for an administrator, and reads what
-# is
-# kept. Whether versions are kept, and for how long, Azure tells nobody else either: a try shows the first.
+# is kept. Whether versions are kept, and for how long, Azure tells nobody else either: a try shows the first.
 
 
 _PAGE: Final = 1000

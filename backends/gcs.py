@@ -222,10 +222,9 @@ class GcsStore(BucketStore):
 
 # -- older generations of objects in a Google Cloud Storage bucket --------------------------------------
 # To keep what is deleted, object versioning is switched on; a lifecycle rule (for what begins with our
-# folder)
-# removes generations that have not been current for so many days. Rules of others stay. The bucket's soft
-# delete also keeps generations that are destroyed by hand. This driver reports that, but cannot read them: an
-# administrator restores them (``gcloud storage restore``).
+# folder) removes generations that have not been current for so many days. Rules of others stay. The bucket's
+# soft delete also keeps generations that are destroyed by hand. This driver reports that, but cannot read
+# them: an administrator restores them (``gcloud storage restore``).
 
 
 _DAY: Final = 86400

@@ -15,73 +15,45 @@ import click
 
 __all__ = ["Program", "main", "program"]
 
-# Command: what the overview says about it. The function has its name.
+# Command: the module with its function, whose name follows if it is another one; what the overview says of it.
 _COMMANDS: Final = {
-    "quickstart": "Set up a volume over three local folders and mount it: the first thing to try.",
-    "setup": "Set up a volume step by step: name, folder, clouds.",
-    "volume": "Create and list volumes, and change how many clouds may fail.",
-    "mount": "Mount a volume at a folder.",
-    "umount": "Unmount a volume.",
-    "status": "Show whether everything is safe, and how the clouds are.",
-    "ui": "Show everything on a page in the browser.",
-    "metrics": "Print figures for a monitoring system.",
-    "log": "Show who changed a file or folder, and when.",
-    "events": "Show what has happened: clouds that failed, conflicts, machines.",
-    "sync": "Bring everything to the clouds, and wait for it.",
-    "mirror": "Keep ordinary folders equal to folders of a volume.",
-    "import": "Copy a folder into a volume, with progress.",
-    "pin": "Keep files and folders on this machine, or list what is kept.",
-    "unpin": "Let pinned files and folders be evicted again.",
-    "evict": "Free the disk space of files and folders that the clouds hold.",
-    "label": "Put words on files and folders, and find these by them.",
-    "limit": "Limit the bandwidth, by the time of day.",
-    "pause": "Stop transfers with the clouds for a while.",
-    "resume": "Let transfers with the clouds go on.",
-    "cache": "Manage the local copies of what the clouds hold.",
-    "versions": "List, show and restore what files and folders were before.",
-    "conflicts": "See and settle what several machines have changed at the same time.",
-    "deletions": "Decide on mass deletions by other machines, which wait for you.",
-    "device": "Let other machines into a volume, and list them.",
-    "recovery": "Prepare for the loss of all machines: make and check recovery kits.",
-    "recover": "Bring a volume back from its clouds when all machines are lost.",
-    "kv": "Use the volume as a key-value store.",
-    "cloud": "List, test, add, adopt, drain, remove and replace clouds.",
-    "fsck": "Verify that nothing is damaged or missing.",
-    "scrub": "Verify what the clouds hold.",
-    "repair": "Rebuild what a cloud has lost or damaged.",
-    "gc": "Delete from the clouds what no file needs any more.",
-    "doctor": "Examine this machine: what is wrong, and what to do.",
-    "service": "Have systemd run the daemon.",
-    "daemon": "Run the daemon in the foreground, as a service manager does.",
+    "quickstart": ("setup", "Set up a volume over three local folders and mount it: the first thing to try."),
+    "setup": ("setup", "Set up a volume step by step: name, folder, clouds."),
+    "volume": ("volume", "Create and list volumes, and change how many clouds may fail."),
+    "mount": ("mount", "Mount a volume at a folder."),
+    "umount": ("mount", "Unmount a volume."),
+    "status": ("status", "Show whether everything is safe, and how the clouds are."),
+    "ui": ("ui", "Show everything on a page in the browser."),
+    "metrics": ("metrics", "Print figures for a monitoring system."),
+    "log": ("versions", "Show who changed a file or folder, and when."),
+    "events": ("status", "Show what has happened: clouds that failed, conflicts, machines."),
+    "sync": ("status", "Bring everything to the clouds, and wait for it."),
+    "mirror": ("mirror", "Keep ordinary folders equal to folders of a volume."),
+    "import": ("mirror:import_folder", "Copy a folder into a volume, with progress."),
+    "pin": ("files", "Keep files and folders on this machine, or list what is kept."),
+    "unpin": ("files", "Let pinned files and folders be evicted again."),
+    "evict": ("files", "Free the disk space of files and folders that the clouds hold."),
+    "label": ("files", "Put words on files and folders, and find these by them."),
+    "limit": ("transfers", "Limit the bandwidth, by the time of day."),
+    "pause": ("transfers", "Stop transfers with the clouds for a while."),
+    "resume": ("transfers", "Let transfers with the clouds go on."),
+    "cache": ("files", "Manage the local copies of what the clouds hold."),
+    "versions": ("versions", "List, show and restore what files and folders were before."),
+    "conflicts": ("decisions", "See and settle what several machines have changed at the same time."),
+    "deletions": ("decisions", "Decide on mass deletions by other machines, which wait for you."),
+    "device": ("device", "Let other machines into a volume, and list them."),
+    "recovery": ("recovery", "Prepare for the loss of all machines: make and check recovery kits."),
+    "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),
+    "kv": ("kv", "Use the volume as a key-value store."),
+    "cloud": ("cloud", "List, test, add, adopt, drain, remove and replace clouds."),
+    "fsck": ("maintenance", "Verify that nothing is damaged or missing."),
+    "scrub": ("maintenance", "Verify what the clouds hold."),
+    "repair": ("maintenance", "Rebuild what a cloud has lost or damaged."),
+    "gc": ("maintenance", "Delete from the clouds what no file needs any more."),
+    "doctor": ("daemon", "Examine this machine: what is wrong, and what to do."),
+    "service": ("daemon", "Have systemd run the daemon."),
+    "daemon": ("daemon", "Run the daemon in the foreground, as a service manager does."),
 }
-
-# Command: its module, where that has another name.
-_MODULES: Final = {
-    "cache": "files",
-    "conflicts": "decisions",
-    "deletions": "decisions",
-    "doctor": "daemon",
-    "events": "status",
-    "evict": "files",
-    "fsck": "maintenance",
-    "gc": "maintenance",
-    "import": "mirror",
-    "label": "files",
-    "limit": "transfers",
-    "log": "versions",
-    "pause": "transfers",
-    "pin": "files",
-    "quickstart": "setup",
-    "recover": "recovery",
-    "repair": "maintenance",
-    "resume": "transfers",
-    "scrub": "maintenance",
-    "service": "daemon",
-    "sync": "status",
-    "umount": "mount",
-    "unpin": "files",
-}
-_FUNCTIONS: Final = {"import": "import_folder"}  # a name that Python does not allow
 
 _EPILOG: Final = """\b
 Examples:
@@ -110,8 +82,8 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"cli.{_MODULES.get(cmd_name, cmd_name)}")
-        command = getattr(module, _FUNCTIONS.get(cmd_name, cmd_name))
+        module, _, function = _COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f"cli.{module}"), function or cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -128,7 +100,7 @@ class Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         """Run, report what goes wrong, and exit with the code that says so."""

@@ -232,5 +232,5 @@ def _describe(facts: Recovered) -> Iterator[str]:
     if not facts.agreed:
         yield "Too few clouds have the same recovery kit: compare what you find with what you expect."
     yield f"Next: hybrisfs mount {name} DIR"
-    yield "Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery output.show)."
+    yield "Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show)."
     yield "Machines that are lost for good: hybrisfs device list, hybrisfs device remove NAME."

@@ -219,26 +219,21 @@ class Beacons:
 
 # -- what clouds show of our own head -------------------------------------------------------------------
 # A head is the one object that is overwritten, and it may be all that leads to a segment. A device whose
-# state
-# was set back, restored from a backup or copied, does not know of segments that its own heads on the clouds
-# name. So a device that is about to put a head on a cloud keeps two rules:
+# state was set back, restored from a backup or copied, does not know of segments that its own heads on the
+# clouds name. So a device that is about to put a head on a cloud keeps two rules:
 #
 #  1. A cloud's head of ours is overwritten only after it was looked at on that very cloud, since the start.
 #  2. The head in its place names what those that were looked at lead to and our log lacks, or knows through a
 #     checkpoint only while the newest segment of its author is of another chain: the newest segment of each
-# and
-#     those that it relays, and the newest checkpoint that they name and our log lacks. It has a higher serial
-#     than all.
+#     and those that it relays, and the newest checkpoint that they name and our log lacks. It has a higher
+#     serial than all.
 #
 # Of the updates that those lead to, our head leads to those in our log in the usual way: to the own chain
 # through the newest segment, and to all others, our own other branches included, as they are relayed
 # (`hybrisfs.write.relay`). So at any time our head on a correct cloud leads to all that any head of ours
-# before
-# it on that cloud led to, by induction over the puts: nothing that is on the clouds gets out of reach, even
-# if
-# other devices are lost or set back, too. Nothing need be fetched before; no device waits for a segment that
-# is
-# away.
+# before it on that cloud led to, by induction over the puts: nothing that is on the clouds gets out of reach,
+# even if other devices are lost or set back, too. Nothing need be fetched before; no device waits for a
+# segment that is away.
 #
 # What clouds can do against that:
 #  * One that is away at the start is looked at when it is back. Until then the others go on; what only its
@@ -246,16 +241,13 @@ class Beacons:
 #  * One that lies can return an old head of ours, which names a few segments more; they do exist. It can deny
 #    its head or return rubbish, and will have its own copy overwritten, which it might as well have lost.
 #  * It can return what claims to be sealed with a key that we lack, or of a format of the future. Correct
-# ones
-#    do that, too, when our state is older than the key: so such a cloud is left alone until our grant has
-# come.
-#    That keeps nobody from going on elsewhere: to begin, all clouds but f must have been looked at.
+#    ones do that, too, when our state is older than the key: so such a cloud is left alone until our grant
+#    has come. That keeps nobody from going on elsewhere: to begin, all clouds but f must have been looked at.
 #
 # The serial is what tells an older head from a newer one: it takes the place of time, which is wrong where
 # clocks are, and of the vector, which is smaller after a state was set back. It is at least the time of day
-# in
-# nanoseconds, so that it goes on rising even where the head before cannot be had. By rule 2 it rises on every
-# cloud that does not lie, but for two copies of one device at the same time whose clocks differ.
+# in nanoseconds, so that it goes on rising even where the head before cannot be had. By rule 2 it rises on
+# every cloud that does not lie, but for two copies of one device at the same time whose clocks differ.
 
 
 _MOST_NAMED: Final = 4 * MAX_RELAYED

@@ -51,10 +51,9 @@ __all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "L
 
 # -- searching for the newest updates that two logs have in common (Depot 4.3) --------------------------
 # Every leaf of our tree of branches ends a path down to the device's first update. A side that has an update
-# of
-# a path has all below it. So on each path the newest update that the other side has is found by asking about
-# a
-# few points in the interval left, in steps that double from the tip at first and evenly spaced ones later.
+# of a path has all below it. So on each path the newest update that the other side has is found by asking
+# about a few points in the interval left, in steps that double from the tip at first and evenly spaced ones
+# later.
 
 
 _POINTS = 16

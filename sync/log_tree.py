@@ -292,8 +292,7 @@ def including(prev: Known) -> VersionVector:
 #
 # The ids follow from the known updates alone, so devices that know the same updates name them alike, whatever
 # the order in which they came. When a fork is discovered inside a branch, the part above the fork point gets
-# a
-# new id, and so does every branch that grows from that part: these are the `Rename`s.
+# a new id, and so does every branch that grows from that part: these are the `Rename`s.
 
 
 _CONTEXT = "hybrisfs.sync 2026-11 branch id"

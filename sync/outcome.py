@@ -118,14 +118,11 @@ Outcome: TypeAlias = Accepted | Duplicate | Refused
 # -- the inbox: updates that came before their causes wait here, within bounds --------------------------
 # Updates arrive over several ways at once, so an update may come before another one that it depends on. When
 # the bounds are exceeded, those farthest in the future (of the highest clock) are dropped; the sender still
-# has
-# them, and they are asked for again.
+# has them, and they are asked for again.
 #
 # Updates of a device that was removed, or has forked too often, or pretends not to know what binds it, wait
-# for
-# an update that vouches for them. Whether one of the last kind does pretend may depend on the update before
-# it,
-# so it comes up again when that is accepted.
+# for an update that vouches for them. Whether one of the last kind does pretend may depend on the update
+# before it, so it comes up again when that is accepted.
 
 
 _BYTES = 64 << 20

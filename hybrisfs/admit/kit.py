@@ -208,10 +208,9 @@ def _tag(body: bytes, voucher: bytes) -> bytes:
 # -- which of the copies of a kit to believe ------------------------------------------------------------
 # Every copy that opens was made by a device that belonged to the volume at some time, and an old one is good
 # enough (see `hybrisfs.recovery`). What remains is a device that was removed and a cloud that help each
-# other:
-# they can make a copy that looks newest, and that names clouds of their own. So what most clouds return alike
-# is taken, where those that the person named count before those that a copy names, and only then the newest.
-# What f+1 clouds return alike, one of them is right about.
+# other: they can make a copy that looks newest, and that names clouds of their own. So what most clouds
+# return alike is taken, where those that the person named count before those that a copy names, and only then
+# the newest. What f+1 clouds return alike, one of them is right about.
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,8 +191,7 @@ class ExpectedObjects:
 
 # -- what the clouds should hold of the newest checkpoint, and whether they do --------------------------
 # Each part is to be on f+k clouds, any of them. So a part is *missing* when fewer have it right, and nothing
-# is
-# amiss where a cloud does not have it.
+# is amiss where a cloud does not have it.
 
 
 _UNREADABLE: Final = (CloudsUnavailable, NotToBeHadError, DecodeError)
@@ -293,8 +292,7 @@ class ExpectedCheckpoint:
 
 # -- what the clouds are known to hold of the key-value store: looked at, mended, checked ---------------
 # A store that cannot be opened, or a record that cannot be read, is itself what is found wrong, on this
-# device:
-# the rest of the volume is gone over all the same.
+# device: the rest of the volume is gone over all the same.
 
 
 HERE: Final = -1

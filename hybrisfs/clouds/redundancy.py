@@ -201,8 +201,7 @@ class Recoder:
 # -- values of the key-value store leave clouds that are to go ------------------------------------------
 # Each device does that for its own store. What is to be done follows from the metadata, so that it goes on
 # after a kill. Writes that began before a cloud was closed to writes, or before f and k changed, may still
-# end
-# as they began: nothing counts as done before they have ended and all was looked at once more.
+# end as they began: nothing counts as done before they have ended and all was looked at once more.
 
 
 _WORKERS: Final = 6

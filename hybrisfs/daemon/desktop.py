@@ -175,11 +175,9 @@ def _sender(message: Message) -> str:
 
 # -- opens the dashboard in the browser when a person has clicked on a notification ---------------------
 # The daemon may be older than the session that shows the notification: then it knows nothing of its screen.
-# And
-# what a service has started ends with it, a browser, too. So the user's systemd starts the page, in the
+# And what a service has started ends with it, a browser, too. So the user's systemd starts the page, in the
 # environment that the session has given it; where there is no systemd, or a terminal of the session has
-# started
-# the daemon, the page is a process of the daemon's own.
+# started the daemon, the page is a process of the daemon's own.
 
 
 _BROWSER_PATIENCE: Final = 10.0  # seconds

@@ -145,8 +145,7 @@ def _folders(role: str | None, folders: Sequence[str] | None) -> Sequence[str]:
 
 # -- pairings under way: what a person is to be shown, and the answer that is waited for ----------------
 # A pairing runs in a thread of its own while the command that began it waits and is told, over and over,
-# where
-# it stands; the person's yes or no comes with a command of its own.
+# where it stands; the person's yes or no comes with a command of its own.
 
 
 _TELL_EVERY: Final = 0.2  # seconds; the channel drops what comes faster than every 0.1 s

@@ -200,8 +200,7 @@ class Request:
 
 # -- callers that are killed while they wait for a late answer ------------------------------------------
 # Linux does not let go of a process that waits for an answer of FUSE, not even with SIGKILL; the filesystem
-# is
-# only told, by FUSE_INTERRUPT, of the first signal that comes. Answering EINTR to any signal would break
+# is only told, by FUSE_INTERRUPT, of the first signal that comes. Answering EINTR to any signal would break
 # programs that do not expect that of a file (Go's runtime signals itself all the time), so only the dying are
 # let go: a fatal signal leaves SIGKILL pending in every thread of the process. One that survives its first
 # signal is not let go later.

@@ -107,9 +107,9 @@ def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> 
 
 # -- what of a pack is needed ---------------------------------------------------------------------------
 # Read from a snapshot of the database, so that programs do not wait. What the view does not show, and may
-# show
-# again, is in `hidden_contents`. Contents of files that have been removed by all their names count only while
-# they are kept as versions (`hybrisfs.versions.contents`): a device that had not seen the removal refuses.
+# show again, is in `hidden_contents`. Contents of files that have been removed by all their names count only
+# while they are kept as versions (`hybrisfs.versions.contents`): a device that had not seen the removal
+# refuses.
 
 
 class Needed(NamedTuple):

@@ -102,12 +102,10 @@ class Rewriter:
 
 # -- orphans that hold what is needed here --------------------------------------------------------------
 # The bytes of a pack go up before an update says where they are. When its device is lost at that moment, or
-# set
-# back to a backup, while others have the update that names its chunks, no device can read these although they
-# are on the clouds. So a device looks for chunks that it lacks, and that no other device is expected to
-# bring,
-# in the packs that no register names. The orphan stays one: a device that agrees to its end has looked in it
-# first.
+# set back to a backup, while others have the update that names its chunks, no device can read these although
+# they are on the clouds. So a device looks for chunks that it lacks, and that no other device is expected to
+# bring, in the packs that no register names. The orphan stays one: a device that agrees to its end has looked
+# in it first.
 #
 # What a cloud says is there is believed as far as keys prove it: a table by the name of its pack, a chunk by
 # its id.

@@ -152,8 +152,7 @@ class KeyMetadata(NamedTuple):
 # -- the entries that were read or written last, in memory ----------------------------------------------
 # Readers must never go back in time: whoever has seen a new entry, be it here or in the database, makes every
 # later reader see it. So what a transaction changes is taken out before it commits and put in when it has,
-# and
-# what is read from the database meanwhile is not kept.
+# and what is read from the database meanwhile is not kept.
 
 
 Place: TypeAlias = tuple[int, bytes]

@@ -192,8 +192,7 @@ Action: TypeAlias = Callable[[Transaction], object]
 # How many commits there can be is bounded by the disk, and how many clients by what it costs to wake them. So
 #
 # * a commit waits a moment for the clients that the one before it has served, most of which come back at
-#   once,
-#   instead of going ahead with the few that are there already while the others are on their way;
+#   once, instead of going ahead with the few that are there already while the others are on their way;
 # * the thread wakes one client only, which wakes the next one. Were all woken at the same time, they would
 #   fight for the interpreter with each other and with the next commit.
 #

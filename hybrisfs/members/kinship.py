@@ -82,18 +82,16 @@ class Kinship:
 # -- the devices that count as members, and which device let each in ------------------------------------
 # A member can sign that thousands of others are let in. What is above the bounds counts for nothing: such a
 # device has no keys, and what it signs is accepted only as far as a member depends on it, like that of a
-# device
-# which was removed. The bounds look at admissions and at the clocks of these updates, not at the order of
-# arrival:
+# device which was removed. The bounds look at admissions and at the clocks of these updates, not at the order
+# of arrival:
 #
 # * of all devices that one has let in, and those that these have let in, and so on, the first `MAX_ADMITTED`
 #   count, those that were removed since included;
 # * of all devices of the volume, the first MAX_WRITERS count.
 #
 # First are those with fewer devices between them and the founder, which no device let in and to which the
-# first
-# bound does not apply; of several, those with the lower clock. So a device pushes out only devices that came
-# into the volume through it, or later through as many others.
+# first bound does not apply; of several, those with the lower clock. So a device pushes out only devices that
+# came into the volume through it, or later through as many others.
 
 
 MAX_ADMITTED: Final = 128

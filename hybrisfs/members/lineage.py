@@ -107,15 +107,12 @@ def trace(
 #
 # Each writes its own register, so that no device can overwrite the word of another. A device counts as let in
 # by the one that it names itself, if that one says so, too: no other device can claim it, and it cannot
-# choose
-# one that did not let it in. Where no device that it names says so, the claim with the lowest clock counts.
-# Members of earlier versions did not say it: there it is the author of the first member register that was
-# heard
-# of (`hybrisfs.members.members`).
+# choose one that did not let it in. Where no device that it names says so, the claim with the lowest clock
+# counts. Members of earlier versions did not say it: there it is the author of the first member register that
+# was heard of (`hybrisfs.members.members`).
 #
 # A member can say that it let in the founder, in an update that pretends to have seen nothing, and which of
-# the
-# two came first the log does not tell. So each device believes those by which it came itself: `founders`.
+# the two came first the log does not tell. So each device believes those by which it came itself: `founders`.
 
 
 _VERSION: Final = 1

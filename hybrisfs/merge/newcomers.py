@@ -151,8 +151,7 @@ class Newcomers:
 # removed nodes that may have to stay.
 #
 # Most removed nodes are *gone* whatever else there is, and compete for no name: files whose removal knew
-# their
-# content, and folders in which everything is gone.
+# their content, and folders in which everything is gone.
 
 
 _AT_ONCE: Final = 4096  # nodes whose rows are in memory

@@ -129,8 +129,7 @@ class ConflictResolution:
 # It is done to what the program could know, as it would have been had the program come first: the two changes
 # are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
 # conflict name; a file whose name is removed stays; of one that is overwritten a copy is made, which names
-# the
-# same chunks. All devices see that like any other conflict.
+# the same chunks. All devices see that like any other conflict.
 
 
 class Sparing:

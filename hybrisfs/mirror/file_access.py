@@ -264,8 +264,7 @@ def _version(inode: Inode) -> tuple[int, int, int]:
 
 # -- the identity of a file's content -------------------------------------------------------------------
 # It is the hash of the number and the chunk id of every window of `WINDOW` bytes that holds something else
-# than
-# zeros, and of the size. Chunk ids are keyed, so that the hash reveals nothing.
+# than zeros, and of the size. Chunk ids are keyed, so that the hash reveals nothing.
 
 
 WINDOW: Final = MAX_CHUNK

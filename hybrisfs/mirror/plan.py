@@ -193,8 +193,7 @@ def _order(action: Action) -> tuple[int, int, bytes]:
 # -- renames: something that is gone from one name and has come under another on the same side ----------
 # A rename is done as a rename on the other side, so that nothing is copied and all below a folder follows in
 # one step. A rename that is not recognised, or cannot be done so, becomes a copy and a removal, which comes
-# to
-# the same.
+# to the same.
 
 
 @dataclass(frozen=True, slots=True)

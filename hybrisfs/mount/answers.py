@@ -155,8 +155,7 @@ def _may_set_group_id(request: Request, inode: Inode) -> bool:
 
 # -- listing a directory into the kernel's buffer -------------------------------------------------------
 # The dots are at offsets 0 and 1; the offset behind an entry is its number in the database + `_DOTS`, so that
-# a
-# listing goes on where it was, whatever has come and gone since. It ends at the number that was the highest
+# a listing goes on where it was, whatever has come and gone since. It ends at the number that was the highest
 # when it began (`Listings`): a program that renames everything that it reads would otherwise never be done.
 
 

@@ -345,8 +345,7 @@ def _left_out(what: str) -> Iterator[None]:
 
 # -- has the kernel drop the pages that it keeps of files -----------------------------------------------
 # For that it waits for pages that are being read, and a read may wait for a cloud that does not answer. So
-# this
-# is done by threads: when one does not come back in a moment, another goes on with the other files.
+# this is done by threads: when one does not come back in a moment, another goes on with the other files.
 
 
 MOST_WAITING: Final = 8

@@ -221,8 +221,7 @@ def _await_hello(channel: SecureChannel, decoder: FrameDecoder, deadline: float)
 
 # -- TLS over a TCP socket, for one thread that receives and one that sends -----------------------------
 # An `ssl.SSLSocket` must not be used by two threads at once: OpenSSL's state is shared by both directions.
-# Here
-# OpenSSL works in memory only, under a lock that nobody holds while waiting for the network.
+# Here OpenSSL works in memory only, under a lock that nobody holds while waiting for the network.
 
 
 _RECEIVE: Final = 256 << 10

@@ -113,9 +113,8 @@ class Agreement:
 # -- recognising clocks that are set wrong, by the times that devices state in their heads --------------
 # Nothing depends on clocks being right: what happened before what follows from the updates themselves. But
 # times of files and ages of versions come from them, so people should know. A head cannot have been written
-# in
-# the future: if it says so, its writer's clock is ahead or this one's is behind. The head of a device whose
-# clock is behind looks old, as that of a silent device does; there the other device notices that it is
+# in the future: if it says so, its writer's clock is ahead or this one's is behind. The head of a device
+# whose clock is behind looks old, as that of a silent device does; there the other device notices that it is
 # behind.
 
 

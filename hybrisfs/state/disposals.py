@@ -163,10 +163,9 @@ class OrphanTable:
 
 
 # -- packs that may be discarded soon -------------------------------------------------------------------
-# Between its promise not to use a pack again and the end of that pack (`hybrisfs.gc`), a device must
-# know whether anything of its own has come to need it, however briefly. So all that names chunks is noted
-# here:
-# by the view when it shows them, and by the registers when an update of any device writes a content.
+# Between its promise not to use a pack again and the end of that pack (`hybrisfs.gc`), a device must know
+# whether anything of its own has come to need it, however briefly. So all that names chunks is noted here: by
+# the view when it shows them, and by the registers when an update of any device writes a content.
 
 
 _PLACES: Final = (

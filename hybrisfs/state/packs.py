@@ -266,8 +266,7 @@ def _pack(row: tuple[Any, ...]) -> Pack:
 
 # -- what packs hold: chunks that are read from a pack, that it holds besides, or that went with it -----
 # A pack that the clouds have lost is *set aside* (`ChunkStore.set_aside`). It counts as lost as long as a
-# chunk
-# that was read from it stands nowhere else.
+# chunk that was read from it stands nowhere else.
 
 
 _LOST: Final = (

@@ -289,8 +289,7 @@ def is_in_conflict(db: Reader, ino: int, node: bytes) -> bool:
 # -- facets of nodes that are shown as their registers say (`Trait.DIRECT`) -----------------------------
 # What a program here has changed, and no update holds yet, stands in the table `unsigned` and hides what the
 # register says. `pending` has its key, too, so that the next cut takes it. When it is signed, the register
-# says
-# the same, and the row goes. So what other devices write is shown as soon as it is in the registers.
+# says the same, and the row goes. So what other devices write is shown as soon as it is in the registers.
 #
 # Of the concurrent values of such a register the greatest counts, by its bytes.
 

@@ -222,8 +222,7 @@ def names_of_updates(db: Reader) -> Iterator[tuple[bytes, int, bytes]]:
 
 # -- dropping the bodies of accepted updates, which leaves their rows of the log bare -------------------
 # A row is removed and put back without its body: SQLite would leave a row that has only become shorter where
-# it
-# is, and its page hardly filled.
+# it is, and its page hardly filled.
 
 
 _KEPT: Final = "number, branch, clock, device, hash, chunk_high, vector, time, moment"

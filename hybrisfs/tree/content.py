@@ -252,8 +252,7 @@ class FileBytes:
 
 # -- contents that other devices made: the bytes of a file whose content register they wrote ------------
 # The list of a long file's chunks stands in chunks itself; those may have to be fetched before the file can
-# be
-# read or changed: until then the file is *unlisted*.
+# be read or changed: until then the file is *unlisted*.
 
 
 class NoListError(OSError):

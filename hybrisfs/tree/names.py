@@ -321,10 +321,9 @@ def _check_name(name: bytes) -> None:
 
 # -- folders that some device is limited to: what belongs to them, and what this device may change ------
 # `hybrisfs.members.roles` says what an *area* is, and which writes count. Here programs are kept to that:
-# what
-# is made below the folder of an area belongs to it, nothing crosses its border, and where this device may not
-# change anything, programs get an error at once. They see EXDEV at a border, as between two disks, and EACCES
-# where this device may not change anything: EROFS would say that of the whole mount.
+# what is made below the folder of an area belongs to it, nothing crosses its border, and where this device
+# may not change anything, programs get an error at once. They see EXDEV at a border, as between two disks,
+# and EACCES where this device may not change anything: EROFS would say that of the whole mount.
 
 
 class Borders:

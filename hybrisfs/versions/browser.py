@@ -262,12 +262,10 @@ def _past(child: Child, parent: int, holds: float) -> PastEntry:
 
 # -- the versions of every file by its path: what `.hybrisfs/versions` shows ----------------------------
 # Below it, whatever path something has ever had (and is remembered by) is a folder. That of a folder shows
-# the
-# names that were in it while it had the path; that of a file shows its versions, each as a file of its own,
-# called by the moment from which it was: `2026-11-20T18:00:05Z notes.txt`. The second of one second has a
-# number: `2026-11-20T18:00:05Z (2) ...`. Removed files are there like all others, as long as a version of
-# them
-# is kept.
+# the names that were in it while it had the path; that of a file shows its versions, each as a file of its
+# own, called by the moment from which it was: `2026-11-20T18:00:05Z notes.txt`. The second of one second has
+# a number: `2026-11-20T18:00:05Z (2) ...`. Removed files are there like all others, as long as a version of
+# them is kept.
 
 
 _NUMBERS: Final = 1 << 60

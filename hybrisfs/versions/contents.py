@@ -161,9 +161,8 @@ def chunks_of_page(data: bytes) -> set[bytes]:
 
 # -- versions whose bytes are gone ----------------------------------------------------------------------
 # While the clouds cannot be reached, what is overwritten again and again would fill the disk until nothing
-# can
-# be written any more. Then such chunks go (`ChunkStore.drop_unwanted`), and with them the versions that named
-# them: what cannot be read is not called kept.
+# can be written any more. Then such chunks go (`ChunkStore.drop_unwanted`), and with them the versions that
+# named them: what cannot be read is not called kept.
 
 
 def forget_lost(db: RowWriter) -> None:

@@ -136,8 +136,7 @@ class PastTree:
 # -- the registers of the tree as they were at a moment, read from a snapshot of the database -----------
 # A value counts when it had been written and not yet superseded at that moment. Where a register had only
 # values that have been dropped since, the last one before these stands for them: what is shown was there at
-# the
-# moment or before, and nothing that came later.
+# the moment or before, and nothing that came later.
 
 
 class NothingUnsigned:

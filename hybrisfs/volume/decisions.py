@@ -148,8 +148,8 @@ class Conflicts:
 
 # -- files that could not be read because their newest bytes are with another device --------------------
 # Names come before bytes: a file may be shown here while only the device that wrote it has its bytes. When
-# that
-# device is gone, the version before can still be read, and a person who meets the error should learn of it.
+# that device is gone, the version before can still be read, and a person who meets the error should learn of
+# it.
 
 
 _MOST: Final = 200  # chunks that are remembered

@@ -225,9 +225,8 @@ class Relayer:
 # -- which updates of other devices may go to the clouds: data before the metadata that names it --------
 # A file's content may go when all its chunks are on the clouds. Those that their maker has not brought there
 # can be *claimed* where they are on this device: then the packer brings them. When their maker stays away,
-# one
-# does without those that are not here. A content that a later update of
-# the same batch replaces, or whose file is gone by then, is not waited for: it is nobody's to see.
+# one does without those that are not here. A content that a later update of the same batch replaces, or whose
+# file is gone by then, is not waited for: it is nobody's to see.
 
 
 class RelayGate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -41,6 +42,34 @@ def test_every_command_has_help_with_an_example(run: Run, command: tuple[str, ..
     assert result.exit_code == 0
     assert re.search(rf"Examples?:\n  .*hybrisfs {' '.join(command)}", result.stdout)
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
+
+
+def commands_named_in(text: str) -> list[tuple[str, ...]]:
+    """The commands of which a text speaks: two words after "hybrisfs" where the first is a group."""
+    found: list[tuple[str, ...]] = []
+    for name, inner in re.findall(r"\bhybrisfs ([a-z]+)(?: ([a-z][\w.-]*\w))?", text):
+        command = program.get_command(click.Context(program), name)
+        if command is not None:
+            found.append((name, inner) if isinstance(command, click.Group) and inner else (name,))
+    return found
+
+
+@pytest.mark.parametrize("package", ["cli", "dashboard", "hybrisfs"])
+def test_every_command_that_a_message_names_is_there(package: str) -> None:
+    assert commands_named_in("see hybrisfs recovery output.show") == [("recovery", "output.show")]
+    known = {command[:length] for command in every_command(program) for length in (1, 2)}
+    texts = [
+        (module, node.value)
+        for module in (REPOSITORY / package).rglob("*.py")
+        for statement in ast.parse(module.read_text()).body[
+            1:
+        ]  # without the head, which may specify a format
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = {(module, command) for module, text in texts for command in commands_named_in(text)}
+    assert named
+    assert {(module, command) for module, command in named if command not in known} == set()
 
 
 def test_all_commands_are_there() -> None:
