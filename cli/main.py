@@ -15,7 +15,7 @@ import click
 
 __all__ = ["Program", "main", "program"]
 
-# Command: the module with its function, whose name follows if it is another one; what the overview says of it.
+# Command: the module with its function, whose name follows if it is another one; its line in the overview.
 _COMMANDS: Final = {
     "quickstart": ("setup", "Set up a volume over three local folders and mount it: the first thing to try."),
     "setup": ("setup", "Set up a volume step by step: name, folder, clouds."),

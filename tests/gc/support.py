@@ -14,10 +14,11 @@ from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
 from hybrisfs.registers.ballots import MAX_PACKS
-from tests.merge.fleet import Device
-from tests.tree.rig import SEALER, TABLES, FakeClouds
+from tests.merge.fleet import Device, Fleet
+from tests.surroundings import limited
+from tests.tree.rig import SEALER, SMALL_BLOCKS, TABLES, FakeClouds, small_chunks
 
-__all__ = ["Discarding", "FakeUpkeep", "check_placed", "check_shown", "cut_short"]
+__all__ = ["Discarding", "FakeUpkeep", "check_placed", "check_shown", "cut_short", "two_devices"]
 
 _PLACED = """
 SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
@@ -26,6 +27,11 @@ FROM chunk c LEFT JOIN pack p ON p.number = c.pack WHERE c.id = ?
 _SHOWN = """
 SELECT id FROM chunk WHERE number IN (SELECT chunk FROM file_chunk UNION SELECT chunk FROM content_page)
 """
+
+
+def two_devices() -> Fleet:
+    """They make small chunks, so that packs and pages of content lists are many."""
+    return Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
 
 
 class FakeUpkeep:

@@ -8,10 +8,8 @@ import pytest
 
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stage
-from tests.gc.support import Discarding, check_shown
+from tests.gc.support import Discarding, check_shown, two_devices
 from tests.merge.fleet import Device, Fleet
-from tests.surroundings import limited
-from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 OLD = b"old content " * 500
@@ -21,7 +19,7 @@ LONG = bytes(range(256)) * 200
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices that know of a file; the first has made it and deletes it."""
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet = two_devices()
     fleet[0].write("old", OLD)
     fleet[0].write("kept", b"kept content")
     fleet[0].sign()

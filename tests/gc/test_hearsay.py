@@ -13,11 +13,10 @@ from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
 from hybrisfs.write.pack import is_ending
 from tests.checkpoint.test_adoption import adopt, snapshot_of
-from tests.gc.support import Discarding, check_shown
+from tests.gc.support import Discarding, check_shown, two_devices
 from tests.gc.test_consent import advance, pack_of
 from tests.merge.fleet import Device, Fleet
-from tests.surroundings import limited
-from tests.tree.rig import SEALER, SMALL_BLOCKS, small_chunks
+from tests.tree.rig import SEALER
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = b"content " * 100
@@ -28,7 +27,7 @@ EARLY = Stamp(1, b"L" * 16)
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices that know of a file of the first."""
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet = two_devices()
     fleet[0].write("file", CONTENT)
     fleet.meet()
     yield fleet

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from hybrisfs.gc.rewrite import NeededOrphans
-from tests.gc.support import Discarding, FakeUpkeep, check_shown, cut_short
+from tests.gc.support import Discarding, FakeUpkeep, check_shown, cut_short, two_devices
 from tests.gc.test_orphans import confer
 from tests.merge.fleet import Fleet, NotHereError
-from tests.surroundings import limited
-from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = os.urandom(30_000)
@@ -22,7 +20,7 @@ CONTENT = os.urandom(30_000)
 def fleet() -> Iterator[Fleet]:
     """Two devices. The first one uploads a file, the second one hears of it, and then the first one is set
     back to a backup of before: nobody knows where the bytes are."""
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet = two_devices()
     fleet[0].write("kept", b"kept content")
     fleet.meet()
     backup = fleet[0].saved()

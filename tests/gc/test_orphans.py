@@ -9,10 +9,8 @@ import pytest
 from hybrisfs.dispersal.errors import Finding
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.write.pack import is_ending, record_packs
-from tests.gc.support import Discarding, check_shown, cut_short
+from tests.gc.support import Discarding, check_shown, cut_short, two_devices
 from tests.merge.fleet import Device, Fleet
-from tests.surroundings import limited
-from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = b"content whose upload is cut short " * 40
@@ -21,7 +19,7 @@ CONTENT = b"content whose upload is cut short " * 40
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
     """Two devices; an upload of the first one has been cut short."""
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet = two_devices()
     fleet[0].write("kept", b"kept content")
     fleet.meet()
     fleet[0].write("new", CONTENT)
@@ -224,7 +222,7 @@ class Strays:
 
 @pytest.fixture
 def strays() -> Iterator[Strays]:
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(), SMALL_BLOCKS))
+    fleet = two_devices()
     fleet[0].write("kept", b"kept content")
     fleet.meet()
     yield Strays(fleet)

@@ -53,6 +53,19 @@ class _Killed(sqlite3.Connection):
         return super().execute(statement, parameters)
 
 
+def take_back(db: sqlite3.Connection) -> None:
+    """What formats 12 and later have brought."""
+    db.execute("DROP TABLE said")
+    for table, column in LATER:
+        db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    db.execute("DROP TABLE epoch")
+    for column in ("inviter", "clock"):
+        db.execute(f"ALTER TABLE member DROP COLUMN {column}")
+    db.execute("DROP TABLE deletion")
+    db.execute("DROP TABLE held")
+    db.execute(UNMARK_LOST)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "volume.db"
@@ -151,15 +164,7 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         )
         db.execute("PRAGMA user_version = 9")
         db.execute("DROP INDEX chunk_elsewhere")
-        db.execute("DROP TABLE said")
-        for table, column in LATER:
-            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        db.execute("DROP TABLE epoch")
-        for column in ("inviter", "clock"):
-            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
-        db.execute("DROP TABLE deletion")
-        db.execute("DROP TABLE held")
-        db.execute(UNMARK_LOST)
+        take_back(db)
         db.commit()
     Database(path).close()
     with closing(sqlite3.connect(path)) as db:
@@ -192,15 +197,7 @@ def test_what_was_said_about_packs_is_known_from_then_on(tmp_path: Path) -> None
             [(kind + device, kind) for kind in (b"d", b"v", b"m", b"e", b"c")],
         )
         db.execute("INSERT INTO pack (id, k, n, placement) VALUES (?, 1, 2, x'0001')", (bytes(32),))
-        db.execute("DROP TABLE said")
-        for table, column in LATER:
-            db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-        db.execute("DROP TABLE epoch")
-        for column in ("inviter", "clock"):
-            db.execute(f"ALTER TABLE member DROP COLUMN {column}")
-        db.execute("DROP TABLE deletion")
-        db.execute("DROP TABLE held")
-        db.execute(UNMARK_LOST)
+        take_back(db)
         db.execute("PRAGMA user_version = 11")
         db.commit()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
