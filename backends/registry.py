@@ -140,8 +140,8 @@ def secret_names(scheme: str) -> frozenset[str]:
 
 
 def secrets_of(url: str) -> tuple[Secret, ...]:
-    """The secrets that the cloud at *url* takes, without those that the URL states. Raises ValueError for
-    what is no URL; empty for a kind that takes none or is unknown."""
+    """The secrets that the cloud at *url* takes, without those that the URL states; none for a kind that
+    takes none, or is unknown. Raises ValueError when it is not a URL."""
     parts = urlsplit(url)
     taken = KINDS[parts.scheme].secrets if parts.scheme in KINDS else ()
     return tuple(secret for secret in taken if secret.name != "user" or not parts.username)

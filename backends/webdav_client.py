@@ -171,7 +171,7 @@ _VALUES: Final = frozenset({"DAV: href", "DAV: getcontentlength", "DAV: getlastm
 
 @dataclass(slots=True)
 class Resource:
-    """One resource: its URL or path as the server writes it, and what is known of it."""
+    """One resource: its URL or path as the server writes it, and its facts."""
 
     href: str = ""
     is_folder: bool = False
@@ -180,7 +180,7 @@ class Resource:
 
 
 def parse_multistatus(pieces: Iterable[bytes]) -> list[Resource]:
-    """Return the resources of an answer. Raises `ValueError` for anything that is no such answer."""
+    """Return the resources of an answer. Raises `ValueError` for anything else."""
     document = _Document()
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = document.start

@@ -131,7 +131,7 @@ def _scrubbed_cloud(cloud: ScrubbedCloud) -> list[str]:
 
 
 def _unnamed(values: UnnamedValues, volume: str) -> Iterator[str]:
-    """What is on the clouds of values that no key names, which is no damage."""
+    """Values on the clouds that no key names. They do no harm."""
     number = values.unnamed + values.former
     if number:
         option = " --former" if values.former else ""
@@ -232,7 +232,7 @@ def _found(facts: Collected) -> Iterator[str]:
     if facts.empty.packs:
         yield f"not needed at all: {_packs(facts.empty)}"
     if facts.sparse.packs:
-        done = f"; {count(facts.rewritten, 'pack')} packed anew" if facts.rewritten else ""
+        done = f"; {count(facts.rewritten, 'pack')} packed again" if facts.rewritten else ""
         yield f"hardly needed: {_packs(facts.sparse)}{done}"
     if facts.young.packs:
         yield f"kept for some time yet: {_packs(facts.young)}"
@@ -254,7 +254,7 @@ def _values(values: UnnamedValues | None) -> Iterator[str]:
 
 
 def _left(facts: Collected) -> Iterator[str]:
-    """What is still to be deleted, and what became of the log."""
+    """What waits to be deleted, and what became of the log."""
     if facts.undeletable:
         what = count(facts.undeletable, "object")
         yield f"{what} wait for a device that may delete: the credentials of this one may not"

@@ -77,7 +77,7 @@ def read_passphrase(file: TextIO | None, *, twice: bool = False) -> str:
         try:
             text = file.read(_MOST).strip()
         except UnicodeDecodeError as error:
-            raise click.UsageError("The passphrase file is no text.") from error
+            raise click.UsageError("The passphrase file does not hold text.") from error
         if not text:
             raise click.UsageError("The passphrase file is empty.")
         return text

@@ -300,7 +300,7 @@ def _explain(volume: Volume, mountpoint: str) -> None:
 def quickstart(directory: str | None, as_json: bool) -> None:
     """Set up the volume "home" over three local folders that play the clouds, and mount it at DIR.
 
-    DIR is ~/HybrisFS unless given. Running it again does no harm: it does what is still to be done.
+    DIR is ~/HybrisFS unless given. You can run it again: it does the rest.
     """
     place = str(Path(directory).absolute()) if directory else None
     with Client.connect() as client:
@@ -315,7 +315,7 @@ def _explain_started(facts: Started) -> None:
     volume, mountpoint = facts.volume, facts.mountpoint or ""
     folders = [unquote(urlsplit(cloud.url).path, errors="surrogateescape") for cloud in volume.clouds]
     made = "Created the volume" if facts.created else "There is the volume"
-    click.echo(f"{made} {volume.name}. These folders play its clouds, any {volume.f} of which may fail:")
+    click.echo(f"{made} {volume.name}. These folders play its clouds; any {volume.f} may fail:")
     for folder in folders:
         click.echo(f"  {shown(folder)}")
     click.echo(f"{'Mounted it' if facts.mounted else 'It is mounted'} at {shown(mountpoint)}.")

@@ -73,7 +73,7 @@ _DURATION: Final = re.compile(r"(?:\d{1,6}[smhd])+")
 def _duration(value: str) -> int:
     """ "90m", "2h" or "1h30m" in seconds."""
     if not _DURATION.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is no duration; write 90m, 2h or 1d12h")
+        raise click.BadParameter(f"{value!r} is not a duration; write 90m, 2h or 1d12h")
     return sum(int(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"\d+[smhd]", value))
 
 

@@ -22,7 +22,7 @@ __all__ = ["IDLE", "LastError", "Pause", "Signals", "Stage", "Wake", "start_stag
 log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS: Final = 0.02
-_REST_SECONDS: Final = 0.1  # that fsync waits at most for the cut that is to be taken meanwhile
+_REST_SECONDS: Final = 0.1  # that fsync waits at most for the next cut
 
 
 class Wake(Enum):

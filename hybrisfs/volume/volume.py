@@ -107,7 +107,7 @@ class Volume(Opened):
                 f"this device was removed from the volume {self.name}",
                 "what changes here reaches no other device",
                 "Copy what you need to another folder. To belong to the volume again, delete it here and "
-                "pair this device anew.",
+                "pair this device again.",
             )
 
     def drop_cache(self) -> Dropped:

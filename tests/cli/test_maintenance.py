@@ -158,7 +158,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     assert done.stdout == (
         "photos: 3 packs (3.0 MB) deleted.\n"
         "  not needed at all: 4 packs (4.0 MB)\n"
-        "  hardly needed: 2 packs (1.0 MB); 2 packs packed anew\n"
+        "  hardly needed: 2 packs (1.0 MB); 2 packs packed again\n"
         "  kept for some time yet: 1 pack (1.0 MB)\n"
         "  named by nothing: 1 pack, 3 single shares\n"
         "  perhaps on the way still: 4 shares that nothing names\n"

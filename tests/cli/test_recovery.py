@@ -100,7 +100,7 @@ def test_a_passphrase_that_will_not_do(photos: FakeVolume, run: Run, tmp_path: P
     for name, content, said in (
         ("short", b"short", "fewer than 12"),
         ("empty", b" \n", "is empty"),
-        ("binary", b"\xff\xfe", "is no text"),
+        ("binary", b"\xff\xfe", "does not hold text"),
     ):
         (tmp_path / name).write_bytes(content)
         done = run("recovery", "make", "--passphrase-file", str(tmp_path / name))
