@@ -1,4 +1,4 @@
-"""hybrisfs kv put, get, delete, list, tput, create, drop, containers, clean, rebuild"""
+"""hybrisfs kv put, append, replace, get, delete, list, tput, create, drop, containers, clean, rebuild"""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from cli.output import columns, count, json_option, print_json, show, shown, siz
 from hybrisfs.api.key_value import (
     Cleaned,
     KeyFacts,
+    KeyNeed,
+    KvAppendRequest,
     KvCleanRequest,
     KvContainersRequest,
     KvCreateRequest,
@@ -27,7 +29,10 @@ from hybrisfs.api.key_value import (
     KvListRequest,
     KvPutRequest,
     KvRebuildRequest,
+    KvReplaceRequest,
     KvTputRequest,
+    Need,
+    Value,
     Write,
 )
 from hybrisfs.api.request import message_of
@@ -99,26 +104,110 @@ def _unreadable(error: OSError) -> click.ClickException:
     return click.ClickException(f"{shown(str(named))}: {error.strerror}")
 
 
+_source = click.argument("source", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
+_if_match = click.option(
+    "--if-match",
+    metavar="TAG",
+    help="Only when the key has the value with this tag, which kv put and kv list show.",
+)
+_if_version = click.option(
+    "--if-version",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Only when the key's value has this version; 0: when there is none.",
+)
+
+
+def _need(*, absent: bool = False, tag: str | None, version: int | None) -> Need | None:
+    """The condition that the options ask for."""
+    if absent + (tag is not None) + (version is not None) > 1:
+        raise click.UsageError("one condition is enough: a tag tells the version")
+    if absent:
+        return Need(version=0)
+    return None if tag is None and version is None else Need(version, tag)
+
+
+def _stored(address: str, value: Value) -> list[str]:
+    return [f"Stored {shown(address)}, {size(value.size)}, version {value.version} (tag {value.tag})."]
+
+
 @kv.command(
     epilog="""\b
 Examples:
   hybrisfs kv put home notes/today today.txt
-  date | hybrisfs kv put home notes/now"""
+  date | hybrisfs kv put home notes/now
+  hybrisfs kv put home locks/nightly owner.txt --if-absent"""
 )
 @_volume
 @_address
-@click.argument("source", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
+@_source
+@click.option("--if-absent", is_flag=True, help="Only when there is no such key.")
+@_if_match
+@_if_version
 @json_option
-def put(name: str, address: str, source: str, as_json: bool) -> None:
-    """Store the content of FILE, or of standard input, under a key. Returns when f+k clouds have it."""
+def put(
+    name: str,
+    address: str,
+    source: str,
+    if_absent: bool,
+    if_match: str | None,
+    if_version: int | None,
+    as_json: bool,
+) -> None:
+    """Store the content of FILE, or of standard input, under a key. Returns when f+k clouds have it.
+
+    The exit code is 6 when a condition does not hold; the message says what is there instead.
+    """
     container, key = _split(address)
+    need = _need(absent=if_absent, tag=if_match, version=if_version)
+    with _uploading(source) as (client, path):
+        facts = client.call(KvPutRequest(name, container, key, path, need))
+    show(facts, as_json, lambda stored: _stored(address, stored))
+
+
+@contextlib.contextmanager
+def _uploading(source: str) -> Iterator[tuple[Client, str]]:
+    """The daemon, and a file with the content of *source*."""
     with Client.connect() as client:
         try:
             with _as_file(source) as path:
-                facts = client.call(KvPutRequest(name, container, key, path))
+                yield client, path
         except OSError as error:
             raise _unreadable(error) from error
-    show(facts, as_json, lambda stored: [f"Stored {shown(address)}, {size(stored.size)}."])
+
+
+@kv.command(epilog="\b\nExample:\n  date | hybrisfs kv append home notes/log")
+@_volume
+@_address
+@_source
+@json_option
+def append(name: str, address: str, source: str, as_json: bool) -> None:
+    """Add the content of FILE, or of standard input, to the end of a value.
+
+    What others write at the same time is kept. A key that is not there is made.
+    """
+    container, key = _split(address)
+    with _uploading(source) as (client, path):
+        facts = client.call(KvAppendRequest(name, container, key, path))
+    show(facts, as_json, lambda stored: _stored(address, stored))
+
+
+@kv.command(epilog="\b\nExample:\n  printf 42 | hybrisfs kv replace home counters/visits 0")
+@_volume
+@_address
+@click.argument("offset", type=click.IntRange(min=0))
+@_source
+@json_option
+def replace(name: str, address: str, offset: int, source: str, as_json: bool) -> None:
+    """Put the content of FILE, or of standard input, in the place of a part of a value.
+
+    The part begins OFFSET bytes behind the beginning of the value, and is as long as the content; the value
+    grows when that goes beyond its end. What others write to other parts at the same time is kept.
+    """
+    container, key = _split(address)
+    with _uploading(source) as (client, path):
+        facts = client.call(KvReplaceRequest(name, container, key, offset, path))
+    show(facts, as_json, lambda stored: _stored(address, stored))
 
 
 @kv.command(
@@ -142,14 +231,26 @@ Examples:
     type=click.IntRange(min=0),
     help="A cached value will do that at most N newer ones follow.",
 )
-def get(name: str, address: str, target: str, max_age: float | None, max_versions: int | None) -> None:
+@click.option(
+    "--at-least",
+    metavar="TAG",
+    help="A cached value will do that has this tag, or is newer: one that you have written yourself, say.",
+)
+def get(
+    name: str,
+    address: str,
+    target: str,
+    max_age: float | None,
+    max_versions: int | None,
+    at_least: str | None,
+) -> None:
     """Write the value of a key, the newest one, to FILE or to standard output."""
     container, key = _split(address)
     folder = scratch_folder() if target == "-" else Path(target).absolute().parent
     with Client.connect() as client:
         try:
             with _scratch(folder) as file:
-                client.call(KvGetRequest(name, container, key, file.name, max_age, max_versions))
+                client.call(KvGetRequest(name, container, key, file.name, max_age, max_versions, at_least))
                 _deliver(file, target)
         except OSError as error:
             raise _unreadable(error) from error
@@ -191,10 +292,16 @@ def _show(value: bytes) -> None:
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv delete home notes/today")
 @_volume
 @_address
-def delete(name: str, address: str) -> int:
-    """Delete a key. The clouds are told in the background to delete its value."""
+@_if_match
+@_if_version
+def delete(name: str, address: str, if_match: str | None, if_version: int | None) -> int:
+    """Delete a key. The clouds are told in the background to delete its value.
+
+    The exit code is 1 when there is no such key, 6 when a condition does not hold.
+    """
+    need = _need(tag=if_match, version=if_version)
     with Client.connect() as client:
-        facts = client.call(KvDeleteRequest(name, *_split(address)))
+        facts = client.call(KvDeleteRequest(name, *_split(address), need))
     if facts.existed:
         click.echo(f"Deleted {shown(address)}.")
         return 0
@@ -228,14 +335,15 @@ def list_(name: str, address: str, as_json: bool) -> None:
     elif not found:
         click.echo("There are no such keys.")
     else:
-        rows = [["KEY", "SIZE"], *([shown(one.key), size(one.size)] for one in found)]
+        rows = [["KEY", "SIZE", "TAG"], *([shown(one.key), size(one.size), one.tag] for one in found)]
         click.echo("\n".join(columns(rows, indent="")))
 
 
 @kv.command(
     epilog="""\b
-Example:
-  hybrisfs kv tput home --put bank/anna a.json --delete bank/old"""
+Examples:
+  hybrisfs kv tput home --put bank/anna a.json --delete bank/old
+  hybrisfs kv tput home --put bank/anna a.json --if-match bank/anna 3-17 --if-match bank/bert 8-41"""
 )
 @_volume
 @click.option(
@@ -249,23 +357,66 @@ Example:
 @click.option(
     "--delete", "deletes", multiple=True, metavar="CONTAINER/KEY", help="Delete a key. May be given again."
 )
+@click.option(
+    "--if-absent",
+    "absent",
+    multiple=True,
+    metavar="CONTAINER/KEY",
+    help="Only when there is no such key. May be given again, also of keys that are not written.",
+)
+@click.option(
+    "--if-match",
+    "tags",
+    nargs=2,
+    multiple=True,
+    metavar="CONTAINER/KEY TAG",
+    help="Only when the key has the value with this tag. May be given again.",
+)
+@click.option(
+    "--if-version",
+    "wanted",
+    nargs=2,
+    multiple=True,
+    type=(str, click.IntRange(min=0)),
+    metavar="CONTAINER/KEY N",
+    help="Only when the key's value has this version; 0: when there is none. May be given again.",
+)
 @json_option
-def tput(name: str, puts: tuple[tuple[str, str], ...], deletes: tuple[str, ...], as_json: bool) -> None:
-    """Write several keys in one transaction: everybody sees all of it or nothing."""
+def tput(
+    name: str,
+    puts: tuple[tuple[str, str], ...],
+    deletes: tuple[str, ...],
+    absent: tuple[str, ...],
+    tags: tuple[tuple[str, str], ...],
+    wanted: tuple[tuple[str, int], ...],
+    as_json: bool,
+) -> None:
+    """Write several keys in one transaction: everybody sees all of it or nothing.
+
+    Conditions are checked at the moment at which it takes place. The exit code is 6 when one does not hold.
+    """
     if not puts and not deletes:
         raise click.UsageError("there is nothing to be written: use --put or --delete")
     if [source for _, source in puts].count("-") > 1:
         raise click.UsageError("standard input can be one value only")
+    needs = [_key_need(address, version=0) for address in absent]
+    needs += [_key_need(address, tag=tag) for address, tag in tags]
+    needs += [_key_need(address, version=version) for address, version in wanted]
     with Client.connect() as client, contextlib.ExitStack() as files:
         try:
             writes = [
                 Write(*_split(address), files.enter_context(_as_file(source))) for address, source in puts
             ]
             writes += [Write(*_split(address)) for address in deletes]
-            facts = client.call(KvTputRequest(name, writes))
+            facts = client.call(KvTputRequest(name, writes, needs))
         except OSError as error:
             raise _unreadable(error) from error
-    show(facts, as_json, lambda written: [f"Wrote {count(len(written.versions), 'key')}."])
+    show(facts, as_json, lambda written: [f"Wrote {count(len(written.tags), 'key')}."])
+
+
+def _key_need(address: str, version: int | None = None, tag: str | None = None) -> KeyNeed:
+    container, key = _split(address)
+    return KeyNeed(version, tag, container=container, key=key)
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv create home notes")

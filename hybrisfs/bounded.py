@@ -1,13 +1,15 @@
-"""Work in bounded portions: so many jobs at a time, so many items in a group."""
+"""Work in bounded portions: so many jobs at a time, so many items in a group, so much of something in use."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["in_groups", "in_parallel"]
+__all__ = ["Room", "in_groups", "in_parallel"]
 
 # -- dividing what is to be done into parts of a bounded size -------------------------------------------
 
@@ -50,3 +52,49 @@ def in_parallel(jobs: Iterable[Callable[[], T]], workers: int, name: str) -> Ite
         finally:
             for future in waiting:
                 future.cancel()
+
+
+# -- using no more than there is, in the order of arrival -----------------------------------------------
+
+
+class _Turn:
+    """One who waits."""
+
+    __slots__ = ("amount", "come")
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+        self.come = threading.Event()
+
+
+class Room:
+    """So much of something, given out in the order of arrival: those who come too late wait. Thread-safe."""
+
+    def __init__(self, size: int) -> None:
+        self._lock = threading.Lock()
+        self._free = self._size = size
+        self._line: deque[_Turn] = deque()
+
+    @contextmanager
+    def taken(self, amount: int) -> Iterator[None]:
+        """Within the block *amount* is in use; all that there is when it is more. Waits for it."""
+        turn = _Turn(min(amount, self._size))
+        try:
+            with self._lock:
+                self._line.append(turn)
+                self._serve()
+            turn.come.wait()
+            yield
+        finally:
+            with self._lock:
+                if turn.come.is_set():
+                    self._free += turn.amount
+                elif turn in self._line:  # interrupted while it waited
+                    self._line.remove(turn)
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._line and self._line[0].amount <= self._free:
+            turn = self._line.popleft()
+            self._free -= turn.amount
+            turn.come.set()

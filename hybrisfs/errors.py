@@ -8,6 +8,7 @@ Exit codes of the command line:
 3    time ran out before the work was done; it goes on in the background
 4    there is no such volume
 5    the daemon cannot be reached or started, or speaks another version
+6    a condition of a write does not hold (`kv put --if-absent` and the like); nothing was written
 70   a bug: something nobody expected, with the details in the log
 130  interrupted
 """
@@ -20,6 +21,7 @@ import sqlite3
 from typing import ClassVar, Final
 
 __all__ = [
+    "ConditionError",
     "DaemonError",
     "DamagedError",
     "HybrisError",
@@ -76,6 +78,13 @@ class UnknownVolumeError(HybrisError):
     exit_code = 4
 
 
+class ConditionError(HybrisError):
+    """A condition of a write does not hold; nothing was written."""
+
+    kind = "condition"
+    exit_code = 6
+
+
 class DaemonError(HybrisError):
     """The daemon cannot be reached or started, or speaks another version."""
 
@@ -108,6 +117,7 @@ _KINDS = {
         HybrisError,
         UsageError,
         UnknownVolumeError,
+        ConditionError,
         DaemonError,
         DamagedError,
         NewerFormatError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from hybrisfs.api.maintenance import UnnamedValues
 from hybrisfs.api.request import Done, Folder, Record, Request, Seconds, Text
@@ -16,7 +16,9 @@ __all__ = [
     "Deleted",
     "Failure",
     "KeyFacts",
+    "KeyNeed",
     "Keys",
+    "KvAppendRequest",
     "KvCleanRequest",
     "KvContainersRequest",
     "KvCreateRequest",
@@ -26,17 +28,20 @@ __all__ = [
     "KvListRequest",
     "KvPutRequest",
     "KvRebuildRequest",
+    "KvReplaceRequest",
     "KvTputRequest",
+    "Need",
     "RebuiltKeys",
-    "Timestamp",
     "Value",
     "Versions",
     "Write",
 ]
 
-Timestamp: TypeAlias = list[int]
-"""When a value was written, in the order of all writes to its key: two numbers."""
 _MOST_WRITES: Final = 256
+_MOST_VERSION: Final = (1 << 63) - 1
+_MOST_OFFSET: Final = 64 << 20
+
+Version: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST_VERSION, description="a version, 0 or more")]
 
 
 class KvCreateRequest(Request[Done]):
@@ -76,7 +81,19 @@ class Value(Record):
 
     size: int
     """In bytes."""
-    version: Timestamp
+    version: int
+    """1 for the first of its key; every write adds 1."""
+    tag: str
+    """What it is called by in conditions; no other value has it."""
+
+
+class Need(Record, forbid_unknown_fields=True):
+    """What a key must have for a write to take place; without entries any value."""
+
+    version: Version | None = None
+    """Of its value; 0: it must have none."""
+    tag: Text | None = None
+    """Of its value."""
 
 
 class KvPutRequest(Request[Value]):
@@ -87,6 +104,34 @@ class KvPutRequest(Request[Value]):
     name: Text
     container: Text
     key: Text
+    path: Folder
+    """The file."""
+    need: Need | None = None
+    """Otherwise nothing is written."""
+
+
+class KvAppendRequest(Request[Value]):
+    """Add the content of a file to the end of a value. Without a value this stores it."""
+
+    command: ClassVar = "kv append"
+
+    name: Text
+    container: Text
+    key: Text
+    path: Folder
+    """The file."""
+
+
+class KvReplaceRequest(Request[Value]):
+    """Put the content of a file in the place of a part of a value."""
+
+    command: ClassVar = "kv replace"
+
+    name: Text
+    container: Text
+    key: Text
+    offset: Annotated[int, Meta(ge=0, le=_MOST_OFFSET, description="an offset in bytes")]
+    """Where that begins; at most the size of the value, in bytes."""
     path: Folder
     """The file."""
 
@@ -105,6 +150,8 @@ class KvGetRequest(Request[Value]):
     """A cached value will do that was the newest so long ago."""
     max_versions: int | None = None
     """A cached value will do that at most so many newer ones follow."""
+    at_least: Text | None = None
+    """A cached value will do that is the one with this tag, or newer."""
 
 
 class Deleted(Record):
@@ -121,6 +168,8 @@ class KvDeleteRequest(Request[Deleted]):
     name: Text
     container: Text
     key: Text
+    need: Need | None = None
+    """Otherwise nothing is deleted."""
 
 
 class KeyFacts(Record):
@@ -129,7 +178,10 @@ class KeyFacts(Record):
     key: str
     size: int
     """Of its value, in bytes."""
-    version: Timestamp
+    version: int
+    """Of its value."""
+    tag: str
+    """Of its value."""
 
 
 class Keys(Record):
@@ -162,10 +214,17 @@ class Write(Record, forbid_unknown_fields=True):
     """The file with the value; None deletes the key."""
 
 
-class Versions(Record):
-    """Which writes came out of a transaction, in its order."""
+class KeyNeed(Need, forbid_unknown_fields=True, kw_only=True):
+    """What a key must have for a transaction to take place. It need not be one that is written."""
 
-    versions: list[Timestamp]
+    container: Text
+    key: Text
+
+
+class Versions(Record):
+    """The tags of what a transaction has written, in its order."""
+
+    tags: list[str]
 
 
 class KvTputRequest(Request[Versions]):
@@ -178,6 +237,11 @@ class KvTputRequest(Request[Versions]):
         list[Write],
         Meta(min_length=1, max_length=_MOST_WRITES, description=f"a list of 1 to {_MOST_WRITES} writes"),
     ]
+    needs: Annotated[
+        list[KeyNeed],
+        Meta(max_length=_MOST_WRITES, description=f"a list of at most {_MOST_WRITES} conditions"),
+    ] = field(default_factory=list)
+    """Otherwise nothing is written."""
 
 
 class Failure(Record):

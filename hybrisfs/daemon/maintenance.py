@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,8 @@ from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.kv.record import MAX_VALUE
+from hybrisfs.kv.errors import NoSuchKeyError
+from hybrisfs.kv.record import MAX_VALUE, PRESENT, Condition, Timestamp
 from hybrisfs.kv.salvage import UnnamedValues as FoundValues
 from hybrisfs.kv.store import Key, KeyValueStore
 
@@ -172,6 +174,8 @@ class KeyValueCommands:
                 api.KvDropRequest.answered_by(self._drop),
                 api.KvContainersRequest.answered_by(self._containers),
                 api.KvPutRequest.answered_by(self._put),
+                api.KvAppendRequest.answered_by(self._append),
+                api.KvReplaceRequest.answered_by(self._replace),
                 api.KvGetRequest.answered_by(self._get),
                 api.KvDeleteRequest.answered_by(self._delete),
                 api.KvListRequest.answered_by(self._list),
@@ -196,43 +200,73 @@ class KeyValueCommands:
         return api.Containers(list(self._store(asked.name).containers()))
 
     def _put(self, asked: api.KvPutRequest) -> api.Value:
-        value = _read_value(Path(asked.path))
-        timestamp = self._store(asked.name).put(asked.container, asked.key, value)
-        return api.Value(len(value), list(timestamp))
+        with _ValueFile(Path(asked.path)) as value:
+            written = self._store(asked.name).put(asked.container, asked.key, value, _condition(asked.need))
+            return _value(value.size, written)
+
+    def _append(self, asked: api.KvAppendRequest) -> api.Value:
+        with _ValueFile(Path(asked.path)) as addition:
+            return self._edit(asked, lambda before: (before or b"") + addition.read())
+
+    def _replace(self, asked: api.KvReplaceRequest) -> api.Value:
+        with _ValueFile(Path(asked.path)) as part:
+
+            def replaced(before: bytes | None) -> bytes:
+                if before is None:
+                    raise NoSuchKeyError(asked.container, asked.key)
+                if asked.offset > len(before):
+                    raise UsageError(
+                        f"there is no offset {asked.offset:,}", f"the value has {len(before):,} bytes"
+                    )
+                new = part.read()
+                return before[: asked.offset] + new + before[asked.offset + len(new) :]
+
+            return self._edit(asked, replaced)
+
+    def _edit(
+        self, asked: api.KvAppendRequest | api.KvReplaceRequest, change: Callable[[bytes | None], bytes]
+    ) -> api.Value:
+        written, size = self._store(asked.name).edit(asked.container, asked.key, change)
+        return _value(size, written)
 
     def _get(self, asked: api.KvGetRequest) -> api.Value:
         found = self._store(asked.name).get(
-            asked.container, asked.key, max_age=asked.max_age, max_versions=asked.max_versions
+            asked.container,
+            asked.key,
+            max_age=asked.max_age,
+            max_versions=asked.max_versions,
+            at_least=None if asked.at_least is None else Timestamp.from_tag(asked.at_least),
         )
         _write_value(Path(asked.path), found.value)
-        return api.Value(len(found.value), list(found.timestamp))
+        return _value(len(found.value), found.timestamp)
 
     def _delete(self, asked: api.KvDeleteRequest) -> api.Deleted:
-        return api.Deleted(self._store(asked.name).delete(asked.container, asked.key) is not None)
+        deleted = self._store(asked.name).delete(asked.container, asked.key, _condition(asked.need))
+        return api.Deleted(deleted is not None)
 
     def _list(self, asked: api.KvListRequest) -> api.Keys:
         found = self._store(asked.name).list(
             asked.container, asked.prefix or "", after=asked.after, limit=_PAGE
         )
-        keys = [api.KeyFacts(one.key, one.size, list(one.timestamp)) for one in found]
+        keys = [api.KeyFacts(one.key, one.size, one.timestamp.sn, one.timestamp.tag) for one in found]
         return api.Keys(keys, len(found) == _PAGE)
 
     def _tput(self, asked: api.KvTputRequest) -> api.Versions:
         store = self._store(asked.name)
-        values: dict[Key, bytes | None] = {}
-        total = 0
-        for one in asked.writes:
-            key = Key(one.container, one.key)
-            if key in values:
-                raise UsageError(f"{key.container}/{key.key} is named twice")
-            value = None if one.path is None else _read_value(Path(one.path))
-            total += len(value or b"")
-            if total > _MOST_BYTES:
+        values: dict[Key, _ValueFile | None] = {}
+        conditions: dict[Key, Condition] = {}
+        for need in asked.needs:
+            _name_once(conditions, key := Key(need.container, need.key))
+            conditions[key] = _condition(need) or PRESENT
+        with contextlib.ExitStack() as files:
+            for one in asked.writes:
+                _name_once(values, key := Key(one.container, one.key))
+                values[key] = None if one.path is None else files.enter_context(_ValueFile(Path(one.path)))
+            if sum(value.size for value in values.values() if value) > _MOST_BYTES:
                 raise UsageError(
                     "the transaction is too large", f"its values may have {_MOST_BYTES:,} bytes together"
                 )
-            values[key] = value
-        return api.Versions([list(timestamp) for timestamp in store.tput(values)])
+            return api.Versions([timestamp.tag for timestamp in store.tput(values, conditions)])
 
     def _clean(self, asked: api.KvCleanRequest) -> api.Cleaned:
         volume = self._slots.get(asked.name).open()
@@ -256,15 +290,55 @@ def unnamed_values(found: FoundValues) -> maintenance.UnnamedValues:
     return maintenance.UnnamedValues(unnamed, former, found.of_others)
 
 
-def _read_value(path: Path) -> bytes:
-    """The content of a regular file. Raises UsageError when it is none, or too large; OSError."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UsageError(f"{path} is no file")
-        value = file.read(MAX_VALUE + 1)
-    if len(value) > MAX_VALUE:
-        raise UsageError(f"{path} is too large", f"a value has at most {MAX_VALUE:,} bytes")
-    return value
+def _condition(need: api.Need | None) -> Condition | None:
+    if need is None:
+        return None
+    return Condition(need.version, None if need.tag is None else Timestamp.from_tag(need.tag))
+
+
+def _value(size: int, timestamp: Timestamp) -> api.Value:
+    return api.Value(size, timestamp.sn, timestamp.tag)
+
+
+def _name_once(named: Container[Key], key: Key) -> None:
+    if key in named:
+        raise UsageError(f"{key.container}/{key.key} is named twice")
+
+
+class _ValueFile:
+    """A value in a regular file; a context manager.
+
+    Raises UsageError when it is none, or too large; OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+        with contextlib.ExitStack() as failed:
+            failed.callback(self._file.close)
+            status = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise UsageError(f"{path} is no file")
+            self.size = status.st_size
+            self._check(self.size)
+            failed.pop_all()
+
+    def __enter__(self) -> _ValueFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self) -> bytes:
+        """The content, which may have changed since the size was looked at."""
+        self._file.seek(0)
+        value = self._file.read(MAX_VALUE + 1)
+        self._check(len(value))
+        return value
+
+    def _check(self, size: int) -> None:
+        if size > MAX_VALUE:
+            raise UsageError(f"{self._path} is too large", f"a value has at most {MAX_VALUE:,} bytes")
 
 
 def _write_value(path: Path, value: bytes) -> None:

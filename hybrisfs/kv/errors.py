@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import ClassVar, Final
 
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import ConditionError, HybrisError
+from hybrisfs.kv.record import Condition, KeyMetadata
 
 __all__ = [
     "DAMAGE_ADVICE",
+    "ConditionNotMetError",
     "ContainerExistsError",
     "ContainerInUseError",
     "NoSuchContainerError",
@@ -28,6 +30,26 @@ class NoSuchKeyError(HybrisError):
 
     def __init__(self, container: str, key: str) -> None:
         super().__init__(f"there is no key {key!r} in the container {container!r}")
+
+
+class ConditionNotMetError(ConditionError):
+    """A write has not taken place because of the value that a *key*, CONTAINER/KEY, had instead."""
+
+    def __init__(self, key: str, condition: Condition, found: KeyMetadata | None) -> None:
+        self.found = found
+        if found is None or not found.live:
+            why = f"{key} has no value"
+        else:
+            why = f"{key} has version {found.sn} (tag {found.timestamp.tag}, {found.size:,} bytes)"
+        super().__init__("nothing was written", f"{why}, not {_wanted(condition)}")
+
+
+def _wanted(condition: Condition) -> str:
+    if condition.tag is not None:
+        return f"the one with tag {condition.tag.tag}"
+    if condition.version is None:
+        return "any"
+    return f"version {condition.version}" if condition.version else "none"
 
 
 class NoSuchContainerError(HybrisError):

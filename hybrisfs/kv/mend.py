@@ -240,7 +240,9 @@ class ValueMender:
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])
-                rewritten = stored._replace(sn=entry.sn, write=entry.write, moved=upload.write)
+                rewritten = stored._replace(
+                    sn=entry.sn, write=entry.write, moved=upload.write, conditional=entry.conditional
+                )
                 found = self._read_back(place, rewritten)
                 if found is None:
                     self._metadata.move(place, entry, rewritten)

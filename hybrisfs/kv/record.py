@@ -2,7 +2,8 @@ r"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
 
     record
     1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded,
-            5 and 6 the same of a value that was rewritten without having changed
+            5 and 6 the same of a value that was rewritten without having changed; 8 is added to each of
+            these when it was written under a condition
     varint  sn                                   \ the timestamp
     varint  write: the number of the write       /
     a tombstone ends here
@@ -16,13 +17,17 @@ r"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
 
 Timestamps order all writes to a key: by `sn`, which grows with every write that knows of the one before,
 then by `write`, which is different for every write of this store and takes the place of the client id.
+A put that finds a higher timestamp has been overtaken: it took place just before the write that it finds.
+When that one was made under a condition, which would not have held then, the put follows it instead.
 What moves to other clouds keeps its timestamp, so that a put or delete that began before wins over the move.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
@@ -31,35 +36,59 @@ from sync.codec import DecodeError, Reader, Writer
 from sync.errors import NewerFormatError
 
 __all__ = [
+    "ABSENT",
     "CHECKSUM_SIZE",
     "MAX_KEY",
     "MAX_VALUE",
-    "TOMBSTONE_TAG",
+    "PRESENT",
+    "TOMBSTONES",
+    "Condition",
     "KeyMetadata",
     "Place",
     "RecentEntries",
     "Timestamp",
     "check_container",
     "encode_key",
+    "spell",
 ]
 
 MAX_VALUE: Final = 64 << 20  # bytes
 CHECKSUM_SIZE: Final = 16
-TOMBSTONE_TAG: Final = 0x10
+_TOMBSTONE: Final = 0x10
 
 _COPIES_TAG: Final = 0x11
 _ERASURE_TAG: Final = 0x12
 _MOVED: Final = 0x04  # added to either
+_CONDITIONAL: Final = 0x08  # added to any
+TOMBSTONES: Final = (bytes((_TOMBSTONE,)), bytes((_TOMBSTONE | _CONDITIONAL,)))
+"""The first byte of the record of a deleted key."""
 _MAX_SN: Final = (1 << 63) - 1
 _MAX_OVERHEAD: Final = 64  # bytes that sealing adds at most
 _MAX_CLOUD: Final = 1 << 16
+_TAG: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 class Timestamp(NamedTuple):
-    """When a value was written, in the order of all writes to its key."""
+    """When a value was written, in the order of all writes to its key.
+
+    `sn` is the value's version: the first has 1, and every write that takes place, a deletion too, adds 1.
+    """
 
     sn: int
     write: int
+
+    @property
+    def tag(self) -> str:
+        """What people and programs call this very value by; no other value of the store has this tag."""
+        return f"{self.sn}-{self.write}"
+
+    @staticmethod
+    def from_tag(tag: str) -> Timestamp:
+        """Raises UsageError."""
+        found = _TAG.fullmatch(tag)
+        if found is None:
+            raise UsageError(f"{tag[:80]!r} is no tag", "a tag is what kv put and kv list --json show")
+        return Timestamp(int(found[1]), int(found[2]))
 
 
 class KeyMetadata(NamedTuple):
@@ -78,6 +107,7 @@ class KeyMetadata(NamedTuple):
     placement: tuple[int, ...] = ()
     checksums: tuple[bytes, ...] = ()
     moved: int = 0
+    conditional: bool = False
 
     @property
     def objects(self) -> int:
@@ -99,15 +129,26 @@ class KeyMetadata(NamedTuple):
         return 1 if self.k == 1 else len(self.placement)
 
     def newer_than(self, other: KeyMetadata | None) -> bool:
-        """Whether this may take the place of `other`: the condition of the conditional update."""
-        return other is None or (self.sn, self.write) > (other.sn, other.write)
+        """Whether this has the higher timestamp."""
+        return other is None or self.timestamp > other.timestamp
+
+    def after(self, other: KeyMetadata | None) -> KeyMetadata | None:
+        """This entry as it takes the place of *other*; None when that has overtaken it.
+
+        This is Hybris's conditional update. An entry with `sn` 0 follows whatever is there.
+        """
+        if self.sn and not self.newer_than(other) and not (other and other.conditional):
+            return None
+        return self._replace(sn=max(self.sn, (0 if other is None else other.sn) + 1))
 
     def encode(self) -> bytes:
         """The record."""
         if not self.placement:
-            return Writer().u8(TOMBSTONE_TAG).varint(self.sn).varint(self.write).getvalue()
+            tag = _TOMBSTONE | (_CONDITIONAL if self.conditional else 0)
+            return Writer().u8(tag).varint(self.sn).varint(self.write).getvalue()
         difference = self.sealed - self.size
-        tag = (_COPIES_TAG if self.k == 1 else _ERASURE_TAG) | (_MOVED if self.moved else 0)
+        tag = _COPIES_TAG if self.k == 1 else _ERASURE_TAG
+        tag |= (_MOVED if self.moved else 0) | (_CONDITIONAL if self.conditional else 0)
         out = Writer().u8(tag).varint(self.sn).varint(self.write)
         if self.moved:
             out.varint(self.moved - self.write)
@@ -126,13 +167,13 @@ class KeyMetadata(NamedTuple):
         tag = reader.u8()
         if tag >> 4 > 1:
             raise NewerFormatError(f"metadata record of format {tag >> 4}: upgrade this program")
-        kind = tag & ~_MOVED
-        if kind not in (TOMBSTONE_TAG, _COPIES_TAG, _ERASURE_TAG) or tag == TOMBSTONE_TAG | _MOVED:
+        kind, conditional = tag & ~(_MOVED | _CONDITIONAL), bool(tag & _CONDITIONAL)
+        if kind not in (_TOMBSTONE, _COPIES_TAG, _ERASURE_TAG) or (kind == _TOMBSTONE and tag & _MOVED):
             raise DecodeError(f"metadata record of unknown kind {tag}")
         sn, write = reader.varint(_MAX_SN), reader.varint(_MAX_SN)
-        if tag == TOMBSTONE_TAG:
+        if kind == _TOMBSTONE:
             reader.end()
-            return KeyMetadata(sn, write)
+            return KeyMetadata(sn, write, conditional=conditional)
         moved = write + reader.varint(_MAX_SN - write) if tag & _MOVED else 0
         size = reader.varint(MAX_VALUE)
         zigzag = reader.varint(2 * (MAX_VALUE + _MAX_OVERHEAD))
@@ -146,7 +187,34 @@ class KeyMetadata(NamedTuple):
             raise DecodeError("metadata record of a value that was written anew under its own number")
         if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES_TAG) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
-        return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved)
+        return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved, conditional)
+
+
+# -- conditions of writes -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a key must have for a write to take place: a predicate of an update (Pond 2.2).
+
+    Without arguments any value. It is checked in the very step that makes the write's values those of their
+    keys.
+    """
+
+    version: int | None = None
+    """Of the value; 0: there must be none."""
+    tag: Timestamp | None = None
+    """Of the value."""
+
+    def holds(self, entry: KeyMetadata | None) -> bool:
+        """Whether it holds of a key with this entry."""
+        if entry is None or not entry.live:
+            return self.version == 0
+        return self.version in (None, entry.sn) and self.tag in (None, entry.timestamp)
+
+
+ABSENT: Final = Condition(version=0)
+PRESENT: Final = Condition()
 
 
 # -- the entries that were read or written last, in memory ----------------------------------------------
@@ -157,6 +225,12 @@ class KeyMetadata(NamedTuple):
 
 Place: TypeAlias = tuple[int, bytes]
 """The number of a container, and a key in it."""
+
+
+def spell(containers: Mapping[int, str], place: Place) -> str:
+    """A key as people write it: CONTAINER/KEY."""
+    return f"{containers.get(place[0], '?')}/{place[1].decode(errors='backslashreplace')}"
+
 
 _GENERATION: Final = 50_000  # entries, of about half a KiB each
 

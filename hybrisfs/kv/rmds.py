@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
-from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata, Place, RecentEntries
+from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from hybrisfs.kv.transaction import Action, Change, GroupCommit, Owed, Request, Transaction
 from sync.codec import DecodeError
@@ -120,7 +120,7 @@ class MetadataStore:
 
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""
-        return f"{self._names.get(place[0], '?')}/{place[1].decode(errors='backslashreplace')}"
+        return spell(self._names, place)
 
     def containers(self) -> list[str]:
         """The names of all containers, sorted."""
@@ -135,9 +135,9 @@ class MetadataStore:
         if end is not None:
             query += " AND key < ?"
             bounds.append(end)
-        query += " AND substr(record, 1, 1) <> ? ORDER BY key LIMIT ?"
+        query += " AND substr(record, 1, 1) NOT IN (?, ?) ORDER BY key LIMIT ?"
         with self._database.reader() as connection:
-            rows = connection.execute(query, (*bounds, bytes((TOMBSTONE_TAG,)), limit)).fetchall()
+            rows = connection.execute(query, (*bounds, *TOMBSTONES, limit)).fetchall()
         return [Listed(key, self._decode(record)) for key, record in rows]
 
     def values(self) -> Iterator[Found]:
@@ -237,12 +237,17 @@ class MetadataStore:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
         self._do(lambda transaction: transaction.intend(writes))
 
-    def update(self, changes: Sequence[Change]) -> bool:
-        """The conditional update: make all changes, if each has a higher timestamp than what is there.
+    def update(
+        self, changes: Sequence[Change], conditions: Mapping[Place, Condition] | None = None
+    ) -> Sequence[KeyMetadata] | None:
+        """The conditional update: make all changes, if all conditions hold and none is older than what is
+        there.
 
-        Returns whether they were made. Raises NoSuchContainerError.
+        Returns the entries as they are now, None when one was older. Raises ConditionNotMetError and
+        NoSuchContainerError.
         """
-        return bool(self._do(lambda transaction: transaction.update(changes)))
+        made = self._do(lambda transaction: transaction.update(changes, conditions or {}))
+        return cast("Sequence[KeyMetadata] | None", made)
 
     def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
         """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""

@@ -7,34 +7,51 @@ value from k of these clouds, proven by the metadata. So operations are lineariz
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
+from hybrisfs.bounded import Room
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.collect import Collector
-from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.record import MAX_VALUE, KeyMetadata, Place, Timestamp, check_container, encode_key
+from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
+from hybrisfs.kv.record import (
+    ABSENT,
+    MAX_VALUE,
+    PRESENT,
+    Condition,
+    KeyMetadata,
+    Place,
+    Timestamp,
+    check_container,
+    encode_key,
+)
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.transaction import Change
-from hybrisfs.kv.values import CachePolicy, Upload, Uploader, ValueCache, ValueFetcher
+from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
 
-__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Session", "Suspects"]
+__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Source", "Suspects"]
 
-_TRANSACTION_TRIES: Final = 64
-_LARGE: Final = 1 << 20  # bytes; of larger values only a few are in memory at a time
-_LARGE_AT_ONCE: Final = 4
+log = logging.getLogger(__name__)
+
+_EDITS: Final = 4  # under way; each has a value in memory while it waits
+_EDIT_TRIES: Final = 64
 _MOST_SUSPECTS: Final = 1000
+_PLACES: Final = 128  # operations under way; the queue of a cloud has room for more than they ask of it
+_UPLOADS: Final = 8  # places that an operation takes at most: more values are not under way at once
+_LARGE: Final = 1 << 20  # bytes; operations with more than that take of the memory for large values
+_MEMORY: Final = 128 << 20  # bytes of large values under way
+_LEAST: Final = 8 << 20  # bytes that a large one counts as, so that small ones find a place beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +59,7 @@ class KeyValueLimits:
     """See `hybrisfs.environment.Limits`."""
 
     cache_bytes: int = 32 << 20
-    """Values that are kept in memory."""
-    cache_policy: CachePolicy = CachePolicy.BOTH
-    """What puts a value there."""
+    """Values that are kept in memory, those that were written or read last."""
     collect_seconds: float = 1.0
     """Between the end of a value and its removal from the clouds."""
     get_seconds: float = 60.0
@@ -73,6 +88,17 @@ class KeyFacts(NamedTuple):
     key: str
     size: int
     timestamp: Timestamp
+
+
+class Source(Protocol):
+    """A value that is read only when there is room for it in memory."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def read(self) -> bytes:
+        """The value. Raises HybrisError or OSError."""
 
 
 class Suspects:
@@ -124,7 +150,7 @@ class KeyValueStore:
         self.limits = limits = environment.limits.of(KeyValueLimits)
         self.metadata = MetadataStore(path)
         self.sealer = ValueSealer(key, self.metadata.store_id)
-        self._cache = ValueCache(limits.cache_bytes, limits.cache_policy, self.metadata)
+        self._cache = ValueCache(limits.cache_bytes, self.metadata)
         self.uploader = Uploader(values, self.sealer, redundancy)
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
         self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds)
@@ -132,7 +158,9 @@ class KeyValueStore:
         self._permit = permit
         self._get_timeout = limits.get_seconds
         self._clock = environment.monotonic
-        self._large = threading.BoundedSemaphore(_LARGE_AT_ONCE)
+        self._places = Room(_PLACES)
+        self._memory = Room(_MEMORY)
+        self._edits = Room(_EDITS)
         self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)
         self._thread.start()
 
@@ -154,69 +182,121 @@ class KeyValueStore:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(self, container: str, key: str, value: bytes) -> Timestamp:
-        """Write a value, on f+k clouds when it returns; return when it was written."""
-        return self._write({Key(container, key): value}, forced=False)[0]
+    def put(
+        self, container: str, key: str, value: bytes | Source, condition: Condition | None = None
+    ) -> Timestamp:
+        """Write a value, on f+k clouds when it returns; return when it was written.
 
-    def delete(self, container: str, key: str) -> Timestamp | None:
-        """Delete a key; returns when, or None for a key that was not there anyway."""
-        entry = self.metadata.read(self._place(container, key))
-        if entry is None or not entry.live:
+        Raises ConditionNotMetError when the key is not as *condition* says.
+        """
+        name = Key(container, key)
+        if condition is not None:
+            return self._write({name: value}, {name: condition}, forced=True)[0]
+        return self._write({name: value}, {}, forced=False)[0]
+
+    def edit(
+        self, container: str, key: str, change: Callable[[bytes | None], bytes]
+    ) -> tuple[Timestamp, int]:
+        """Write what *change* makes of the value, of None when there is none; return when it was written, and
+        its size.
+
+        Nobody else's write comes between: when one does, *change* is called again with the newer value.
+        Raises what *change* raises, and HybrisError when others write the key again and again.
+        """
+        with self._edits.taken(1):
+            for _ in range(_EDIT_TRIES):
+                try:
+                    found = self.get(container, key)
+                except NoSuchKeyError:
+                    before, condition = None, ABSENT
+                else:
+                    before, condition = found.value, Condition(tag=found.timestamp)
+                value = change(before)
+                try:
+                    return self.put(container, key, value, condition), len(value)
+                except ConditionNotMetError as error:
+                    log.debug("the value is changed anew: %s", error)
+        raise HybrisError("the value was not changed", "others write the same key all the time", "Try again.")
+
+    def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
+        """Delete a key; returns when, or None when there was no such key.
+
+        Raises ConditionNotMetError when the key is not as *condition* says.
+        """
+        name = Key(container, key)
+        if condition is None and not _is_live(self.metadata.read(self._place(*name))):
             return None
-        return self._write({Key(container, key): None}, forced=False)[0]
+        try:
+            return self._write({name: None}, {name: condition or PRESENT}, forced=True)[0]
+        except ConditionNotMetError:
+            if condition is not None:
+                raise
+            return None  # another delete was quicker
 
-    def tput(self, values: Mapping[Key, bytes | None]) -> Sequence[Timestamp]:
+    def tput(
+        self,
+        values: Mapping[Key, bytes | Source | None],
+        conditions: Mapping[Key, Condition] | None = None,
+    ) -> Sequence[Timestamp]:
         """Write several values, and delete the keys whose value is None: all of it at one moment, or nothing.
 
-        Raises HybrisError when others write these keys again and again at the same time.
+        Raises ConditionNotMetError when at that moment a key, also one that is not written, is not as
+        *conditions* say.
         """
-        return self._write(values, forced=True) if values else []
+        return self._write(values, conditions or {}, forced=True) if values else []
 
-    def _write(self, values: Mapping[Key, bytes | None], *, forced: bool) -> Sequence[Timestamp]:
+    def _write(
+        self,
+        values: Mapping[Key, bytes | Source | None],
+        conditions: Mapping[Key, Condition],
+        *,
+        forced: bool,
+    ) -> Sequence[Timestamp]:
         """Upload the values and make them those of their keys.
 
         A write that is not *forced*, of one key, may find a higher timestamp there: one that began later has
-        overtaken it. Then it took place just before that one (Hybris 4.1). A transaction tries again, with
-        higher timestamps for what is on the clouds already.
+        overtaken it. Then it took place just before that one (Hybris 4.1), and is said to have the version
+        that was there before it: no later value has that. Others follow whatever is there.
         """
         self._permit()
         places = {name: self._place(*name) for name in values}
-        size = sum(len(value) for value in values.values() if value is not None)
-        if any(value is not None and len(value) > MAX_VALUE for value in values.values()):
-            raise UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")
-        before = [self.metadata.read(place) for place in places.values()]
-        moment = self._clock()
-        numbers = self.collector.draw(len(values))
-        try:
-            # Planned only now, so that a thread that changes f and k knows which writes may be stored
-            # as before.
-            uploads = [
-                self.uploader.plan(self.metadata.spelled(places[name]), number, value)
-                for number, (name, value) in zip(numbers, values.items(), strict=True)
-            ]
-            with self._room_for(size):
+        needed = {self._place(*name): condition for name, condition in conditions.items()}
+        sizes = [_size(value) for value in values.values()]
+        if any(size > MAX_VALUE for size in sizes):
+            raise _too_large()
+        with self._room_for(sizes):
+            before = [None if forced else self.metadata.read(place) for place in places.values()]
+            moment = self._clock()
+            for place, condition in needed.items():
+                self._check(place, condition)
+            numbers = self.collector.draw(len(values))
+            try:
+                # Planned only now, so that a thread that changes f and k knows which writes may be stored
+                # as before.
+                uploads = [
+                    self.uploader.plan(self.metadata.spelled(places[name]), number, _read(value))
+                    for number, (name, value) in zip(numbers, values.items(), strict=True)
+                ]
                 stored = self._store(uploads)
-            for _ in range(_TRANSACTION_TRIES):
                 changes = [
-                    Change(place, entry._replace(sn=old.sn + 1 if old else 1))
+                    Change(place, entry if forced else entry._replace(sn=old.sn + 1 if old else 1))
                     for place, entry, old in zip(places.values(), stored, before, strict=True)
                 ]
-                done = self.metadata.update(changes)
-                if done or not forced:
-                    break
-                moment = self._clock()
-                before = [self.metadata.read(place) for place in places.values()]
-            else:
-                raise HybrisError(
-                    "the transaction was not carried out", "others write the same keys", "Try again."
-                )
-        finally:
-            # Of a commit that failed nobody knows whether a crash would show it done: keep what it names.
-            if not self.metadata.failed:
-                self.collector.end(numbers)
-        for change, upload in zip(changes, uploads, strict=True):
-            self._cache.written(change.place, upload.value, change.entry.timestamp, moment)
-        return [change.entry.timestamp for change in changes]
+                made = self.metadata.update(changes, needed)
+            finally:
+                # Of a commit that failed nobody knows whether a crash would show it done: keep what it names.
+                if not self.metadata.failed:
+                    self.collector.end(numbers)
+            entries = made or [change.entry._replace(sn=change.entry.sn - 1) for change in changes]
+            for place, upload, entry in zip(places.values(), uploads, entries, strict=True):
+                self._cache.written(place, upload.value, entry.timestamp, moment)
+        return [entry.timestamp for entry in entries]
+
+    def _check(self, place: Place, condition: Condition) -> None:
+        """Raise ConditionNotMetError before anything is uploaded, if it does not hold now."""
+        found = self.metadata.read(place)
+        if not condition.holds(found):
+            raise ConditionNotMetError(self.metadata.spelled(place), condition, found)
 
     def _store(self, uploads: Sequence[Upload]) -> Sequence[KeyMetadata]:
         """Bring the values to the clouds; return their entries, without the sequence numbers."""
@@ -250,14 +330,13 @@ class KeyValueStore:
             or (at_least is not None and copy.timestamp >= at_least)
         ):
             return Versioned(copy.value, copy.timestamp)
-        deadline = time.monotonic() + self._get_timeout
         moment = self._clock()
         entry = self.metadata.read(place)
         if entry is not None and entry.live:
             cached = self._cache.confirm(place, entry.timestamp, moment)
             if cached is not None:
                 return Versioned(cached, entry.timestamp)
-            fetched = self._fetch(place, entry, deadline)
+            fetched = self._fetch(place, entry)
             if fetched is not None:
                 value, entry = fetched
                 self._cache.read(place, value, entry.timestamp, moment)
@@ -295,10 +374,11 @@ class KeyValueStore:
         self._thread.join()
         self.metadata.close()
 
-    def _fetch(self, place: Place, entry: KeyMetadata, deadline: float) -> tuple[bytes, KeyMetadata] | None:
+    def _fetch(self, place: Place, entry: KeyMetadata) -> tuple[bytes, KeyMetadata] | None:
         try:
-            with self._room_for(entry.size):
-                return self.fetcher.fetch(place, entry, deadline)
+            with self._room_for([entry.size]):
+                # The time that it waited is nobody's fault.
+                return self.fetcher.fetch(place, entry, time.monotonic() + self._get_timeout)
         except CloudsUnavailable:
             self.suspects.add(place)
             raise
@@ -309,56 +389,30 @@ class KeyValueStore:
         return self.metadata.container(container), encode_key(key)
 
     @contextmanager
-    def _room_for(self, size: int) -> Iterator[None]:
-        with self._large if size > _LARGE else nullcontext():
+    def _room_for(self, sizes: Sequence[int]) -> Iterator[None]:
+        """Wait until values of these sizes can be under way with those that are."""
+        size = sum(sizes)
+        memory = self._memory.taken(max(size, _LEAST)) if size > _LARGE else nullcontext()
+        with memory, self._places.taken(min(max(len(sizes), 1), _UPLOADS)):
             yield
 
 
-# -- a client whose reads show at least what it has written itself: read-my-writes (Hybris 3.10) --------
+def _is_live(entry: KeyMetadata | None) -> bool:
+    return entry is not None and entry.live
 
 
-_REMEMBERED: Final = 4096  # own writes; older ones are read like those of others
+def _size(value: bytes | Source | None) -> int:
+    if value is None:
+        return 0
+    return len(value) if isinstance(value, bytes) else value.size
 
 
-class Session:
-    """Writes like the store itself; the cache may answer reads of what it has written. Thread-safe."""
+def _read(value: bytes | Source | None) -> bytes | None:
+    content = value if value is None or isinstance(value, bytes) else value.read()
+    if content is not None and len(content) > MAX_VALUE:
+        raise _too_large()
+    return content
 
-    def __init__(self, store: KeyValueStore) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._written: OrderedDict[Key, Timestamp] = OrderedDict()
 
-    def put(self, container: str, key: str, value: bytes) -> Timestamp:
-        """See `KeyValueStore.put`."""
-        timestamp = self._store.put(container, key, value)
-        self._remember(Key(container, key), timestamp)
-        return timestamp
-
-    def delete(self, container: str, key: str) -> Timestamp | None:
-        """See `KeyValueStore.delete`."""
-        timestamp = self._store.delete(container, key)
-        with self._lock:
-            self._written.pop(Key(container, key), None)  # the metadata know it best
-        return timestamp
-
-    def tput(self, values: Mapping[Key, bytes | None]) -> None:
-        """See `KeyValueStore.tput`."""
-        for (name, value), timestamp in zip(values.items(), self._store.tput(values), strict=True):
-            if value is not None:
-                self._remember(name, timestamp)
-            else:
-                with self._lock:
-                    self._written.pop(name, None)
-
-    def get(self, container: str, key: str) -> Versioned:
-        """Return what this session wrote last under the key, or what was written later."""
-        with self._lock:
-            own = self._written.get(Key(container, key))
-        return self._store.get(container, key, at_least=own)
-
-    def _remember(self, name: Key, timestamp: Timestamp) -> None:
-        with self._lock:
-            self._written[name] = max(timestamp, self._written.get(name, timestamp))
-            self._written.move_to_end(name)
-            if len(self._written) > _REMEMBERED:
-                self._written.popitem(last=False)
+def _too_large() -> UsageError:
+    return UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")

@@ -18,8 +18,13 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from hybrisfs.errors import HybrisError
-from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
-from hybrisfs.kv.record import TOMBSTONE_TAG, KeyMetadata, Place, RecentEntries
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+)
+from hybrisfs.kv.record import PRESENT, TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
 
 __all__ = ["Action", "Change", "GroupCommit", "Owed", "Request", "Transaction"]
 
@@ -27,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Change(NamedTuple):
-    """A new entry of a key, to be made when its timestamp is higher than that of the one there."""
+    """A new entry of a key, to be made when it may take the place of the one there: `KeyMetadata.after`."""
 
     place: Place
     entry: KeyMetadata
@@ -85,21 +90,38 @@ class Transaction:
         """Record that all numbers up to this one are in use."""
         self.highest_write = max(self.highest_write, write)
 
-    def update(self, changes: Sequence[Change]) -> bool:
-        """Make all changes if each has a higher timestamp than what is there, else none.
+    def update(
+        self, changes: Sequence[Change], conditions: Mapping[Place, Condition]
+    ) -> Sequence[KeyMetadata] | None:
+        """Make all changes if all conditions hold and no key has an entry that is newer, else none.
 
-        Returns whether they were made. Raises NoSuchContainerError.
+        Returns the entries as they are now; None when one of the changes is older than what is there. Raises
+        ConditionNotMetError and NoSuchContainerError.
         """
-        before = []
-        for place, entry in changes:
-            if place[0] not in self._numbers:
-                raise NoSuchContainerError(None, self.containers)
-            before.append(self.entry(place))
-            if not entry.newer_than(before[-1]):
-                return False
+        for place, condition in conditions.items():
+            found = self._existing(place)
+            if not condition.holds(found):
+                raise ConditionNotMetError(self._spelled(place), condition, found)
+        before = [self._existing(place) for place, _ in changes]
+        after = []
         for (place, entry), old in zip(changes, before, strict=True):
-            self._replace(place, old, entry)
-        return True
+            new = entry.after(old)
+            if new is None:
+                return None
+            # Any value would have done: then it does not matter which one another write had put there before.
+            after.append(new._replace(conditional=conditions.get(place, PRESENT) != PRESENT))
+        for (place, _), old, new in zip(changes, before, after, strict=True):
+            self._replace(place, old, new)
+        return after
+
+    def _existing(self, place: Place) -> KeyMetadata | None:
+        if place[0] not in self._numbers:
+            raise NoSuchContainerError(None, self.containers)
+        return self.entry(place)
+
+    def _spelled(self, place: Place) -> str:
+        names = {number: name for name, number in self.containers.items()}
+        return spell(names, place)
 
     def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
         """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
@@ -137,8 +159,8 @@ class Transaction:
             raise NoSuchContainerError(name, self.containers)
         self.write_out()
         live = self._db.execute(
-            "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) <> ? LIMIT 1",
-            (number, bytes((TOMBSTONE_TAG,))),
+            "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) NOT IN (?, ?) LIMIT 1",
+            (number, *TOMBSTONES),
         ).fetchone()
         if live is not None:
             raise ContainerInUseError(name)

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Flag, auto
 from typing import Final, NamedTuple
 
 from hybrisfs.dispersal.erasure import split
@@ -20,7 +19,7 @@ from hybrisfs.kv.record import KeyMetadata, Place, Timestamp
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
 
-__all__ = ["CachePolicy", "Copy", "Upload", "Uploader", "ValueCache", "ValueFetcher", "describe"]
+__all__ = ["Copy", "Upload", "Uploader", "ValueCache", "ValueFetcher", "describe"]
 
 log = logging.getLogger(__name__)
 
@@ -149,15 +148,6 @@ class Uploader:
 _OVERHEAD: Final = 512  # bytes that a copy takes beside its value, roughly
 
 
-class CachePolicy(Flag):
-    """What is cached: what is written, what is read, both, or nothing."""
-
-    NOTHING = 0
-    WRITES = auto()  # write-through
-    READS = auto()  # write-around, caching on read
-    BOTH = WRITES | READS
-
-
 @dataclass(slots=True)
 class Copy:
     """A cached value. It was the newest at `fresh_at`, and `behind` newer ones have been written since."""
@@ -171,10 +161,9 @@ class Copy:
 class ValueCache:
     """The values used last, one per key, of `budget` bytes together. Thread-safe."""
 
-    def __init__(self, budget: int, policy: CachePolicy, metadata: MetadataStore) -> None:
+    def __init__(self, budget: int, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._budget = budget
-        self._policy = policy
         self._lock = threading.Lock()
         self._copies: OrderedDict[Place, Copy] = OrderedDict()
         self._bytes = 0
@@ -204,8 +193,7 @@ class ValueCache:
 
     def read(self, place: Place, value: bytes, timestamp: Timestamp, moment: float) -> None:
         """A value has been fetched that was the newest at *moment*."""
-        if CachePolicy.READS in self._policy:
-            self._keep(place, value, timestamp, moment)
+        self._keep(place, value, timestamp, moment)
 
     def written(self, place: Place, value: bytes | None, timestamp: Timestamp, moment: float) -> None:
         """A value was written after *moment*; None: the key was deleted."""
@@ -215,7 +203,7 @@ class ValueCache:
                 copy.behind += 1
         if value is None:
             self._drop(place, timestamp)
-        elif CachePolicy.WRITES in self._policy:
+        else:
             self._keep(place, value, timestamp, moment)
 
     def _keep(self, place: Place, value: bytes, timestamp: Timestamp, moment: float) -> None:

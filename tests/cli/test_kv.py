@@ -55,7 +55,7 @@ def test_put_and_get_files(rig: Rig, run: Run, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(b"\x00value\xff")
     done = run("kv", "put", "photos", f"{CONTAINER}/a/b", str(source))
-    assert (done.exit_code, done.stdout) == (0, f"Stored {CONTAINER}/a/b, 7 bytes.\n")
+    assert (done.exit_code, done.stdout) == (0, f"Stored {CONTAINER}/a/b, 7 bytes, version 1 (tag 1-1).\n")
     assert rig.get("a/b") == b"\x00value\xff"
     target.write_bytes(b"something longer than that")
     assert run("kv", "get", "photos", f"{CONTAINER}/a/b", str(target)).exit_code == 0
@@ -67,7 +67,7 @@ def test_standard_input_and_output(rig: Rig, home: Home) -> None:
     put = CliRunner().invoke(
         program, ["kv", "put", "photos", f"{CONTAINER}/key", "--json"], input=b"\x00\xff"
     )
-    assert json.loads(put.stdout) == {"size": 2, "version": [1, 1]}
+    assert json.loads(put.stdout) == {"size": 2, "version": 1, "tag": "1-1"}
     got = CliRunner().invoke(program, ["kv", "get", "photos", f"{CONTAINER}/key"])
     assert (got.exit_code, got.stdout_bytes) == (0, b"\x00\xff")
     assert not [path for path in home.runtime.iterdir() if path.is_dir()]
@@ -94,6 +94,76 @@ def test_list_transaction_and_delete(rig: Rig, run: Run, tmp_path: Path) -> None
     missing = run("kv", "get", "photos", f"{CONTAINER}/x/1")
     assert missing.exit_code == 1
     assert "there is no key 'x/1'" in missing.stderr
+
+
+def test_writes_take_place_only_if_their_condition_holds(rig: Rig, run: Run, tmp_path: Path) -> None:
+    source, address = tmp_path / "source", f"{CONTAINER}/key"
+    source.write_bytes(b"mine")
+
+    def put(*condition: str) -> tuple[int, str]:
+        done = run("kv", "put", "photos", address, str(source), *condition)
+        return done.exit_code, done.stderr
+
+    assert put("--if-match", "1-1") == (
+        6,
+        f"hybrisfs: nothing was written: {address} has no value, not the one with tag 1-1\n",
+    )
+    assert put("--if-absent")[0] == 0
+    refused = f"hybrisfs: nothing was written: {address} has version 1 (tag 1-1, 4 bytes), not none\n"
+    assert put("--if-absent") == put("--if-version", "0") == (6, refused)
+    assert put("--if-version", "1") == (0, "")
+    assert put("--if-version", "1")[0] == 6
+    tag = json.loads(run("kv", "list", "photos", CONTAINER, "--json").stdout)["keys"][0]["tag"]
+    assert run("kv", "delete", "photos", address, "--if-match", "1-1").exit_code == 6
+    bad = run("kv", "tput", "photos", "--put", f"{CONTAINER}/b", str(source), "--if-match", address, "1-1")
+    assert (bad.exit_code, rig.store.list(CONTAINER)[0].key) == (6, "key")
+    words = [
+        "--put",
+        f"{CONTAINER}/b",
+        str(source),
+        "--if-match",
+        address,
+        tag,
+        "--if-absent",
+        f"{CONTAINER}/b",
+    ]
+    assert run("kv", "tput", "photos", *words).exit_code == 0
+    assert run("kv", "tput", "photos", *words).exit_code == 6
+    assert run("kv", "tput", "photos", "--delete", address, "--if-version", address, "2").exit_code == 0
+    assert [one.key for one in rig.store.list(CONTAINER)] == ["b"]
+    assert put("--if-match", "nonsense")[0] == put("--if-absent", "--if-version", "3")[0] == 2
+
+
+def test_values_are_changed_in_parts(rig: Rig, run: Run, tmp_path: Path) -> None:
+    part, address = tmp_path / "part", f"{CONTAINER}/log"
+    part.write_bytes(b"abc")
+    assert run("kv", "replace", "photos", address, "0", str(part)).exit_code == 1
+    assert run("kv", "append", "photos", address, str(part)).exit_code == 0
+    done = run("kv", "append", "photos", address, str(part), "--json")
+    assert json.loads(done.stdout)["size"] == 6
+    part.write_bytes(b"XY")
+    assert run("kv", "replace", "photos", address, "1", str(part)).exit_code == 0
+    assert rig.get("log") == b"aXYabc"
+    assert run("kv", "replace", "photos", address, "5", str(part)).exit_code == 0
+    assert rig.get("log") == b"aXYabXY"
+    beyond = run("kv", "replace", "photos", address, "8", str(part))
+    assert (beyond.exit_code, "the value has 7 bytes" in beyond.stderr) == (2, True)
+
+
+def test_a_client_reads_what_it_has_written(
+    served: Daemon, volumes: FakeVolumes, run: Run, tmp_path: Path
+) -> None:
+    served.start()
+    with Rig(tmp_path, cache_bytes=1000) as rig:
+        volumes.opened["photos"].key_values = Opened(rig)
+        mine = rig.store.put(CONTAINER, "key", b"mine")
+        theirs = rig.store.put(CONTAINER, "key", bytes(2000))  # which the cache has no room for
+        words = ["kv", "get", "photos", f"{CONTAINER}/key", str(tmp_path / "got")]
+        assert run(*words, "--at-least", mine.tag).exit_code == 0
+        assert (tmp_path / "got").read_bytes() == b"mine"
+        assert run(*words, "--at-least", theirs.tag).exit_code == 0
+        assert (tmp_path / "got").read_bytes() == bytes(2000)
+        assert run(*words, "--at-least", "soon").exit_code == 2
 
 
 def test_long_lists_come_in_pages(rig: Rig, run: Run) -> None:

@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Operation", "State", "is_linearizable", "listed", "read", "wrote"]
+__all__ = [
+    "Operation",
+    "State",
+    "deleted",
+    "is_linearizable",
+    "listed",
+    "read",
+    "replaced",
+    "unless",
+    "wrote",
+]
 
 State: TypeAlias = Mapping[str, object]
 """The values by key; a key without one is left out."""
@@ -37,6 +47,23 @@ def read(key: str, answer: object) -> Effect:
 def wrote(changes: Mapping[str, object]) -> Effect:
     """A put, a delete (None) or a transaction of both."""
     return lambda state: {key: value for key, value in {**state, **changes}.items() if value is not None}
+
+
+def deleted(key: str, existed: bool) -> Effect:
+    """A delete that said whether there was something."""
+    return lambda state: (
+        {one: value for one, value in state.items() if one != key} if (key in state) == existed else None
+    )
+
+
+def replaced(key: str, before: object, value: object) -> Effect:
+    """A put that depended on the value before it, None for none, and took place."""
+    return lambda state: {**state, key: value} if state.get(key) == before else None
+
+
+def unless(key: str, before: object) -> Effect:
+    """A put that depended on the value before it, and was refused."""
+    return lambda state: state if state.get(key) != before else None
 
 
 def listed(keys: Sequence[str]) -> Effect:

@@ -13,7 +13,6 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
-from hybrisfs.kv.values import CachePolicy
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
 __all__ = ["CONTAINER", "KEY", "LONG", "UNHURRIED", "Rig", "new_database"]
@@ -43,7 +42,6 @@ class Rig:
         *,
         timing: Timing = CALM,
         cache_bytes: int = 0,
-        policy: CachePolicy = CachePolicy.BOTH,
         get_timeout: float = 30.0,
         mend_timeout: float = 10.0,
     ) -> None:
@@ -61,7 +59,7 @@ class Rig:
             Redundancy(f, k),
             environment=Environment(
                 monotonic=self.clock,
-                limits=Limits(KeyValueLimits(cache_bytes, policy, LONG, get_timeout, mend_timeout)),
+                limits=Limits(KeyValueLimits(cache_bytes, LONG, get_timeout, mend_timeout)),
             ),
         )
         self.store = self._open()

@@ -19,7 +19,7 @@ NUMBERS = st.integers(0, NUMBERS_END)
 def entries(draw: st.DrawFn) -> KeyMetadata:
     sn, write = draw(NUMBERS), draw(NUMBERS)
     if draw(st.booleans()):
-        return KeyMetadata(sn, write)
+        return KeyMetadata(sn, write, conditional=draw(st.booleans()))
     size = draw(st.integers(0, MAX_VALUE))
     sealed = draw(st.integers(1, size + SEAL_OVERHEAD))
     placement = tuple(draw(st.lists(st.integers(0, 300), min_size=1, max_size=9, unique=True)))
@@ -28,7 +28,7 @@ def entries(draw: st.DrawFn) -> KeyMetadata:
     checksums = tuple(draw(st.binary(min_size=16, max_size=16)) for _ in range(count))
     written_anew = write < NUMBERS_END and draw(st.booleans())
     moved = draw(st.integers(write + 1, NUMBERS_END)) if written_anew else 0
-    return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved)
+    return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved, draw(st.booleans()))
 
 
 @given(entry=entries())

@@ -18,8 +18,13 @@ import pytest
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.database import SCHEMA_VERSION
-from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
-from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+)
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.transaction import Change, Owed
 from tests.kv.rig import new_database
@@ -57,10 +62,49 @@ def test_only_a_higher_timestamp_wins(metadata: MetadataStore, box: int) -> None
     for lower in (entry(1, 9), entry(2, 6), entry(2, 7)):
         assert not metadata.update([Change(place, lower)])
         assert metadata.read(place) == entry(2, 7)
-    assert metadata.update([Change(place, entry(2, 8))])
-    assert metadata.update([Change(place, KeyMetadata(3, 9))])
-    assert metadata.read(place) == KeyMetadata(3, 9)
-    assert not metadata.update([Change(place, entry(3, 8))])
+    # Of two writes that knew of the same value the second one gets a version of its own.
+    assert metadata.update([Change(place, entry(2, 8))]) == [entry(3, 8)]
+    assert metadata.update([Change(place, KeyMetadata(4, 9))])
+    assert metadata.read(place) == KeyMetadata(4, 9)
+    assert not metadata.update([Change(place, entry(4, 8))])
+
+
+def test_a_change_without_a_number_follows_whatever_is_there(metadata: MetadataStore, box: int) -> None:
+    place = (box, b"key")
+    assert metadata.update([Change(place, entry(0, 7))]) == [entry(1, 7)]
+    assert metadata.update([Change(place, entry(0, 3))]) == [entry(2, 3)]
+    assert metadata.read(place) == entry(2, 3)
+
+
+def test_conditions_are_checked_in_the_step_that_makes_the_changes(metadata: MetadataStore, box: int) -> None:
+    a, b = (box, b"a"), (box, b"b")
+    with pytest.raises(ConditionNotMetError, match="box/a has no value, not any"):
+        metadata.update([Change(b, entry(0, 1))], {a: PRESENT})
+    metadata.update([Change(a, entry(0, 2)), Change(b, entry(0, 3))], {a: ABSENT})
+    for wrong in (ABSENT, Condition(version=2), Condition(tag=Timestamp(1, 3))):
+        with pytest.raises(ConditionNotMetError) as caught:
+            metadata.update([Change(b, entry(0, 4))], {b: PRESENT, a: wrong})
+        assert caught.value.found == entry(1, 2)._replace(conditional=True)
+        assert "box/a has version 1 (tag 1-2, 100 bytes)" in str(caught.value)
+        assert metadata.read(b) == entry(1, 3)
+    right = {a: Condition(version=1), b: Condition(tag=Timestamp(1, 3))}
+    deleted = KeyMetadata(2, 5, conditional=True)
+    assert metadata.update([Change(b, KeyMetadata(0, 5))], right) == [deleted]
+    with pytest.raises(ConditionNotMetError):
+        metadata.update([Change(b, entry(0, 6))], {b: PRESENT})
+    assert [one.key for one in metadata.list_keys(box, b"", None, 9)] == [b"a"]
+    made = metadata.update([Change(b, entry(0, 7))], {b: ABSENT})
+    assert made == [metadata.read(b)] == [entry(3, 7)._replace(conditional=True)]
+
+
+def test_what_was_written_under_a_condition_is_not_preceded_by_what_it_did_not_see(
+    metadata: MetadataStore, box: int
+) -> None:
+    place = (box, b"key")
+    metadata.update([Change(place, entry(0, 2))], {place: ABSENT})
+    assert metadata.update([Change(place, entry(1, 1))]) == [entry(2, 1)]
+    metadata.update([Change(place, entry(0, 3))], {place: PRESENT})
+    assert metadata.update([Change(place, entry(1, 1))]) is None
 
 
 def test_a_transaction_is_made_as_a_whole_or_not_at_all(metadata: MetadataStore, box: int) -> None:

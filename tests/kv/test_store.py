@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +12,9 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.errors import NoSuchContainerError, NoSuchKeyError
-from hybrisfs.kv.record import MAX_VALUE
-from hybrisfs.kv.store import Key, Session
-from hybrisfs.kv.values import CachePolicy
+from hybrisfs.kv.errors import ConditionNotMetError, NoSuchContainerError, NoSuchKeyError
+from hybrisfs.kv.record import ABSENT, MAX_VALUE, PRESENT, Condition
+from hybrisfs.kv.store import Key
 from tests.dispersal.fakes import HASTY
 from tests.kv.rig import CONTAINER, Rig
 
@@ -39,6 +39,124 @@ def test_put_get_delete(tmp_path: Path, f: int, k: int, size: int, value: bytes)
         assert rig.store.delete(CONTAINER, "key") is None
         assert not rig.store.collector.collect()
         assert not any(rig.objects())
+
+
+def test_of_two_deletes_at_the_same_time_one_finds_nothing(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig, ThreadPoolExecutor(4) as pool:
+        for _ in range(50):
+            rig.put("key", b"value")
+            deletes = [pool.submit(rig.store.delete, CONTAINER, "key") for _ in range(4)]
+            assert sum(one.result() is not None for one in deletes) == 1
+
+
+def test_a_write_takes_place_only_if_its_condition_holds(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        put, delete = rig.store.put, rig.store.delete
+        first = put(CONTAINER, "key", b"one", ABSENT)
+        with pytest.raises(
+            ConditionNotMetError, match=f"box/key has version 1 .tag {first.tag}, 3 bytes., not none"
+        ):
+            put(CONTAINER, "key", b"two", ABSENT)
+        second = put(CONTAINER, "key", b"two", Condition(tag=first))
+        for wrong in (Condition(tag=first), Condition(version=1), ABSENT):
+            with pytest.raises(ConditionNotMetError):
+                put(CONTAINER, "key", b"three", wrong)
+            with pytest.raises(ConditionNotMetError):
+                delete(CONTAINER, "key", wrong)
+            with pytest.raises(ConditionNotMetError):
+                rig.store.tput({Key(CONTAINER, "other"): b"x"}, {Key(CONTAINER, "key"): wrong})
+        assert (rig.get("key"), rig.store.list(CONTAINER)[0].timestamp) == (b"two", second)
+        assert [one.key for one in rig.store.list(CONTAINER)] == ["key"]
+        rig.store.collector.collect()
+        assert sum(map(len, rig.objects())) == 2, "what was not written is not on any cloud"
+        assert delete(CONTAINER, "key", Condition(version=2)) is not None
+        with pytest.raises(ConditionNotMetError, match="has no value"):
+            delete(CONTAINER, "key", PRESENT)
+
+
+def test_a_condition_is_not_only_checked_at_the_start(tmp_path: Path) -> None:
+    """Whoever was there first while a value went up has won."""
+    with Rig(tmp_path) as rig, ThreadPoolExecutor(1) as pool:
+        rig.cluster.behave("hang")
+        slow = pool.submit(rig.store.put, CONTAINER, "key", b"slow", ABSENT)
+        assert all(rig.hanging.acquire(timeout=20) for _ in range(2))
+        rig.cluster.behave("ok")
+        rig.store.put(CONTAINER, "key", b"quick", ABSENT)
+        rig.release()
+        with pytest.raises(ConditionNotMetError):
+            slow.result()
+        assert rig.get("key") == b"quick"
+
+
+def test_edits_lose_nothing(tmp_path: Path) -> None:
+    def append(word: bytes) -> None:
+        rig.store.edit(CONTAINER, "key", lambda before: (before or b"") + word)
+
+    with Rig(tmp_path) as rig, ThreadPoolExecutor(4) as pool:
+        words = [b"%d " % number for number in range(40)]
+        list(pool.map(append, words))
+        assert sorted(rig.get("key").split()) == sorted(word.strip() for word in words)
+
+
+class Sized:
+    """A value in a file, so to say: it tells its size, and is read when there is room."""
+
+    def __init__(self, reads: threading.Semaphore, go_on: threading.Event, size: int) -> None:
+        self.size = size
+        self._reads = reads
+        self._go_on = go_on
+
+    def read(self) -> bytes:
+        self._reads.release()
+        assert self._go_on.wait(60)
+        return bytes(self.size)
+
+
+def test_writes_that_wait_hold_no_value(tmp_path: Path) -> None:
+    reads, go_on = threading.Semaphore(0), threading.Event()
+    with Rig(tmp_path) as rig, ThreadPoolExecutor(6) as pool:
+        values = [Sized(reads, go_on, MAX_VALUE) for _ in range(6)]
+        puts = [
+            pool.submit(rig.store.put, CONTAINER, str(number), value) for number, value in enumerate(values)
+        ]
+        assert all(reads.acquire(timeout=60) for _ in range(2))
+        rig.put("small", b"small ones find a place beside them")
+        assert not reads.acquire(blocking=False)
+        go_on.set()
+        for put in puts:
+            put.result()
+        assert all(reads.acquire(timeout=60) for _ in range(4))
+
+
+def test_a_read_that_waits_for_room_does_not_run_out_of_time(tmp_path: Path) -> None:
+    """Only what the clouds take counts."""
+    reads, go_on = threading.Semaphore(0), threading.Event()
+    with Rig(tmp_path, get_timeout=0.5) as rig, ThreadPoolExecutor(3) as pool:
+        rig.put("key", BIG)
+        puts = [
+            pool.submit(rig.store.put, CONTAINER, str(number), Sized(reads, go_on, MAX_VALUE))
+            for number in range(2)
+        ]
+        assert all(reads.acquire(timeout=60) for _ in range(2))
+        reading = pool.submit(rig.get, "key")
+        with pytest.raises(TimeoutError):
+            reading.result(2 * 0.5)
+        go_on.set()
+        assert reading.result() == BIG
+        for put in puts:
+            put.result()
+
+
+def test_more_clients_than_a_cloud_has_room_for_wait(tmp_path: Path) -> None:
+    """No write fails because others are under way."""
+    with Rig(tmp_path) as rig, ThreadPoolExecutor(600) as pool:
+        rig.cluster.behave("hang")
+        puts = [pool.submit(rig.put, str(number), b"value") for number in range(600)]
+        assert all(rig.hanging.acquire(timeout=60) for _ in range(4))
+        rig.release()
+        for put in puts:
+            put.result()
+        assert len(rig.store.list(CONTAINER)) == 600
 
 
 def test_clouds_see_neither_keys_nor_values(tmp_path: Path) -> None:
@@ -224,22 +342,23 @@ def test_a_write_under_way_is_no_garbage(tmp_path: Path) -> None:
 # -- the cache ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("policy", "after_put", "after_get"),
-    [
-        (CachePolicy.NOTHING, 1, 2),
-        (CachePolicy.READS, 1, 1),
-        (CachePolicy.WRITES, 0, 0),
-        (CachePolicy.BOTH, 0, 0),
-    ],
-)
-def test_what_is_cached(tmp_path: Path, policy: CachePolicy, after_put: int, after_get: int) -> None:
-    with Rig(tmp_path, cache_bytes=10_000, policy=policy) as rig:
+@pytest.mark.parametrize(("cache_bytes", "asked"), [(0, 2), (10_000, 0)])
+def test_what_is_cached(tmp_path: Path, cache_bytes: int, asked: int) -> None:
+    with Rig(tmp_path, cache_bytes=cache_bytes) as rig:
         rig.put("key", b"value")
         assert rig.get("key") == b"value"
-        assert rig.gets() == after_put
         assert rig.get("key") == b"value"
-        assert rig.gets() == after_get
+        assert rig.gets() == asked
+
+
+def test_what_is_read_is_cached(tmp_path: Path) -> None:
+    with Rig(tmp_path, cache_bytes=10_000) as rig:
+        rig.put("key", b"value")
+        rig.store.close()
+        rig.reopen()
+        assert rig.get("key") == b"value"
+        assert rig.get("key") == b"value"
+        assert rig.gets() == 1
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
@@ -257,41 +376,40 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> No
         assert rig.store._cache.size <= 4000
 
 
+UNCACHED = bytes(20_000)
+"""The cache of these tests has no room for it, and keeps the value before."""
+
+
 def test_reads_may_be_stale_for_so_long(tmp_path: Path) -> None:
-    with Rig(tmp_path, cache_bytes=10_000, policy=CachePolicy.READS) as rig:
+    with Rig(tmp_path, cache_bytes=10_000) as rig:
         rig.put("key", b"one")
-        rig.get("key")
         rig.clock.now += 5
-        rig.put("key", b"two")
+        rig.put("key", UNCACHED)
         assert rig.store.get(CONTAINER, "key", max_age=5).value == b"one"
-        assert rig.store.get(CONTAINER, "key", max_age=4.9).value == b"two"
+        assert rig.store.get(CONTAINER, "key", max_age=4.9).value == UNCACHED
         rig.put("key", b"three")
         assert rig.get("key") == b"three"
 
 
 def test_reads_may_be_so_many_versions_behind(tmp_path: Path) -> None:
-    with Rig(tmp_path, cache_bytes=10_000, policy=CachePolicy.READS) as rig:
-        rig.put("key", b"0")
-        rig.get("key")
-        rig.put("key", b"1")
-        rig.put("key", b"2")
-        assert rig.store.get(CONTAINER, "key", max_versions=2).value == b"0"
-        assert rig.store.get(CONTAINER, "key", max_versions=1).value == b"2"
-
-
-def test_a_session_reads_what_it_has_written(tmp_path: Path) -> None:
     with Rig(tmp_path, cache_bytes=10_000) as rig:
-        session = Session(rig.store)
-        session.put(CONTAINER, "key", b"mine")
-        assert session.get(CONTAINER, "key").value == b"mine"
-        rig.put("key", b"theirs")
-        assert session.get(CONTAINER, "key").value in (b"mine", b"theirs")
-        session.tput({Key(CONTAINER, "key"): b"mine again", Key(CONTAINER, "other"): None})
-        assert session.get(CONTAINER, "key").value == b"mine again"
-        session.delete(CONTAINER, "key")
+        rig.put("key", b"0")
+        rig.put("key", UNCACHED + b"1")
+        rig.put("key", UNCACHED + b"2")
+        assert rig.store.get(CONTAINER, "key", max_versions=2).value == b"0"
+        assert rig.store.get(CONTAINER, "key", max_versions=1).value == UNCACHED + b"2"
+
+
+def test_a_client_reads_at_least_what_it_has_written(tmp_path: Path) -> None:
+    """Read-my-writes (Hybris 3.10): what a put returns is all that the client has to remember."""
+    with Rig(tmp_path, cache_bytes=10_000) as rig:
+        first = rig.store.put(CONTAINER, "key", b"mine")
+        theirs = rig.store.put(CONTAINER, "key", UNCACHED)
+        assert rig.store.get(CONTAINER, "key", at_least=first).value == b"mine"
+        assert rig.store.get(CONTAINER, "key", at_least=theirs).value == UNCACHED
+        rig.store.delete(CONTAINER, "key")
         with pytest.raises(NoSuchKeyError):
-            session.get(CONTAINER, "key")
-        assert rig.gets() == 0
+            rig.store.get(CONTAINER, "key", at_least=first)
 
 
 def test_timestamps_grow(tmp_path: Path) -> None:
