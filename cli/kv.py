@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -335,8 +336,13 @@ def list_(name: str, address: str, as_json: bool) -> None:
     elif not found:
         click.echo("There are no such keys.")
     else:
-        rows = [["KEY", "SIZE", "TAG"], *([shown(one.key), size(one.size), one.tag] for one in found)]
+        rows = [["KEY", "SIZE", "WRITTEN", "TAG"]]
+        rows += [[shown(one.key), size(one.size), _when(one.written), one.tag] for one in found]
         click.echo("\n".join(columns(rows, indent="")))
+
+
+def _when(seconds: float | None) -> str:
+    return "?" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 @kv.command(

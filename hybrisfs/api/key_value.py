@@ -182,6 +182,8 @@ class KeyFacts(Record):
     """Of its value."""
     tag: str
     """Of its value."""
+    written: float | None
+    """When the value was written, in seconds since the epoch, by the clock of the machine that wrote it."""
 
 
 class Keys(Record):

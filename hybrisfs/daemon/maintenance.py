@@ -43,7 +43,7 @@ from hybrisfs.home import Home
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.record import MAX_VALUE, PRESENT, Condition, Timestamp
 from hybrisfs.kv.salvage import UnnamedValues as FoundValues
-from hybrisfs.kv.store import Key, KeyValueStore
+from hybrisfs.kv.store import Key, KeyFacts, KeyValueStore
 
 __all__ = ["KeyValueCommands", "MaintenanceCommands", "RecoveryCommands"]
 
@@ -248,8 +248,7 @@ class KeyValueCommands:
         found = self._store(asked.name).list(
             asked.container, asked.prefix or "", after=asked.after, limit=_PAGE
         )
-        keys = [api.KeyFacts(one.key, one.size, one.timestamp.sn, one.timestamp.tag) for one in found]
-        return api.Keys(keys, len(found) == _PAGE)
+        return api.Keys([_key_facts(one) for one in found], len(found) == _PAGE)
 
     def _tput(self, asked: api.KvTputRequest) -> api.Versions:
         store = self._store(asked.name)
@@ -298,6 +297,11 @@ def _condition(need: api.Need | None) -> Condition | None:
 
 def _value(size: int, timestamp: Timestamp) -> api.Value:
     return api.Value(size, timestamp.sn, timestamp.tag)
+
+
+def _key_facts(facts: KeyFacts) -> api.KeyFacts:
+    written = facts.written / 1000 if facts.written else None
+    return api.KeyFacts(facts.key, facts.size, facts.timestamp.sn, facts.timestamp.tag, written)
 
 
 def _name_once(named: Container[Key], key: Key) -> None:

@@ -240,8 +240,12 @@ class ValueMender:
             for upload in uploads:
                 self._metadata.intend([Garbage(upload.write, upload.names)])
                 (stored,) = uploader.upload([upload])
-                rewritten = stored._replace(
-                    sn=entry.sn, write=entry.write, moved=upload.write, conditional=entry.conditional
+                rewritten = entry._replace(
+                    sealed=stored.sealed,
+                    k=stored.k,
+                    placement=stored.placement,
+                    checksums=stored.checksums,
+                    moved=upload.write,
                 )
                 found = self._read_back(place, rewritten)
                 if found is None:

@@ -1,19 +1,23 @@
 r"""The metadata of one key, as the metadata store keeps it (Hybris 3.1).
 
     record
-    1       format (1) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded,
-            5 and 6 the same of a value that was rewritten without having changed; 8 is added to each of
-            these when it was written under a condition
+    1       format (2) in the high four bits, kind in the low four: 0 tombstone, 1 copies, 2 erasure coded;
+            4 is added to the latter two when the value was rewritten without having changed, 8 to each when
+            it was written under a condition
     varint  sn                                   \ the timestamp
     varint  write: the number of the write       /
+    varint  when it was written: milliseconds since the epoch, by the clock of the machine that wrote it
     a tombstone ends here
-    varint  the number that the objects were rewritten under, less `write`; kinds 5 and 6 only
+    varint  the number that the objects were rewritten under, less `write`; kinds with 4 only
     varint  size of the value in bytes
     varint  sealed size less the size of the value; compression makes it negative, so zigzag-encoded
     varint  k, erasure coded only
     varint  n: the number of shares
     varint  n times: the number of the cloud that holds share i; of copies any order will do
     16      the checksum of the sealed value, of copies; n times, of each share, erasure coded
+    blob    attributes: what else the writer says of the value
+
+Format 1 has neither the time nor attributes nor conditions. It is read, and not written any more.
 
 Timestamps order all writes to a key: by `sn`, which grows with every write that knows of the one before,
 then by `write`, which is different for every write of this store and takes the place of the client id.
@@ -38,6 +42,7 @@ from sync.errors import NewerFormatError
 __all__ = [
     "ABSENT",
     "CHECKSUM_SIZE",
+    "MAX_ATTRIBUTES",
     "MAX_KEY",
     "MAX_VALUE",
     "PRESENT",
@@ -54,13 +59,15 @@ __all__ = [
 
 MAX_VALUE: Final = 64 << 20  # bytes
 CHECKSUM_SIZE: Final = 16
-_TOMBSTONE: Final = 0x10
 
-_COPIES_TAG: Final = 0x11
-_ERASURE_TAG: Final = 0x12
+MAX_ATTRIBUTES: Final = 4096  # bytes
+_FORMAT: Final = 2
+_TOMBSTONE: Final = 0
+_COPIES: Final = 1
+_ERASURE: Final = 2
 _MOVED: Final = 0x04  # added to either
 _CONDITIONAL: Final = 0x08  # added to any
-TOMBSTONES: Final = (bytes((_TOMBSTONE,)), bytes((_TOMBSTONE | _CONDITIONAL,)))
+TOMBSTONES: Final = (b"\x10", b"\x20", b"\x28")
 """The first byte of the record of a deleted key."""
 _MAX_SN: Final = (1 << 63) - 1
 _MAX_OVERHEAD: Final = 64  # bytes that sealing adds at most
@@ -108,6 +115,8 @@ class KeyMetadata(NamedTuple):
     checksums: tuple[bytes, ...] = ()
     moved: int = 0
     conditional: bool = False
+    written: int = 0
+    attributes: bytes = b""
 
     @property
     def objects(self) -> int:
@@ -143,13 +152,12 @@ class KeyMetadata(NamedTuple):
 
     def encode(self) -> bytes:
         """The record."""
+        kind = (_COPIES if self.k == 1 else _ERASURE) if self.placement else _TOMBSTONE
+        kind |= (_MOVED if self.moved else 0) | (_CONDITIONAL if self.conditional else 0)
+        out = Writer().u8(_FORMAT << 4 | kind).varint(self.sn).varint(self.write).varint(self.written)
         if not self.placement:
-            tag = _TOMBSTONE | (_CONDITIONAL if self.conditional else 0)
-            return Writer().u8(tag).varint(self.sn).varint(self.write).getvalue()
+            return out.getvalue()
         difference = self.sealed - self.size
-        tag = _COPIES_TAG if self.k == 1 else _ERASURE_TAG
-        tag |= (_MOVED if self.moved else 0) | (_CONDITIONAL if self.conditional else 0)
-        out = Writer().u8(tag).varint(self.sn).varint(self.write)
         if self.moved:
             out.varint(self.moved - self.write)
         out.varint(self.size).varint(difference * 2 if difference >= 0 else -difference * 2 - 1)
@@ -158,36 +166,43 @@ class KeyMetadata(NamedTuple):
         out.varint(len(self.placement))
         for cloud in self.placement:
             out.varint(cloud)
-        return out.raw(b"".join(self.checksums)).getvalue()
+        return out.raw(b"".join(self.checksums)).blob(self.attributes).getvalue()
 
     @staticmethod
     def decode(record: bytes) -> KeyMetadata:
         """Raises DecodeError for anything but a record, and NewerFormatError."""
         reader = Reader(record)
         tag = reader.u8()
-        if tag >> 4 > 1:
-            raise NewerFormatError(f"metadata record of format {tag >> 4}: upgrade this program")
-        kind, conditional = tag & ~(_MOVED | _CONDITIONAL), bool(tag & _CONDITIONAL)
-        if kind not in (_TOMBSTONE, _COPIES_TAG, _ERASURE_TAG) or (kind == _TOMBSTONE and tag & _MOVED):
+        version, kind = tag >> 4, tag & 0x0F
+        if version > _FORMAT:
+            raise NewerFormatError(f"metadata record of format {version}: upgrade this program")
+        was_moved, conditional = bool(kind & _MOVED), bool(kind & _CONDITIONAL)
+        kind &= ~(_MOVED | _CONDITIONAL)
+        known = kind in (_COPIES, _ERASURE) or (kind == _TOMBSTONE and not was_moved)
+        if not known or version < (2 if conditional else 1):
             raise DecodeError(f"metadata record of unknown kind {tag}")
         sn, write = reader.varint(_MAX_SN), reader.varint(_MAX_SN)
+        written = reader.varint(_MAX_SN) if version > 1 else 0
         if kind == _TOMBSTONE:
             reader.end()
-            return KeyMetadata(sn, write, conditional=conditional)
-        moved = write + reader.varint(_MAX_SN - write) if tag & _MOVED else 0
+            return KeyMetadata(sn, write, conditional=conditional, written=written)
+        moved = write + reader.varint(_MAX_SN - write) if was_moved else 0
         size = reader.varint(MAX_VALUE)
         zigzag = reader.varint(2 * (MAX_VALUE + _MAX_OVERHEAD))
         sealed = size + (-(zigzag + 1) // 2 if zigzag & 1 else zigzag // 2)
-        k = reader.varint(MAX_FRAGMENTS) if kind == _ERASURE_TAG else 1
+        k = reader.varint(MAX_FRAGMENTS) if kind == _ERASURE else 1
         n = reader.varint(MAX_FRAGMENTS)
         placement = tuple(reader.varint(_MAX_CLOUD) for _ in range(n))
-        checksums = tuple(reader.raw(CHECKSUM_SIZE) for _ in range(1 if kind == _COPIES_TAG else n))
+        checksums = tuple(reader.raw(CHECKSUM_SIZE) for _ in range(1 if kind == _COPIES else n))
+        attributes = reader.blob(MAX_ATTRIBUTES) if version > 1 else b""
         reader.end()
-        if tag & _MOVED and moved == write:
+        if was_moved and moved == write:
             raise DecodeError("metadata record of a value that was written anew under its own number")
-        if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES_TAG) or len(set(placement)) != n:
+        if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
-        return KeyMetadata(sn, write, size, sealed, k, placement, checksums, moved, conditional)
+        return KeyMetadata(
+            sn, write, size, sealed, k, placement, checksums, moved, conditional, written, attributes
+        )
 
 
 # -- conditions of writes -------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class MetadataStore:
         if end is not None:
             query += " AND key < ?"
             bounds.append(end)
-        query += " AND substr(record, 1, 1) NOT IN (?, ?) ORDER BY key LIMIT ?"
+        query += " AND substr(record, 1, 1) NOT IN (?, ?, ?) ORDER BY key LIMIT ?"
         with self._database.reader() as connection:
             rows = connection.execute(query, (*bounds, *TOMBSTONES, limit)).fetchall()
         return [Listed(key, self._decode(record)) for key, record in rows]

@@ -26,6 +26,7 @@ from hybrisfs.kv.collect import Collector
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.record import (
     ABSENT,
+    MAX_ATTRIBUTES,
     MAX_VALUE,
     PRESENT,
     Condition,
@@ -75,19 +76,25 @@ class Key(NamedTuple):
     key: str
 
 
-class Versioned(NamedTuple):
-    """A value and when it was written."""
-
-    value: bytes
-    timestamp: Timestamp
-
-
 class KeyFacts(NamedTuple):
-    """What a list tells of a key."""
+    """What the metadata tell of a key. `written` is in milliseconds since the epoch, 0 when not known."""
 
     key: str
     size: int
     timestamp: Timestamp
+    written: int
+    attributes: bytes
+
+
+class Versioned(NamedTuple):
+    """A value, and what the metadata tell of it."""
+
+    value: bytes
+    facts: KeyFacts
+
+    @property
+    def timestamp(self) -> Timestamp:
+        return self.facts.timestamp
 
 
 class Source(Protocol):
@@ -158,6 +165,7 @@ class KeyValueStore:
         self._permit = permit
         self._get_timeout = limits.get_seconds
         self._clock = environment.monotonic
+        self._time_ns = environment.time_ns
         self._places = Room(_PLACES)
         self._memory = Room(_MEMORY)
         self._edits = Room(_EDITS)
@@ -183,16 +191,21 @@ class KeyValueStore:
     # -- writing ---------------------------------------------------------------------------------
 
     def put(
-        self, container: str, key: str, value: bytes | Source, condition: Condition | None = None
+        self,
+        container: str,
+        key: str,
+        value: bytes | Source,
+        condition: Condition | None = None,
+        attributes: bytes = b"",
     ) -> Timestamp:
         """Write a value, on f+k clouds when it returns; return when it was written.
 
-        Raises ConditionNotMetError when the key is not as *condition* says.
+        *attributes* are kept in the metadata: a get, a stat and a list return them. Raises
+        ConditionNotMetError when the key is not as *condition* says.
         """
-        name = Key(container, key)
-        if condition is not None:
-            return self._write({name: value}, {name: condition}, forced=True)[0]
-        return self._write({name: value}, {}, forced=False)[0]
+        name, forced = Key(container, key), condition is not None
+        conditions = {name: condition} if condition is not None else {}
+        return self._write({name: value}, conditions, forced=forced, attributes=attributes)[0]
 
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
@@ -251,6 +264,7 @@ class KeyValueStore:
         conditions: Mapping[Key, Condition],
         *,
         forced: bool,
+        attributes: bytes = b"",
     ) -> Sequence[Timestamp]:
         """Upload the values and make them those of their keys.
 
@@ -264,6 +278,8 @@ class KeyValueStore:
         sizes = [_size(value) for value in values.values()]
         if any(size > MAX_VALUE for size in sizes):
             raise _too_large()
+        if len(attributes) > MAX_ATTRIBUTES:
+            raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
         with self._room_for(sizes):
             before = [None if forced else self.metadata.read(place) for place in places.values()]
             moment = self._clock()
@@ -274,12 +290,13 @@ class KeyValueStore:
                 # Planned only now, so that a thread that changes f and k knows which writes may be stored
                 # as before.
                 uploads = [
-                    self.uploader.plan(self.metadata.spelled(places[name]), number, _read(value))
+                    self.uploader.plan(self.metadata.spelled(places[name]), number, _read(value), attributes)
                     for number, (name, value) in zip(numbers, values.items(), strict=True)
                 ]
                 stored = self._store(uploads)
+                written = self._time_ns() // 1_000_000
                 changes = [
-                    Change(place, entry if forced else entry._replace(sn=old.sn + 1 if old else 1))
+                    Change(place, entry._replace(sn=0 if forced else _next(old), written=written))
                     for place, entry, old in zip(places.values(), stored, before, strict=True)
                 ]
                 made = self.metadata.update(changes, needed)
@@ -289,7 +306,7 @@ class KeyValueStore:
                     self.collector.end(numbers)
             entries = made or [change.entry._replace(sn=change.entry.sn - 1) for change in changes]
             for place, upload, entry in zip(places.values(), uploads, entries, strict=True):
-                self._cache.written(place, upload.value, entry.timestamp, moment)
+                self._cache.written(place, upload.value, entry, moment)
         return [entry.timestamp for entry in entries]
 
     def _check(self, place: Place, condition: Condition) -> None:
@@ -327,20 +344,20 @@ class KeyValueStore:
         if copy is not None and (
             (max_age is not None and self._clock() - copy.fresh_at <= max_age)
             or (max_versions is not None and copy.behind <= max_versions)
-            or (at_least is not None and copy.timestamp >= at_least)
+            or (at_least is not None and copy.entry.timestamp >= at_least)
         ):
-            return Versioned(copy.value, copy.timestamp)
+            return Versioned(copy.value, _facts(key, copy.entry))
         moment = self._clock()
         entry = self.metadata.read(place)
         if entry is not None and entry.live:
             cached = self._cache.confirm(place, entry.timestamp, moment)
             if cached is not None:
-                return Versioned(cached, entry.timestamp)
+                return Versioned(cached, _facts(key, entry))
             fetched = self._fetch(place, entry)
             if fetched is not None:
                 value, entry = fetched
-                self._cache.read(place, value, entry.timestamp, moment)
-                return Versioned(value, entry.timestamp)
+                self._cache.read(place, value, entry, moment)
+                return Versioned(value, _facts(key, entry))
         raise NoSuchKeyError(container, key)
 
     def stat(self, container: str, key: str) -> KeyFacts:
@@ -348,7 +365,7 @@ class KeyValueStore:
         entry = self.metadata.read(self._place(container, key))
         if entry is None or not entry.live:
             raise NoSuchKeyError(container, key)
-        return KeyFacts(key, entry.size, entry.timestamp)
+        return _facts(key, entry)
 
     def list(
         self, container: str, prefix: str = "", *, after: str | None = None, limit: int = 1000
@@ -363,7 +380,7 @@ class KeyValueStore:
             None if after is None else after.encode(),
             limit,
         )
-        return [KeyFacts(key.decode(), entry.size, entry.timestamp) for key, entry in found]
+        return [_facts(key.decode(), entry) for key, entry in found]
 
     def close(self) -> None:
         """End the background work and close the metadata. Idempotent.
@@ -395,6 +412,14 @@ class KeyValueStore:
         memory = self._memory.taken(max(size, _LEAST)) if size > _LARGE else nullcontext()
         with memory, self._places.taken(min(max(len(sizes), 1), _UPLOADS)):
             yield
+
+
+def _facts(key: str, entry: KeyMetadata) -> KeyFacts:
+    return KeyFacts(key, entry.size, entry.timestamp, entry.written, entry.attributes)
+
+
+def _next(entry: KeyMetadata | None) -> int:
+    return 1 if entry is None else entry.sn + 1
 
 
 def _is_live(entry: KeyMetadata | None) -> bool:

@@ -159,7 +159,7 @@ class Transaction:
             raise NoSuchContainerError(name, self.containers)
         self.write_out()
         live = self._db.execute(
-            "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) NOT IN (?, ?) LIMIT 1",
+            "SELECT 1 FROM entry WHERE container = ? AND substr(record, 1, 1) NOT IN (?, ?, ?) LIMIT 1",
             (number, *TOMBSTONES),
         ).fetchone()
         if live is not None:

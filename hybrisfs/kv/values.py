@@ -89,6 +89,7 @@ class Upload(NamedTuple):
     key: str
     write: int
     value: bytes | None
+    attributes: bytes = b""
     k: int = 1
     n: int = 1
 
@@ -111,9 +112,9 @@ class Uploader:
         name = self._sealer.name(write, count == 1)
         return [name(index) for index in range(count)]
 
-    def plan(self, key: str, write: int, value: bytes | None) -> Upload:
+    def plan(self, key: str, write: int, value: bytes | None, attributes: bytes = b"") -> Upload:
         """The write of a value as f and k are now."""
-        return Upload(key, write, value, *self._code(len(value or b"")))
+        return Upload(key, write, value, attributes, *self._code(len(value or b"")))
 
     def is_outdated(self, entry: KeyMetadata) -> bool:
         """Whether a value is stored otherwise than it would be now."""
@@ -136,7 +137,16 @@ class Uploader:
             f"the value of {upload.key}", self._sealer.name(upload.write, k == 1), shares, k == 1
         )
         checksums = tuple(map(self._sealer.checksum, shares if k > 1 else shares[:1]))
-        return KeyMetadata(0, upload.write, len(upload.value), len(sealed), k, placement, checksums)
+        return KeyMetadata(
+            0,
+            upload.write,
+            len(upload.value),
+            len(sealed),
+            k,
+            placement,
+            checksums,
+            attributes=upload.attributes,
+        )
 
     def _code(self, size: int) -> tuple[int, int]:
         return choose_code(size + SEAL_OVERHEAD, *self.redundancy)
@@ -150,10 +160,11 @@ _OVERHEAD: Final = 512  # bytes that a copy takes beside its value, roughly
 
 @dataclass(slots=True)
 class Copy:
-    """A cached value. It was the newest at `fresh_at`, and `behind` newer ones have been written since."""
+    """A cached value and its key's entry. It was the newest at `fresh_at`, and `behind` newer ones have been
+    written since."""
 
     value: bytes
-    timestamp: Timestamp
+    entry: KeyMetadata
     fresh_at: float
     behind: int = 0
 
@@ -185,41 +196,41 @@ class ValueCache:
         """The value, if it is the one with this timestamp, which was the newest at *moment*."""
         with self._lock:
             copy = self._copies.get(place)
-            if copy is None or copy.timestamp != timestamp:
+            if copy is None or copy.entry.timestamp != timestamp:
                 return None
             self._copies.move_to_end(place)
             copy.fresh_at = max(copy.fresh_at, moment)
             return copy.value
 
-    def read(self, place: Place, value: bytes, timestamp: Timestamp, moment: float) -> None:
+    def read(self, place: Place, value: bytes, entry: KeyMetadata, moment: float) -> None:
         """A value has been fetched that was the newest at *moment*."""
-        self._keep(place, value, timestamp, moment)
+        self._keep(place, value, entry, moment)
 
-    def written(self, place: Place, value: bytes | None, timestamp: Timestamp, moment: float) -> None:
+    def written(self, place: Place, value: bytes | None, entry: KeyMetadata, moment: float) -> None:
         """A value was written after *moment*; None: the key was deleted."""
         with self._lock:
             copy = self._copies.get(place)
-            if copy is not None and copy.timestamp < timestamp:
+            if copy is not None and copy.entry.timestamp < entry.timestamp:
                 copy.behind += 1
         if value is None:
-            self._drop(place, timestamp)
+            self._drop(place, entry.timestamp)
         else:
-            self._keep(place, value, timestamp, moment)
+            self._keep(place, value, entry, moment)
 
-    def _keep(self, place: Place, value: bytes, timestamp: Timestamp, moment: float) -> None:
+    def _keep(self, place: Place, value: bytes, kept: KeyMetadata, moment: float) -> None:
         if len(value) + _OVERHEAD > self._budget:
             return
         with self._lock:
             # A thread that writes a newer one from here on finds this copy and counts; one before has not.
             entry = self._metadata.read(place)
-            if entry is None or entry.timestamp != timestamp:
+            if entry is None or entry.timestamp != kept.timestamp:
                 return
             copy = self._copies.get(place)
             if copy is not None:
-                if copy.timestamp >= timestamp:
+                if copy.entry.timestamp >= kept.timestamp:
                     return
                 self._bytes -= len(copy.value) + _OVERHEAD
-            self._copies[place] = Copy(value, timestamp, moment)
+            self._copies[place] = Copy(value, kept, moment)
             self._copies.move_to_end(place)
             self._bytes += len(value) + _OVERHEAD
             while self._bytes > self._budget:
@@ -229,6 +240,6 @@ class ValueCache:
     def _drop(self, place: Place, timestamp: Timestamp) -> None:
         with self._lock:
             copy = self._copies.get(place)
-            if copy is not None and copy.timestamp < timestamp:
+            if copy is not None and copy.entry.timestamp < timestamp:
                 del self._copies[place]
                 self._bytes -= len(copy.value) + _OVERHEAD
