@@ -51,8 +51,9 @@ _address = click.argument("address", metavar="CONTAINER/KEY")
 def kv() -> None:
     """Use the volume as a key-value store.
 
-    Values are kept on the volume's clouds, sealed, so that any f of these may fail or lie. What keys there
-    are is known on this machine only: neither the folder nor the volume's other machines show them.
+    Values are kept on the volume's clouds, sealed, so that any f of these may fail or lie. Values of less
+    than 1 MiB are kept as f+1 whole copies, larger ones on f+k clouds, in pieces if k is above 1. What keys
+    there are is known on this machine only: neither the folder nor the volume's other machines show them.
     """
 
 
@@ -155,8 +156,9 @@ def put(
     if_version: int | None,
     as_json: bool,
 ) -> None:
-    """Store the content of FILE, or of standard input, under a key. Returns when f+k clouds have it.
+    """Store the content of FILE, or of standard input, under a key.
 
+    Returns when f+k clouds have it: with less than 1 MiB f+1 clouds, each a whole copy.
     The exit code is 6 when a condition does not hold; the message says what is there instead.
     """
     container, key = _split(address)

@@ -46,7 +46,10 @@ Example:
     "-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie. Default: 1, if there are 3."
 )
 @click.option(
-    "-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read: 1 keeps whole copies."
+    "-k",
+    "k",
+    type=click.IntRange(min=1),
+    help="How many clouds are needed to read: 1 keeps whole copies, as always below 1 MiB.",
 )
 @click.option(
     "--evict-liars",
@@ -60,7 +63,7 @@ def create(
     """Create the volume NAME over the clouds with the given URLs.
 
     Everything is kept on f+k clouds, any f of which may vanish or lie; with k above 1 each keeps a k-th of
-    the data. That takes 2f+k clouds or more.
+    the data. That takes 2f+k clouds or more. Less than 1 MiB at a time is always kept as f+1 whole copies.
     """
     with Client.connect() as client:
         asked = VolumeCreateRequest(name, list(clouds), f, k, evict_liars or None)
@@ -176,7 +179,12 @@ def _describe_set(facts: VolumeSettings) -> Iterator[str]:
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
 @click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
-@click.option("-k", "k", type=click.IntRange(min=1), help="How many clouds are needed to read.")
+@click.option(
+    "-k",
+    "k",
+    type=click.IntRange(min=1),
+    help="How many clouds are needed to read: 1 keeps whole copies, as always below 1 MiB.",
+)
 @click.option("--wait", is_flag=True, help="Return when all is written anew.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds.")
 @json_option
