@@ -44,7 +44,7 @@ __all__ = ["FileStore"]
 
 _RENAME_NOREPLACE: Final = 1  # linux/fs.h
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-_READ_SIZE: Final = 1 << 20  # bytes a single read asks for at most
+_AT_ONCE: Final = 1 << 20  # bytes that a single read or write asks for at most
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_AN_OBJECT: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO})
 _TRANSIENT: Final = frozenset(
@@ -166,7 +166,7 @@ class FileStore(FolderStore[int]):
         try:
             rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
             while rest:
-                part = rest[: piece(len(rest))]
+                part = rest[: piece(min(len(rest), _AT_ONCE))]
                 sending(len(part))
                 while part:
                     written = os.write(descriptor, part)
@@ -340,7 +340,7 @@ def _read_exactly(descriptor: int, offset: int, length: int) -> bytes:
     """Read `length` bytes from `offset` on, fewer only at the end of the file."""
     parts: list[bytes] = []
     while length:
-        part = os.pread(descriptor, piece(min(length, _READ_SIZE)), offset)
+        part = os.pread(descriptor, piece(min(length, _AT_ONCE)), offset)
         if not part:
             break
         received(len(part))

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 __all__ = ["PIECE", "PacedBody", "Pacer", "paced", "piece", "received", "sending"]
 
 PIECE: Final = 16 << 10  # bytes moved at a time: few, so that no server waits for long for the next
+_BLOCK: Final = 64 << 10  # bytes: few, so that also a slow line takes them within `body.Timing.connect`
 
 
 class Pacer(Protocol):
@@ -67,6 +68,6 @@ class PacedBody(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return the next piece, `size` bytes at most, when it may be sent; all that is left with -1."""
-        data = super().read(size if size is None or size < 0 else piece(size))
+        data = super().read(size if size is None or size < 0 else piece(min(size, _BLOCK)))
         sending(len(data))
         return data

@@ -45,6 +45,7 @@ __all__ = ["SftpStore"]
 _MAX_CHILDREN: Final = 1_000_000
 _FULL_TEXTS: Final = ("no space", "quota")  # what some servers say, for the protocol has no code for it
 _CUT_TEXTS: Final = ("eof", "shut down", "timeout")  # of what paramiko takes for a failed login, too
+_BLOCK: Final = 1 << 15  # bytes
 _PACED_AHEAD: Final = 1 << 17  # bytes asked for at a time when the bandwidth is limited
 _LITTLE: Final = 1 << 20  # bytes; with less room than that, a write that fails failed for want of it
 
@@ -146,7 +147,7 @@ class SftpStore(FolderStore["Files"]):
             with files.open(temporary, "wxb") as file:
                 file.set_pipelined(True)
                 view = io.BytesIO(data)
-                while part := view.read(1 << 15):
+                while part := view.read(_BLOCK):
                     sending(len(part))
                     file.write(part)
                 file.set_pipelined(False)
@@ -328,12 +329,15 @@ def _fetch(file: paramiko.SFTPFile, end: int, length: int) -> bytes:
     """Read on to `end`, with many requests sent ahead; at most `length` bytes."""
     parts: list[bytes] = []
     while length:
-        # What has been asked for comes as fast as it can.
-        window = min(length, _PACED_AHEAD) if piece(length) < length else length
-        received(window)
+        limited = piece(length) < length
+        window = min(length, _PACED_AHEAD) if limited else length
+        if limited:  # what has been asked for comes as fast as it can
+            received(window)
         length -= window
         file.prefetch(end - length)
-        while window and (part := file.read(min(window, 1 << 20))):
+        while window and (part := file.read(min(window, _BLOCK))):
+            if not limited:
+                received(len(part))
             parts.append(part[:window])
             window -= len(parts[-1])
         if window:

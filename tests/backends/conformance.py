@@ -33,9 +33,8 @@ def all_names(store: Store, prefix: str = "", limit: int = MAX_PAGE) -> list[str
 class _Counting:
     """A `backends.pacing.Pacer` that holds nothing back and takes notes."""
 
-    limited = True
-
-    def __init__(self) -> None:
+    def __init__(self, *, limited: bool = True) -> None:
+        self.limited = limited
         self.sent: list[int] = []
         self.came: list[int] = []
 
@@ -81,6 +80,21 @@ class Conformance:
         assert 500_000 <= sum(part.came) < 505_000
         assert max(up.sent) <= 2 * PIECE
         assert max(whole.came + part.came) <= 8 * PIECE
+
+    def test_how_a_transfer_goes_is_told_also_without_a_limit(self, store: Store) -> None:
+        """Or a long one would seem to hang."""
+        data = Random(6).randbytes(5 * MIB)
+        up, whole, part = (_Counting(limited=False) for _ in range(3))
+        with paced(up):
+            store.put("object", data)
+        with paced(whole):
+            assert store.get("object", limit=len(data)) == data
+        with paced(part):
+            assert store.get_range("object", MIB, 4 * MIB) == data[MIB:]
+        assert sum(up.sent) >= len(data)
+        assert sum(whole.came) >= len(data)
+        assert sum(part.came) >= 4 * MIB
+        assert max(up.sent + whole.came + part.came) <= MIB
 
     def test_every_kind_of_buffer_is_stored(self, store: Store) -> None:
         wide = memoryview(bytearray(range(16))).cast("I")

@@ -94,6 +94,7 @@ class FaultyProxy(_Listener):
 
     `answer_at_most` and `request_at_most` are the bytes that still pass in each direction, of all connections
     together, before `fault` strikes: "cut" closes the connection, "stall" passes nothing more.
+    `answer_rate` is in bytes per second.
     """
 
     def __init__(self, upstream: tuple[str, int]) -> None:
@@ -101,6 +102,7 @@ class FaultyProxy(_Listener):
         self.fault: str = "cut"
         self.answer_at_most: int | None = None
         self.request_at_most: int | None = None
+        self.answer_rate: int | None = None
         super().__init__()
 
     def __enter__(self) -> FaultyProxy:
@@ -134,6 +136,8 @@ class FaultyProxy(_Listener):
                     if left is not None:
                         setattr(self, budget, left - len(allowed))
                 sink.sendall(allowed)
+                if self.answer_rate is not None and budget == "answer_at_most":
+                    self._closed.wait(len(allowed) / self.answer_rate)
                 if len(allowed) < len(data):
                     if self.fault == "stall":
                         self._wait_for_the_end(source)

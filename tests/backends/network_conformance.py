@@ -132,6 +132,11 @@ class NetworkConformance(ABC):
             with pytest.raises(TransientError):
                 operation()
 
+    def test_a_slow_downlink_is_no_stall(self, far: Store, proxy: FaultyProxy) -> None:
+        """What comes piece by piece must not count as hanging, however long the whole takes."""
+        proxy.answer_rate = 400_000  # so that it takes five times as long as the driver waits for a piece
+        assert far.get("dir/object", limit=len(DATA)) == DATA
+
     @pytest.mark.parametrize("fault", ["cut", "stall"])
     def test_an_answer_that_ends_in_the_middle(self, far: Store, proxy: FaultyProxy, fault: str) -> None:
         reads: list[Callable[[], object]] = [
