@@ -24,7 +24,8 @@ from backends.pacing import paced
 from backends.store import Store
 from hybrisfs.dispersal.counting import CountingStore
 from hybrisfs.dispersal.ranking import CloudHealth, CloudState, FailureKind, Offence, Operation, Ranking
-from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.dispersal.stopwatch import Stopwatch, WatchedPacer
+from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job
 from hybrisfs.environment import Environment
@@ -109,6 +110,7 @@ class CloudPort:
         *,
         environment: Environment,
         stall: float,
+        timers: Callable[[], float],
     ) -> None:
         self.number = cloud.number
         self.name = cloud.name
@@ -120,6 +122,7 @@ class CloudPort:
         self._throttle = throttle
         self._stall = stall
         self._clock = environment.monotonic
+        self._timers = timers
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(cloud.name)
@@ -131,7 +134,7 @@ class CloudPort:
         call: Callable[[Store], T],
         report: Callable[[Answer[T]], None],
         *,
-        clock: StandingClock,
+        clock: Stopwatch,
         started: Callable[[], None] | None = None,
         key: str | None = None,
         ranked: bool = True,
@@ -139,17 +142,19 @@ class CloudPort:
     ) -> Job:
         """Run `call` in the background and report its end; calls with one `key` run one after the other.
 
-        `clock` is its operation's: it stands still while the call is held back to keep within the bandwidth.
+        `clock` is its operation's: it hears what the call moves, and stands still while the call is held back
+        to keep within the bandwidth.
         Without `ranked` its latency tells nothing about requests of that operation and size. `deletes`: it
         does nothing else, so that a refusal says nothing of the cloud's health (see `refused_deletion`).
         """
-        own = StandingClock()
+        own = Stopwatch(self._timers)
 
         def run() -> Callable[[], None]:
             if started is not None:
                 started()
             began = own()
-            pacer = self._throttle.pacer((own, clock))
+            watches = (own, clock)
+            pacer = WatchedPacer(self._throttle.pacer(watches), self.number, watches)
             with self.traffic.transfer(operation, size, pacer) as counting, paced(counting):
                 answer = self._answer(call)
             carried = counting.carried
@@ -257,10 +262,14 @@ class CloudPort:
 
     def stalled(self) -> str | None:
         """Say that a request hangs for so long that others had better not be sent; None when none does."""
-        oldest = self._workers.oldest()
-        if oldest is None or oldest < self._stall:
+        standstill = self._workers.standstill()
+        if standstill is None or standstill < self._stall:
             return None
-        return f"a request has had no answer for {oldest:.0f} s"
+        return f"a request has had no answer for {standstill:.0f} s"
+
+    def moves(self, job: Job) -> bool:
+        """Whether a call that has not ended is a transfer that goes on."""
+        return job.clock.has_moved and job.clock.standstill() < self._stall
 
     def _answer(self, call: Callable[[Store], T]) -> Answer[T]:
         try:

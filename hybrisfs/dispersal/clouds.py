@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from hybrisfs.dispersal.cloud import Cloud, CloudPort, CloudStatus
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
-from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.dispersal.stopwatch import Stopwatch
+from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.workers import Job
 from hybrisfs.environment import Environment
 
@@ -25,16 +27,23 @@ class Clouds:
     """
 
     def __init__(
-        self, clouds: Sequence[Cloud], *, bounds: TimerBounds, stall: float, environment: Environment
+        self,
+        clouds: Sequence[Cloud],
+        *,
+        bounds: TimerBounds,
+        stall: float,
+        timers: Callable[[], float],
+        environment: Environment,
     ) -> None:
         self._lock = threading.Lock()
         self.first_pause = bounds.first_pause
         self.start_patience = bounds.start_patience
         self._ranking = Ranking(bounds, environment)
-        self.operations = Operations()
+        self.operations = Operations(timers)
         self.throttle = Throttle()
         self._environment = environment
         self._stall = stall
+        self._timers = timers
         self._retired: list[CloudPort] = []
         self._former: dict[int, CloudPort] = {}
         self._closed_to_writes: frozenset[int] = frozenset()
@@ -60,7 +69,13 @@ class Clouds:
         if cloud.number in self._ports:
             raise ValueError("two clouds have one number")
         port = CloudPort(
-            cloud, self._ranking, self._lock, self.throttle, environment=self._environment, stall=self._stall
+            cloud,
+            self._ranking,
+            self._lock,
+            self.throttle,
+            environment=self._environment,
+            stall=self._stall,
+            timers=self._timers,
         )
         self._ports = {**self._ports, cloud.number: port}
 
@@ -107,14 +122,6 @@ class Clouds:
         for number in numbers:
             self[number].late(operation, size, seconds)
 
-    def explain_interrupt(self, event: Interrupt, flying: Iterable[int], timeout: float) -> str:
-        """Say why an operation ends now; at its deadline that counts against those that owe an answer."""
-        if event is not DEADLINE:
-            return "the engine is being closed"
-        for number in flying:
-            self[number].silent(timeout)
-        return f"no answer within {timeout:.0f} s"
-
     def status(self) -> list[CloudStatus]:
         """Return the state of every cloud."""
         return [port.status() for port in self]
@@ -155,7 +162,8 @@ SUPERSEDED = Interrupt("superseded")
 class Operations:
     """The operations under way, so that closing the engine ends them. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Callable[[], float] = time.monotonic) -> None:
+        self.timers = timers
         self._lock = threading.Lock()
         self._loops: set[OperationLoop[Any]] = set()
         self._closed = False
@@ -185,14 +193,15 @@ class Operations:
 class OperationLoop(Generic[E]):
     """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends.
 
-    Timer and deadline go by `clock`, which stands still while a call of the operation is held back.
+    Timer and deadline go by `clock`, which stands still while a call of the operation is held back. The
+    deadline comes when the operation has been at a standstill for `timeout` seconds.
     """
 
     def __init__(self, operations: Operations, timeout: float) -> None:
         self._operations = operations
         self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
-        self.clock = StandingClock()
-        self._deadline = self.clock() + timeout
+        self.clock = Stopwatch(operations.timers)
+        self._timeout = timeout
         self._timer: float | None = None
         self.timer_length = 0.0  # seconds that the last timer was set to
         self._jobs: list[tuple[CloudPort, Job]] = []
@@ -204,7 +213,8 @@ class OperationLoop(Generic[E]):
     def __exit__(self, *_: object) -> None:
         self._operations.end(self)
         for port, job in self._jobs:
-            port.cancel(job)
+            if not job.detached:
+                port.cancel(job)
         # A job knows the loop it reports to: without this the two would keep the bytes of packs alive until
         # the garbage collector comes by.
         self._jobs.clear()
@@ -222,7 +232,8 @@ class OperationLoop(Generic[E]):
         self._events.put(SUPERSEDED)
 
     def track(self, port: CloudPort, job: Job) -> None:
-        """Cancel `job` at the end if it has not begun by then."""
+        """Take note of a call of the operation. If it has not begun at the end, and is not detached, it is
+        cancelled."""
         self._jobs.append((port, job))
 
     def set_timer(self, seconds: float) -> None:
@@ -231,18 +242,43 @@ class OperationLoop(Generic[E]):
         self.timer_length = seconds
 
     def remaining(self) -> float:
-        """Return the seconds left until the deadline."""
-        return max(0.0, self._deadline - self.clock())
+        """Return the seconds until the deadline, if nothing moves until then."""
+        return max(0.0, self._timeout - self.clock.standstill())
 
     def wait(self) -> E | Interrupt:
         """Return the next event, or an `Interrupt`, whichever comes first."""
-        until = self._deadline if self._timer is None else min(self._timer, self._deadline)
-        while (left := until - self.clock()) > 0:
+        while True:
+            left = self._timeout - self.clock.standstill()
+            interrupt = DEADLINE
+            if self._timer is not None and self._timer - self.clock() < left:
+                left, interrupt = self._timer - self.clock(), TIMER
+            if left <= 0:
+                break
             with contextlib.suppress(Empty):
                 return self._events.get(timeout=max(left, _LOOK_AGAIN))
         with contextlib.suppress(Empty):
             return self._events.get_nowait()
-        if until >= self._deadline:
-            return DEADLINE
-        self._timer = None
-        return TIMER
+        if interrupt is TIMER:
+            self._timer = None
+        return interrupt
+
+    def explain(self, event: Interrupt, owing: Iterable[int]) -> dict[int, str]:
+        """Say why the operation ends now, for each of the clouds that owe it an answer.
+
+        At the deadline that counts against those that had their turn and moved nothing.
+        """
+        if event is not DEADLINE:
+            return dict.fromkeys(owing, "the engine is being closed")
+        return {number: self._unanswered(number) for number in owing}
+
+    def _unanswered(self, number: int) -> str:
+        open_jobs = [
+            (port, job) for port, job in self._jobs if port.number == number and job.state != "ended"
+        ]
+        if any(port.moves(job) for port, job in open_jobs):
+            return f"the transfer had not ended after {self.clock.elapsed():.0f} s"
+        if not any(job.state == "running" for _, job in open_jobs):
+            return f"no answer within {self._timeout:.0f} s: the request waited behind others"
+        for port, _ in open_jobs[:1]:
+            port.silent(self._timeout)
+        return f"no answer within {self._timeout:.0f} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,12 +43,13 @@ _USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long to wait, in seconds."""
+    """How long to wait, in seconds, while nothing moves of what is waited for (`stopwatch`)."""
 
     put: float = 300.0  # for a pack or object to be on enough clouds
     get: float = 60.0  # for an object, a share that is checked, or one look at a bad cloud
-    stall: float = 30.0  # a call that runs longer makes its cloud count as down
+    stall: float = 30.0  # a call at a standstill for longer makes its cloud count as down
     close: float = 3.0  # for running calls to end when the engine is closed
+    clock: Callable[[], float] = time.monotonic  # by which calls and operations are timed
     timers: TimerBounds = field(default_factory=TimerBounds)
 
 
@@ -78,7 +80,11 @@ class Engine:
         self.opened = Topic[[]]()
         """There is one cloud more. Told without locks."""
         self._clouds = Clouds(
-            clouds, bounds=self._timing.timers, stall=self._timing.stall, environment=environment
+            clouds,
+            bounds=self._timing.timers,
+            stall=self._timing.stall,
+            timers=self._timing.clock,
+            environment=environment,
         )
         self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)

@@ -11,7 +11,7 @@ for: a cloud that hangs must not hold up who only wants to hear that there is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -141,9 +141,9 @@ class GetMachine:
             return [*more, SetTimer(self._timer)]
         return self._worst_case()
 
-    def give_up(self, reason: str) -> list[GetAction]:
-        """The caller waits no longer; `reason` gets those that owe an answer."""
-        self._reasons.update(dict.fromkeys(self._flying, reason))
+    def give_up(self, reasons: Mapping[int, str]) -> list[GetAction]:
+        """The caller waits no longer, for `reasons` by position of those that owe an answer."""
+        self._reasons.update(reasons)
         return [] if self._done else self._fail()
 
     def _advance(self) -> list[GetAction]:

@@ -93,9 +93,9 @@ def check_part(
     with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
         loop.track(port, port.submit("get", owed.limit, fetch, loop.report, clock=loop.clock))
         event = loop.wait()
-    if isinstance(event, Interrupt):
-        reason = clouds.explain_interrupt(event, [port.number], timeout)
-        return Finding("unreadable", f"{owed.name} cannot be read: {reason}")
+        if isinstance(event, Interrupt):
+            reason = loop.explain(event, [port.number])[port.number]
+            return Finding("unreadable", f"{owed.name} cannot be read: {reason}")
     return _judge(owed, event, verify)
 
 
@@ -122,7 +122,7 @@ def probe(clouds: Clouds, marker: Marker, everyone: bool, timeout: float) -> Non
                 case _Wrote(port):
                     waiting[port] -= 1
                 case interrupt:
-                    clouds.explain_interrupt(interrupt, (p.number for p in waiting if waiting[p]), timeout)
+                    loop.explain(interrupt, (port.number for port in waiting if waiting[port]))
                     return
 
 
@@ -271,9 +271,8 @@ def poll(clouds: Clouds, looks: Sequence[Look], limit: int, timeout: float) -> d
                     usual_time = False
                     clouds.mark_late({look.cloud for look in flying}, "get", 0, loop.timer_length)
                 case event:
-                    silent = {look.cloud for look in flying}
-                    reason = clouds.explain_interrupt(event, silent, timeout)
-                    return found | {look: Failed(reason) for look in flying}
+                    reasons = loop.explain(event, {look.cloud for look in flying})
+                    return found | {look: Failed(reasons[look.cloud]) for look in flying}
     return found | {look: Failed("has not answered in its usual time") for look in flying}
 
 
@@ -330,7 +329,7 @@ def list_names(clouds: Clouds, prefix: str, most: int, enough: int, timeout: flo
                 case event if event is TIMER:
                     usual_time = False
                 case event:
-                    clouds.explain_interrupt(event, flying, timeout)
+                    loop.explain(event, flying)
                     break
     return Listing(tuple(sorted(names)), frozenset(answered))
 

@@ -17,7 +17,7 @@ is the same for f = 1 and saves uploads for more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -151,9 +151,9 @@ class PutMachine:
                 actions.append(self._send(index, cloud))
         return [*actions, SetTimer(self._timer)] if actions or self._hopeful() else self._fail()
 
-    def give_up(self, reason: str) -> list[PutAction]:
-        """The caller waits no longer; `reason` gets those that owe an answer."""
-        self._reasons.update(dict.fromkeys(self.flying, reason))
+    def give_up(self, reasons: Mapping[int, str]) -> list[PutAction]:
+        """The caller waits no longer, for `reasons` by number of the clouds that owe an answer."""
+        self._reasons.update(reasons)
         return [] if self._done else self._fail()
 
     def _open(self) -> list[int]:

@@ -188,7 +188,8 @@ class _Fetched(NamedTuple):
 
 
 def get(clouds: Clouds, read: Read[T], timeout: float) -> T:
-    """Return the value. Raises `read.failure` with the reason per cloud, after `timeout` seconds at most.
+    """Return the value. Raises `read.failure` with the reason per cloud, at the latest when nothing of it has
+    moved for `timeout` seconds.
 
     Raises Superseded when the subscription tells so.
     """
@@ -197,17 +198,16 @@ def get(clouds: Clouds, read: Read[T], timeout: float) -> T:
         with subscription:
             if read.subscribe is not None and not read.current():
                 raise Superseded(f"{read.what} has been written anew")
-            return _Get(clouds, read, loop, timeout).run()
+            return _Get(clouds, read, loop).run()
 
 
 class _Get(Generic[T]):
     """One read under way."""
 
-    def __init__(self, clouds: Clouds, read: Read[T], loop: OperationLoop[_Fetched], timeout: float) -> None:
+    def __init__(self, clouds: Clouds, read: Read[T], loop: OperationLoop[_Fetched]) -> None:
         self._clouds = clouds
         self._read = read
         self._loop = loop
-        self._timeout = timeout
         self._parts: dict[int, bytes] = {}
         self._late: set[int] = set()
         self._missing: set[int] = set()
@@ -287,7 +287,8 @@ class _Get(Generic[T]):
             case _ if event is SUPERSEDED:
                 raise Superseded(f"{self._read.what} has been written anew")
             case _:
-                return machine.give_up(self._clouds.explain_interrupt(event, self._flying(), self._timeout))
+                reasons = self._loop.explain(event, self._flying())
+                return machine.give_up({i: reasons[self._read.targets[i].cloud] for i in machine.flying})
 
     def _arrived(self, index: int, answer: Answer[bytes]) -> list[GetAction]:
         target = self._read.targets[index]

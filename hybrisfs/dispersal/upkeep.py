@@ -238,9 +238,9 @@ class Upkeep:
             job = port.submit(operation, size, call, loop.report, clock=loop.clock, key=key, deletes=deletes)
             loop.track(port, job)
             event = loop.wait()
-        if isinstance(event, Interrupt):
-            reason = self._clouds.explain_interrupt(event, [cloud], timeout)
-            return Answer(None, TransientError(port.url, operation, "", reason))
+            if isinstance(event, Interrupt):
+                reason = loop.explain(event, [cloud])[cloud]
+                return Answer(None, TransientError(port.url, operation, "", reason))
         return event
 
     def by_name(self, reasons: Mapping[int, str]) -> dict[str, str]:

@@ -123,8 +123,7 @@ class Values:
             while waiting:
                 match loop.wait():
                     case Interrupt() as interrupt:
-                        reason = self._clouds.explain_interrupt(interrupt, waiting, _DELETE_SECONDS)
-                        return failed | dict.fromkeys(waiting, reason)
+                        return failed | loop.explain(interrupt, waiting)
                     case cloud, answer:
                         waiting.discard(cloud)
                         if answer.error is not None:

@@ -12,8 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
-from hybrisfs.dispersal.throttle import StandingClock
+from hybrisfs.dispersal.stopwatch import Stopwatch
 
 __all__ = ["CloudWorkers", "Job"]
 
@@ -25,15 +26,16 @@ class Job:
     """One call. Calls with equal `key` run one after the other, in order.
 
     `run` must not raise. It returns a function that reports the answer: that is called when the call is not
-    under way any more, so that whoever hears of its end may delete what it has written. `clock` stands still
-    while the call is held back.
+    under way any more, so that whoever hears of its end may delete what it has written. `clock` times the
+    call from its start.
     """
 
     run: Callable[[], Callable[[], None]]
     writes: bool = False
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
-    clock: StandingClock = field(default_factory=StandingClock)
+    clock: Stopwatch = field(default_factory=Stopwatch)
+    state: Literal["waiting", "running", "ended"] = "waiting"
 
 
 class CloudWorkers:
@@ -50,7 +52,7 @@ class CloudWorkers:
         self._backlog = backlog
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
-        self._running: dict[Job, float] = {}
+        self._running: set[Job] = set()
         self._idle = 0
         self._count = 0
         self._closed = False
@@ -88,14 +90,15 @@ class CloudWorkers:
         with self._changed:
             return {job.key for job in (*self._running, *self._waiting) if job.key is not None}
 
-    def oldest(self) -> float | None:
-        """Return for how many seconds the longest running call has been running, None when all are idle.
+    def standstill(self) -> float | None:
+        """Return for how many seconds a running call has been at a standstill, the longest of all; None when
+        all threads are idle.
 
         The time in which a call is held back does not count.
         """
         with self._changed:
-            running = dict(self._running)
-        return max((job.clock() - started for job, started in running.items()), default=None)
+            running = list(self._running)
+        return max((job.clock.standstill() for job in running), default=None)
 
     def stop(self) -> None:
         """Start no further call and drop those that wait."""
@@ -126,7 +129,8 @@ class CloudWorkers:
                 report = job.run()
             finally:
                 with self._changed:
-                    del self._running[job]
+                    self._running.remove(job)
+                    job.state = "ended"
                     self._changed.notify_all()
                 del job  # it may hold a share of several MiB
             report()
@@ -140,7 +144,9 @@ class CloudWorkers:
                     job = self._runnable()
                     if job is not None:
                         self._waiting.remove(job)
-                        self._running[job] = job.clock()
+                        self._running.add(job)
+                        job.clock.start()
+                        job.state = "running"
                         return job
                     self._changed.wait()
                 return None

@@ -55,7 +55,8 @@ _Event: TypeAlias = _Started | _Stored
 
 
 def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
-    """Write all n objects; return the cloud of each. Raises CloudsUnavailable after `timeout` seconds."""
+    """Write all n objects; return the cloud of each. Raises CloudsUnavailable, at the latest when nothing of
+    it has moved for `timeout` seconds."""
     order = clouds.order("put", write.size)
     usual = clouds.usual(order[: write.n], "put", write.size) * write.patience_factor
     machine = PutMachine(
@@ -85,7 +86,7 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
                 newly_late = machine.flying - late
                 late |= newly_late
                 clouds.mark_late(newly_late, "put", write.size, loop.timer_length)
-            actions.extend(_step(clouds, machine, event, late, timeout))
+            actions.extend(_step(clouds, loop, machine, event, late))
 
 
 def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int, cloud: int) -> None:
@@ -104,7 +105,11 @@ def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int
 
 
 def _step(
-    clouds: Clouds, machine: PutMachine, event: _Event | Interrupt, late: set[int], timeout: float
+    clouds: Clouds,
+    loop: OperationLoop[_Event],
+    machine: PutMachine,
+    event: _Event | Interrupt,
+    late: set[int],
 ) -> list[PutAction]:
     match event:
         case _Started(cloud, index):
@@ -118,7 +123,7 @@ def _step(
         case _ if event is TIMER:
             return machine.timer_expired()
         case _:
-            return machine.give_up(clouds.explain_interrupt(event, machine.flying, timeout))
+            return machine.give_up(loop.explain(event, machine.flying))
 
 
 def broadcast(
@@ -132,8 +137,8 @@ def broadcast(
     """Put one object on every cloud in use, or those of *only*; return those that acknowledged it in the
     usual time.
 
-    The others may still get it afterwards. Raises CloudsUnavailable when fewer than `needed` have it after
-    `timeout` seconds.
+    The others may still get it afterwards. Raises CloudsUnavailable when fewer than `needed` have it and
+    nothing has moved for `timeout` seconds.
     """
     size = len(data)
     ports = [
@@ -148,6 +153,7 @@ def broadcast(
                 "put", size, lambda store: store.put(name, data), report, clock=loop.clock, key=name
             )
             port.detach(job)
+            loop.track(port, job)
         loop.set_timer(clouds.usual((port.number for port in ports), "put", size))
         usual_time = True
         while len(acked) + len(reasons) < len(ports) and (usual_time or len(acked) < needed):
@@ -161,7 +167,7 @@ def broadcast(
                     usual_time = False
                 case event:
                     silent = {port.number for port in ports}.difference(acked, reasons)
-                    reasons |= dict.fromkeys(silent, clouds.explain_interrupt(event, silent, timeout))
+                    reasons |= loop.explain(event, silent)
     if len(acked) < needed:
         raise CloudsUnavailable(f"{name} was not stored", clouds.by_name(reasons))
     return tuple(acked)

@@ -57,6 +57,16 @@ class FakeClock:
         return self.now
 
 
+class SteppingClock(FakeClock):
+    """A clock that goes on by `step` whenever it is looked at."""
+
+    step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 def _nothing() -> None:
     """Nothing else happens."""
 

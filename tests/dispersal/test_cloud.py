@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -11,9 +12,10 @@ from backends import pacing
 from backends.store import Store
 from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
-from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch
+from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.environment import Environment
-from tests.dispersal.fakes import FakeStore
+from tests.dispersal.fakes import FakeClock, FakeStore
 
 PATIENCE = 30.0
 SMALL, LARGE = 100_000, 8 << 20
@@ -31,7 +33,7 @@ class Recorded(Ranking):
 
 
 @contextmanager
-def opened(ranking: Ranking) -> Iterator[CloudPort]:
+def opened(ranking: Ranking, timers: Callable[[], float] = time.monotonic) -> Iterator[CloudPort]:
     port = CloudPort(
         Cloud(0, "cloud", FakeStore(0)),
         ranking,
@@ -39,6 +41,7 @@ def opened(ranking: Ranking) -> Iterator[CloudPort]:
         Throttle(),
         environment=Environment(monotonic=lambda: 0.0),
         stall=PATIENCE,
+        timers=timers,
     )
     try:
         yield port
@@ -54,7 +57,7 @@ def ask(port: CloudPort, size: int, call: Callable[[Store], bytes]) -> threading
     def report(_: Answer[bytes]) -> None:
         over.set()
 
-    port.submit("get", size, call, report, clock=StandingClock())
+    port.submit("get", size, call, report, clock=Stopwatch())
     return over
 
 
@@ -92,7 +95,26 @@ def test_a_call_that_has_been_answered_is_under_way_no_more() -> None:
             SMALL,
             lambda store: store.put("name", b""),
             lambda _: ended.put(port.under_way()),
-            clock=StandingClock(),
+            clock=Stopwatch(),
             key="name",
         )
         assert ended.get(timeout=PATIENCE) == set()
+
+
+def test_a_call_that_moves_does_not_stall_and_a_trickle_does() -> None:
+    clock = FakeClock()
+    seen = SimpleQueue[str | None]()
+
+    def slow(_: Store) -> bytes:
+        for count in [int(SLOWEST * PATIENCE)] * 10 + [1] * 10:
+            clock.now += PATIENCE - 1
+            pacing.received(count)
+            seen.put(port.stalled())
+        return b""
+
+    with opened(Recorded(), clock) as port:
+        assert ask(port, LARGE, slow).wait(PATIENCE)
+        assert port.stalled() is None
+    states = [seen.get_nowait() for _ in range(20)]
+    assert states[:10] == [None] * 10
+    assert states[-1] is not None

@@ -177,7 +177,7 @@ def test_late_answers_during_the_pause_count() -> None:
 def test_giving_up_names_the_silent() -> None:
     machine = GetMachine(1, [0, 1], timer=1.0)
     machine.start()
-    assert machine.give_up("no answer within 1 s") == [
+    assert machine.give_up({0: "no answer within 1 s"}) == [
         GetFailed({0: "no answer within 1 s", 1: "has not answered"})
     ]
     assert machine.arrived(0) == []

@@ -91,7 +91,7 @@ def test_a_cloud_that_hangs_is_waited_for_only_while_nobody_else_has_answered() 
         assert found[1] == Failed("has not answered in its usual time")
         assert cluster.engine.poll_objects([Look(NAME, 1, None)], limit=100, timeout=0.05)[
             Look(NAME, 1, None)
-        ] == Failed("no answer within 0 s")
+        ] == Failed("no answer within 0 s: the request waited behind others")
         assert not isinstance(look(cluster, 0)[0], Failed)
 
 

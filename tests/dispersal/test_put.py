@@ -216,10 +216,10 @@ def test_giving_up_names_the_silent() -> None:
     machine = PutMachine(2, [0, 1, 2], timer=1.0)
     machine.start()
     machine.acked(0, 0)
-    (failed,) = machine.give_up("no answer within 5 s")
+    (failed,) = machine.give_up({1: "no answer within 5 s"})
     assert failed == PutFailed({1: "no answer within 5 s", 2: "was not tried: too few are left"})
     assert machine.acked(1, 1) == []
-    assert machine.give_up("again") == []
+    assert machine.give_up({1: "again"}) == []
 
 
 def test_strange_answers_are_ignored() -> None:

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import replace
 from unittest import mock
-
-import pytest
 
 from backends import pacing
 from backends.store import Buffer
 from hybrisfs.dispersal.clouds import DEADLINE, TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
-from tests.dispersal.fakes import Cluster, FakeClock, FakeStore
+from tests.dispersal.fakes import CALM, Cluster, FakeClock, FakeStore
 
 PATIENCE = 30.0
 HELD = 1000.0  # seconds that each transfer is held back
-
-
-@pytest.fixture
-def clock() -> Iterator[FakeClock]:
-    """What calls and operations are timed by."""
-    fake = FakeClock()
-    standing = partial(StandingClock, fake)
-    with (
-        mock.patch("hybrisfs.dispersal.clouds.StandingClock", standing),
-        mock.patch("hybrisfs.dispersal.cloud.StandingClock", standing),
-    ):
-        yield fake
 
 
 def test_a_clock_stands_still_while_anything_is_held_back() -> None:
@@ -48,8 +34,9 @@ def test_a_clock_stands_still_while_anything_is_held_back() -> None:
     assert clock() - began == 3
 
 
-def test_timers_and_deadlines_do_not_count_what_is_held_back(clock: FakeClock) -> None:
-    with OperationLoop[str](Operations(), 60.0) as loop:
+def test_timers_and_deadlines_do_not_count_what_is_held_back() -> None:
+    clock = FakeClock()
+    with OperationLoop[str](Operations(clock), 60.0) as loop:
         loop.set_timer(10.0)
         with loop.clock.standing():
             clock.now += HELD
@@ -88,10 +75,11 @@ class _Holding:
         return self.sending(count)
 
 
-def test_a_cloud_whose_transfers_are_held_back_is_not_slow(clock: FakeClock) -> None:
+def test_a_cloud_whose_transfers_are_held_back_is_not_slow() -> None:
+    clock = FakeClock()
     with (
         mock.patch.object(Throttle, "pacer", lambda _, clocks: _Holding(clock, clocks)),
-        Cluster(f=1, k=1, size=3, kind=_PacedStore) as cluster,
+        Cluster(f=1, k=1, size=3, timing=replace(CALM, clock=clock), kind=_PacedStore) as cluster,
     ):
         for number in range(5):
             assert len(cluster.engine.put_object(f"object-{number}", b"data", 2)) == 2

@@ -51,7 +51,7 @@ def test_calls_submitted_at_once_run_at_once_although_a_thread_is_idle() -> None
         first, second, third = Gate(), Gate(), Gate()
         first.opened.set()
         workers.submit(job(first))
-        while workers.oldest() is not None or not first.ended.is_set():
+        while workers.standstill() is not None or not first.ended.is_set():
             first.ended.wait(WAIT)
         workers.submit(job(second))
         workers.submit(job(third))
@@ -155,17 +155,17 @@ def test_close_abandons_what_hangs_and_takes_nothing_more(caplog: pytest.LogCapt
     assert not waiting.begun.is_set()
 
 
-def test_age_of_the_oldest_call() -> None:
+def test_standstill_of_the_call_that_hangs_for_longest() -> None:
     workers = CloudWorkers("c", threads=1, reserved=0)
-    assert workers.oldest() is None
+    assert workers.standstill() is None
     gate = Gate()
     workers.submit(job(gate))
     assert gate.begun.wait(WAIT)
-    first = workers.oldest()
-    second = workers.oldest()
+    first = workers.standstill()
+    second = workers.standstill()
     assert first is not None
     assert second is not None
     assert 0 <= first <= second
     gate.opened.set()
     assert workers.close(WAIT)
-    assert workers.oldest() is None
+    assert workers.standstill() is None

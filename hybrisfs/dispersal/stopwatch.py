@@ -1,0 +1,89 @@
+"""What operations on clouds, and single calls, are timed by: for how long they have been at a standstill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from backends.pacing import Pacer
+from hybrisfs.dispersal.throttle import StandingClock
+
+__all__ = ["SLOWEST", "Stopwatch", "WatchedPacer"]
+
+# The slowest line on which a call may take as long as its bytes need is one ISDN channel, 64 kbit/s. Without
+# such a floor a cloud that sends a byte now and then would hold an operation for ever.
+SLOWEST: Final = 8 << 10  # bytes per second
+
+
+class Stopwatch(StandingClock):
+    """A clock that also tells for how long an operation, or a call, has been at a standstill. Thread-safe.
+
+    That is the longer of two times: since something moved last, and since the beginning, less what all that
+    has moved takes at `SLOWEST`. So a transfer that moves never stands still, however long it takes, and a
+    trickle does not help.
+
+    Of the bytes of one cloud only those count that exceed what an earlier call has moved. Otherwise a cloud
+    would hold a read for ever that returns wrong bytes whenever it is asked again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._most: dict[int, int] = {}
+        self._began = self._last = self()
+
+    def start(self) -> None:
+        """It begins only now."""
+        self._began = self._last = self()
+
+    def moved(self, cloud: int, total: int) -> None:
+        """A call to this cloud has moved so many bytes since it began."""
+        now = self()
+        with self._lock:
+            if total > self._most.get(cloud, 0):
+                self._most[cloud] = total
+                self._last = now
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether anything has moved."""
+        with self._lock:
+            return bool(self._most)
+
+    def elapsed(self) -> float:
+        """Return the seconds since it began."""
+        return self() - self._began
+
+    def standstill(self) -> float:
+        """Return for how many seconds it has been at a standstill."""
+        now = self()
+        with self._lock:
+            return max(now - self._last, now - self._began - sum(self._most.values()) / SLOWEST)
+
+
+class WatchedPacer:
+    """The `backends.pacing.Pacer` of a call to one cloud: it tells stopwatches what another one lets pass."""
+
+    def __init__(self, pacer: Pacer, cloud: int, watches: Sequence[Stopwatch]) -> None:
+        self._pacer = pacer
+        self._cloud = cloud
+        self._watches = watches
+        self._total = 0
+
+    @property
+    def limited(self) -> bool:
+        return self._pacer.limited
+
+    def sending(self, count: int) -> float:
+        held = self._pacer.sending(count)
+        self._moved(count)
+        return held
+
+    def received(self, count: int) -> float:
+        self._moved(count)
+        return self._pacer.received(count)
+
+    def _moved(self, count: int) -> None:
+        self._total += count
+        for watch in self._watches:
+            watch.moved(self._cloud, self._total)
