@@ -136,6 +136,7 @@ class CloudPort:
         *,
         clock: Stopwatch,
         started: Callable[[], None] | None = None,
+        stuck: Callable[[], None] | None = None,
         key: str | None = None,
         ranked: bool = True,
         deletes: bool = False,
@@ -144,6 +145,7 @@ class CloudPort:
 
         `clock` is its operation's: it hears what the call moves, and stands still while the call is held back
         to keep within the bandwidth.
+        `stuck` is called when it has to wait behind calls that are late.
         Without `ranked` its latency tells nothing about requests of that operation and size. `deletes`: it
         does nothing else, so that a refusal says nothing of the cloud's health (see `refused_deletion`).
         """
@@ -162,7 +164,7 @@ class CloudPort:
                 self._record(operation, carried, own() - began if ranked else None, answer.error)
             return partial(report, answer)
 
-        job = Job(run, writes=operation == "put", key=key, clock=own)
+        job = Job(run, writes=operation == "put", key=key, clock=own, stuck=stuck)
         if not self._workers.submit(job):
             report(
                 Answer(None, TransientError(self.url, operation, "", "too many requests wait for it already"))
@@ -172,6 +174,10 @@ class CloudPort:
     def cancel(self, job: Job) -> None:
         """Forget a call that has not begun."""
         self._workers.cancel(job)
+
+    def mark_late(self, job: Job) -> None:
+        """A call that runs takes longer than usual: those that wait behind it need not be patient."""
+        self._workers.mark_late(job)
 
     def detach(self, job: Job) -> None:
         """Let a call run although nobody waits for it, unless a newer one with its key overtakes it."""

@@ -258,8 +258,9 @@ class OperationLoop(Generic[E]):
                 return self._events.get(timeout=max(left, _LOOK_AGAIN))
         with contextlib.suppress(Empty):
             return self._events.get_nowait()
-        if interrupt is TIMER:
-            self._timer = None
+        self._timer = None
+        for port, job in self._jobs:
+            port.mark_late(job)
         return interrupt
 
     def explain(self, event: Interrupt, owing: Iterable[int]) -> dict[int, str]:

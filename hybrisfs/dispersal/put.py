@@ -5,10 +5,17 @@ over a share that is still open. The operation is done when every share is ackno
 own: a cloud *owns* the share that it was the first to acknowledge, and is *free* while it owns none and has
 not failed for good.
 
+A request may have to wait for a thread of its cloud, behind the user's own uploads on the same line. That is
+no fault of the cloud, so the first request for a share may wait for its start while `patience` lasts. Until
+then its share is *in line*, and no expiry concerns it. A share leaves the line at once when its request waits
+behind others that are late.
+
 That always happens with 2f+k clouds of which at most f are faulty. While a of the n = f+k shares are owned,
 at least n - a correct clouds are free. Each of them answers what it was sent, and then either owns a share or
-can be sent another; and at each expiry every open share is sent to one more free cloud that is not at work on
-an open one. So no share stays open for lack of a correct cloud.
+can be sent another; and at each expiry every open share that is not in line is sent to one more free cloud
+that is not at work on an open one. Each expiry uses up some of the patience, and each request is started and
+found stuck at most once, so all shares have left the line after finitely many events. So no share stays open
+for lack of a correct cloud.
 
 Algorithm 1 sends to all f secondaries at the first expiry. Here it is one per open share and expiry, which
 is the same for f = 1 and saves uploads for more.
@@ -29,7 +36,7 @@ _BACKOFF = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put share `index` to `cloud`; report `started`, then `acked` or `failed`."""
+    """Put share `index` to `cloud`; report `started`, or first `stuck`, and then `acked` or `failed`."""
 
     index: int
     cloud: int
@@ -82,7 +89,9 @@ class PutMachine:
         self._n = n
         self._clouds = tuple(clouds)
         self._timer = timer
-        self._patience = max(timer, patience)
+        self._armed = 0.0  # what the timer was set to last
+        self._patience = max(timer, patience)  # that is left
+        self._in_line = set(range(n))
         self._pause = pause
         self._fungible = fungible
         self._flying: set[tuple[int, int]] = set()
@@ -105,14 +114,23 @@ class PutMachine:
         sends: list[PutAction] = [
             self._send(index, cloud) for index, cloud in enumerate(self._clouds[: self._n])
         ]
-        return [*sends, SetTimer(self._patience)]
+        return [*sends, self._arm(self._patience)]
 
     def started(self, cloud: int, index: int) -> list[PutAction]:
         """The request left the queue. The timer runs from the start of the last open one."""
         self._waiting.discard((index, cloud))
+        self._in_line.discard(index)
         if self._done or any(index not in self._owner for index, _ in self._waiting):
             return []
-        return [SetTimer(self._timer)]
+        return [self._arm(self._timer)]
+
+    def stuck(self, cloud: int, index: int) -> list[PutAction]:
+        """The request waits behind others that are late: it need not be started for the timer to run."""
+        if self._done or (index, cloud) not in self._waiting or index in self._owner:
+            return []
+        self._waiting.discard((index, cloud))
+        self._in_line.discard(index)
+        return [self._arm(self._timer)] if self._armed > self._timer else []
 
     def acked(self, cloud: int, index: int) -> list[PutAction]:
         """`cloud` holds share `index` durably."""
@@ -144,12 +162,17 @@ class PutMachine:
         if self._done:
             return []
         self._timer *= _BACKOFF
+        self._patience -= self._armed
+        if self._patience <= 0:
+            self._in_line.clear()
         actions: list[PutAction] = []
         for index in self._open():
-            cloud = self._helper(index, retry=True)
+            cloud = None if index in self._in_line else self._helper(index, retry=True)
             if cloud is not None:
                 actions.append(self._send(index, cloud))
-        return [*actions, SetTimer(self._timer)] if actions or self._hopeful() else self._fail()
+        in_line = any(index in self._in_line for index in self._open())
+        next_timer = min(self._timer, self._patience) if in_line else self._timer
+        return [*actions, self._arm(next_timer)] if actions or self._hopeful() else self._fail()
 
     def give_up(self, reasons: Mapping[int, str]) -> list[PutAction]:
         """The caller waits no longer, for `reasons` by number of the clouds that owe an answer."""
@@ -177,7 +200,7 @@ class PutMachine:
         if not any(index not in self._owner and cloud in free for index, cloud in self._flying):
             # Nothing is under way: a cloud that failed in passing is asked again soon.
             pause, self._pause = self._pause, self._pause * _BACKOFF
-            return [SetTimer(pause)]
+            return [self._arm(pause)]
         return []
 
     def _helper(self, index: int, *, retry: bool) -> int | None:
@@ -201,6 +224,11 @@ class PutMachine:
     def _settle(self, cloud: int, index: int) -> None:
         self._flying.discard((index, cloud))
         self._waiting.discard((index, cloud))
+        self._in_line.discard(index)
+
+    def _arm(self, seconds: float) -> SetTimer:
+        self._armed = seconds
+        return SetTimer(seconds)
 
     def _fail(self) -> list[PutAction]:
         self._done = True

@@ -27,7 +27,8 @@ class Job:
 
     `run` must not raise. It returns a function that reports the answer: that is called when the call is not
     under way any more, so that whoever hears of its end may delete what it has written. `clock` times the
-    call from its start.
+    call from its start. `stuck` is called when the call waits, or is going to wait, for threads some of which
+    are at work on a call that is late.
     """
 
     run: Callable[[], Callable[[], None]]
@@ -35,6 +36,8 @@ class Job:
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
     clock: Stopwatch = field(default_factory=Stopwatch)
+    stuck: Callable[[], None] | None = None
+    late: bool = False  # it takes longer than usual
     state: Literal["waiting", "running", "ended"] = "waiting"
 
 
@@ -72,13 +75,27 @@ class CloudWorkers:
             if len(self._waiting) > self._idle and self._count < self._threads:
                 self._count += 1
                 threading.Thread(target=self._work, name=f"cloud-{self._name}", daemon=True).start()
-            return True
+            stuck = any(one.late for one in self._running)
+        if stuck and job.stuck is not None:
+            job.stuck()
+        return True
 
     def cancel(self, job: Job) -> None:
         """Do not start the call if it is still waiting."""
         with self._changed:
             if job in self._waiting:
                 self._waiting.remove(job)
+
+    def mark_late(self, job: Job) -> None:
+        """The call takes longer than usual, if it runs: those that wait are told."""
+        with self._changed:
+            if job not in self._running or job.late:
+                return
+            job.late = True
+            waiting = list(self._waiting)
+        for one in waiting:
+            if one.stuck is not None:
+                one.stuck()
 
     def detach(self, job: Job) -> None:
         """Nobody waits for this call, but it shall run unless a newer one with its key comes first."""

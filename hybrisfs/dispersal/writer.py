@@ -45,13 +45,18 @@ class _Started(NamedTuple):
     position: int
 
 
+class _Stuck(NamedTuple):
+    cloud: int
+    position: int
+
+
 class _Stored(NamedTuple):
     cloud: int
     position: int
     answer: Answer[None]
 
 
-_Event: TypeAlias = _Started | _Stored
+_Event: TypeAlias = _Started | _Stuck | _Stored
 
 
 def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
@@ -99,6 +104,7 @@ def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int
         lambda answer: loop.report(_Stored(cloud, index, answer)),
         clock=loop.clock,
         started=partial(loop.report, _Started(cloud, index)),
+        stuck=partial(loop.report, _Stuck(cloud, index)),
         key=name,
     )
     loop.track(port, job)
@@ -114,6 +120,8 @@ def _step(
     match event:
         case _Started(cloud, index):
             return machine.started(cloud, index)
+        case _Stuck(cloud, index):
+            return machine.stuck(cloud, index)
         case _Stored(cloud, index, answer):
             if answer.error is not None:
                 return machine.failed(cloud, index, answer.reason, passing=answer.passing)

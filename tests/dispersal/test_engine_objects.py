@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
-from tests.dispersal.fakes import CODES, HASTY, MARKER, Cluster
+from hybrisfs.dispersal.ranking import TimerBounds
+from tests.dispersal.fakes import CODES, HASTY, MARKER, Cluster, SteppingClock
+
+PATIENCE = 30.0
+PUTS = 24  # more than run at a time
 
 
 def parse(data: bytes) -> bytes:
@@ -196,3 +203,20 @@ def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:
         reasons = [status.reason for status in cluster.engine.health()]
         assert "volume/marker is missing although it was acknowledged" in reasons[0]
         assert "not this volume's marker" in reasons[1]
+
+
+def test_puts_that_wait_behind_a_cloud_that_begins_to_hang_need_no_patience() -> None:
+    clock = SteppingClock()
+    timers = TimerBounds(shortest=0.01, longest=0.01, unknown_put=0.01, start_patience=1e9)
+    timing = Timing(put=1e9, stall=1e9, close=0.02, timers=timers, clock=clock)
+    with Cluster(1, 1, 3, timing) as cluster, ThreadPoolExecutor(PUTS) as pool:
+        stored = threading.Semaphore(0)
+        for store in cluster.stores:
+            store.after_put = stored.release
+        cluster.behave("hang", 0)
+        puts = [pool.submit(cluster.engine.put_object, f"object-{n}", b"data", 2) for n in range(PUTS)]
+        for _ in puts:  # each has asked the first cloud before it asked the second
+            assert stored.acquire(timeout=PATIENCE)
+        clock.step = 0.001
+        assert [sorted(put.result(PATIENCE)) for put in puts] == [[1, 2]] * PUTS
+        clock.step = 0.0

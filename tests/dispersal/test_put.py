@@ -16,22 +16,31 @@ Temper = Literal["good", "silent", "fails", "errs", "errs once"]
 
 
 class Simulation:
-    """Drives a machine; `draw` chooses which of the possible events comes next."""
+    """Drives a machine; `draw` chooses which of the possible events comes next.
 
-    def __init__(self, machine: PutMachine, tempers: dict[int, Temper], draw: st.DataObject) -> None:
+    `patience` is the machine's. Each request is started, or found stuck, before it is answered.
+    """
+
+    def __init__(
+        self, machine: PutMachine, tempers: dict[int, Temper], draw: st.DataObject, patience: float = 0.0
+    ) -> None:
         self.machine = machine
         self.tempers = tempers
         self.draw = draw
         self.flying: list[tuple[int, int]] = []  # (cloud, share)
         self.acks: set[tuple[int, int]] = set()
         self.sent: Counter[tuple[int, int]] = Counter()
-        self.timer = False
+        self.waiting: list[tuple[int, int]] = []  # of those that fly
+        self.in_line: set[int] = set()  # shares whose first request waits
+        self.patience = patience
+        self.timer: float | None = None
         self.result: Placed | PutFailed | None = None
         self.errors: Counter[int] = Counter()
 
     def run(self) -> Placed | PutFailed | None:
         """Return the outcome; None when only silence is left."""
         self.apply(self.machine.start())
+        self.in_line = {share for _, share in self.flying}
         silent_expiries = 0
         for _ in range(1000):
             if self.result is not None:
@@ -40,21 +49,39 @@ class Simulation:
                 index for index, (cloud, _) in enumerate(self.flying) if self.tempers[cloud] != "silent"
             ]
             silent_expiries = 0 if events else silent_expiries + 1
-            if silent_expiries > 20:
+            if silent_expiries > 40:
                 return None
-            assert self.timer, "an open operation always has a timer"
+            assert self.timer is not None, "an open operation always has a timer"
             chosen = self.draw.draw(st.sampled_from([*events, -1]))
-            if chosen < 0:
-                self.timer = False
-                self.apply(self.machine.timer_expired())
+            if bool(self.waiting) and self.draw.draw(st.booleans()):
+                self.leave_line(*self.draw.draw(st.sampled_from(self.waiting)))
+            elif chosen < 0:
+                self.expire(self.timer)
             else:
                 self.answer(*self.flying.pop(chosen))
         raise AssertionError("the machine does not come to an end")
 
+    def leave_line(self, cloud: int, share: int) -> None:
+        self.waiting.remove((cloud, share))
+        self.in_line.discard(share)
+        event = self.machine.started if self.draw.draw(st.booleans()) else self.machine.stuck
+        self.apply(event(cloud, share))
+
+    def expire(self, seconds: float) -> None:
+        self.patience -= seconds
+        if self.patience <= 0:
+            self.in_line.clear()
+        self.timer = None
+        actions = self.machine.timer_expired()
+        helped = [action.index for action in actions if isinstance(action, Send)]
+        assert len(helped) == len(set(helped)), "one more copy per share and expiry"
+        assert not self.in_line.intersection(helped), "what waits in line gets no second copy"
+        self.apply(actions)
+
     def answer(self, cloud: int, share: int) -> None:
         temper = self.tempers[cloud]
-        if self.draw.draw(st.booleans()):
-            self.apply(self.machine.started(cloud, share))
+        if (cloud, share) in self.waiting:
+            self.leave_line(cloud, share)
         once = temper == "errs once" and not self.errors[cloud]
         if temper in ("fails", "errs") or once:
             self.errors[cloud] += 1
@@ -70,10 +97,11 @@ class Simulation:
                     assert (cloud, share) not in self.flying
                     assert (cloud, share) not in self.acks
                     self.flying.append((cloud, share))
+                    self.waiting.append((cloud, share))
                     self.sent[cloud, share] += 1
                 case SetTimer(seconds):
                     assert seconds > 0
-                    self.timer = True
+                    self.timer = seconds
                 case Placed() | PutFailed():
                     assert self.result is None
                     self.result = action
@@ -102,7 +130,9 @@ def test_always_done_with_at_most_f_faulty_clouds(
     cluster: tuple[int, int, dict[int, Temper]], data: st.DataObject
 ) -> None:
     f, k, tempers = cluster
-    simulation = Simulation(PutMachine(f + k, list(tempers), timer=1.0), tempers, data)
+    patience = data.draw(st.sampled_from([0.0, 5.0, 1000.0]))
+    machine = PutMachine(f + k, list(tempers), timer=1.0, patience=patience)
+    simulation = Simulation(machine, tempers, data, patience)
     result = simulation.run()
     assert isinstance(result, Placed)
     check_placement(result.placement, f + k, simulation.acks)
@@ -157,6 +187,36 @@ def test_timer_runs_from_the_start_of_the_last_request() -> None:
     assert machine.start()[-1] == SetTimer(9.0)
     assert machine.started(0, 0) == []
     assert machine.started(1, 1) == [SetTimer(1.0)]
+
+
+def test_whoever_waits_behind_late_requests_is_not_patient() -> None:
+    machine = PutMachine(2, [0, 1, 2], timer=1.0, patience=9.0)
+    assert machine.start()[-1] == SetTimer(9.0)
+    assert machine.stuck(0, 0) == [SetTimer(1.0)]
+    assert machine.started(1, 1) == [SetTimer(1.0)]
+    assert machine.acked(1, 1) == []
+    assert machine.timer_expired() == [Send(0, 2), SetTimer(2.0)]
+    assert machine.stuck(0, 0) == machine.stuck(2, 0) == [], "the timer runs already"
+    assert machine.acked(2, 0) == [Placed((2, 1))]
+    assert machine.stuck(0, 0) == []
+
+
+def test_a_share_that_waits_in_another_queue_stays_in_line() -> None:
+    machine = PutMachine(2, [0, 1, 2, 3], timer=1.0, patience=4.0)
+    machine.start()
+    assert machine.stuck(0, 0) == [SetTimer(1.0)]
+    assert machine.timer_expired() == [Send(0, 2), SetTimer(2.0)]
+    assert machine.acked(2, 0) == []
+    assert machine.timer_expired() == [SetTimer(1.0)], "what is left of the patience"
+    assert machine.timer_expired() == [Send(1, 0), SetTimer(8.0)]
+
+
+def test_a_stuck_request_that_is_started_after_all_has_its_time() -> None:
+    machine = PutMachine(1, [0, 1], timer=1.0, patience=9.0)
+    machine.start()
+    assert machine.stuck(0, 0) == [SetTimer(1.0)]
+    assert machine.started(0, 0) == [SetTimer(1.0)]
+    assert machine.timer_expired() == [Send(0, 1), SetTimer(2.0)]
 
 
 def test_secondary_takes_over_at_expiry_and_a_late_first_still_counts() -> None:

@@ -169,3 +169,37 @@ def test_standstill_of_the_call_that_hangs_for_longest() -> None:
     gate.opened.set()
     assert workers.close(WAIT)
     assert workers.standstill() is None
+
+
+def test_those_that_wait_or_come_while_a_call_is_late_are_told() -> None:
+    workers = CloudWorkers("c", threads=1, reserved=0)
+    told: list[str] = []
+
+    def waiting(name: str) -> Job:
+        gate = Gate()
+        gate.opened.set()
+        return Job(gate, stuck=lambda: told.append(name))
+
+    gate, last = Gate(), Gate()
+    late, other = job(gate), waiting("before")
+    workers.mark_late(late)
+    workers.submit(late)
+    assert gate.begun.wait(WAIT)
+    workers.submit(other)
+    workers.submit(job(Gate()))
+    assert told == [], "it was not running yet"
+    workers.mark_late(late)
+    workers.mark_late(late)
+    workers.mark_late(other)
+    assert told == ["before"]
+    workers.submit(waiting("after"))
+    assert told == ["before", "after"]
+    workers.stop()
+    gate.opened.set()
+    assert workers.close(WAIT)
+    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers.submit(job(last))
+    workers.submit(waiting("behind one that is in time"))
+    assert told == ["before", "after"]
+    last.opened.set()
+    workers.close(WAIT)
