@@ -217,7 +217,8 @@ class Engine:
         self._f = f
 
     def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
-        """Return a chunk's verified plaintext. Raises ChunkUnavailable after `timeout` seconds at most."""
+        """Return a chunk's verified plaintext. Raises ChunkUnavailable, at the latest when nothing of it has
+        moved for `timeout` seconds."""
         return self._chunks.get_chunks([location], timeout)[0]
 
     def get_chunks(

@@ -245,7 +245,7 @@ def poll(clouds: Clouds, looks: Sequence[Look], limit: int, timeout: float) -> d
     """Look at objects of at most `limit` bytes, all at once; the result has every look.
 
     Returns when all have been answered, or the usual time is over and somebody has answered for each name,
-    or after `timeout` seconds.
+    or nothing has moved for `timeout` seconds.
     """
     found: dict[Look, Polled] = {}
     flying: set[Look] = set()
@@ -304,7 +304,8 @@ def list_names(clouds: Clouds, prefix: str, most: int, enough: int, timeout: flo
     """List the objects that begin with `prefix` on all clouds, at most `most` of each.
 
     What one cloud leaves out another may tell, and what one makes up is found missing later. Returns when
-    all have answered, or the usual time is over and `enough` of them have, or after `timeout` seconds.
+    all have answered, or the usual time is over and `enough` of them have, or nothing has moved for `timeout`
+    seconds.
     """
     names: set[str] = set()
     answered: set[int] = set()
