@@ -35,6 +35,8 @@ class BucketStore(HttpDriver[Any]):
 
     noun: ClassVar = "bucket"
     """What the service calls a bucket."""
+    many: ClassVar = True
+    """See `takes_many`."""
 
     @property
     def _bucket(self) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "check_name",
     "check_prefix",
     "is_name",
+    "takes_many",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -151,6 +152,11 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+def takes_many(store: Store) -> bool:
+    """Whether the service takes more than a few requests at a time; some hosts of files count connections."""
+    return bool(getattr(store, "many", False))
+
+
 # -- what stores around another store share -------------------------------------------------------------
 
 
@@ -162,6 +168,7 @@ class StoreWrapper:
 
     def __init__(self, store: Store) -> None:
         self.url = store.url
+        self.many = takes_many(store)
         self._store = store
 
     def initialise(self) -> None:

@@ -21,7 +21,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.pacing import paced
-from backends.store import Store
+from backends.store import Store, takes_many
 from hybrisfs.dispersal.counting import CountingStore
 from hybrisfs.dispersal.ranking import CloudHealth, CloudState, FailureKind, Offence, Operation, Ranking
 from hybrisfs.dispersal.stopwatch import Stopwatch, WatchedPacer
@@ -34,6 +34,8 @@ __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_empti
 
 logger = logging.getLogger(__name__)
 
+_SMALL: Final = 64 << 10  # bytes
+_SMALL_CALLS: Final = 10  # at a time beside the others; together as many as drivers keep connections
 _REFUSAL_HOLDS: Final = 6 * 3600.0  # seconds; then it is tried again whether deletions are refused still
 
 T = TypeVar("T")
@@ -125,7 +127,7 @@ class CloudPort:
         self._timers = timers
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
-        self._workers = CloudWorkers(cloud.name)
+        self._workers = CloudWorkers(cloud.name, more=_SMALL_CALLS if takes_many(cloud.store) else 0)
 
     def submit(
         self,
@@ -164,7 +166,7 @@ class CloudPort:
                 self._record(operation, carried, own() - began if ranked else None, answer.error)
             return partial(report, answer)
 
-        job = Job(run, writes=operation == "put", key=key, clock=own, stuck=stuck)
+        job = Job(run, writes=operation == "put", small=size <= _SMALL, key=key, clock=own, stuck=stuck)
         if not self._workers.submit(job):
             report(
                 Answer(None, TransientError(self.url, operation, "", "too many requests wait for it already"))

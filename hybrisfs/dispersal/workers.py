@@ -33,6 +33,7 @@ class Job:
 
     run: Callable[[], Callable[[], None]]
     writes: bool = False
+    small: bool = False  # it moves so little that the line hardly notices
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
     clock: Stopwatch = field(default_factory=Stopwatch)
@@ -42,15 +43,19 @@ class Job:
 
 
 class CloudWorkers:
-    """Runs at most `threads` calls at a time, the others wait: reads before writes.
+    """Runs at most `threads` calls at a time, and `more` besides if these are small; the others wait: reads
+    before writes.
 
     `reserved` threads never write, so that long uploads do not keep a read waiting. At most `backlog` calls
     wait.
     """
 
-    def __init__(self, name: str, *, threads: int = 6, reserved: int = 2, backlog: int = 256) -> None:
+    def __init__(
+        self, name: str, *, threads: int = 6, more: int = 0, reserved: int = 2, backlog: int = 256
+    ) -> None:
         self._name = name
         self._threads = threads
+        self._more = more
         self._writers = threads - reserved
         self._backlog = backlog
         self._changed = threading.Condition()
@@ -72,7 +77,7 @@ class CloudWorkers:
                 return False
             self._waiting.append(job)
             self._changed.notify()
-            if len(self._waiting) > self._idle and self._count < self._threads:
+            if len(self._waiting) > self._idle and self._count < self._threads + self._more:
                 self._count += 1
                 threading.Thread(target=self._work, name=f"cloud-{self._name}", daemon=True).start()
             stuck = any(one.late for one in self._running)
@@ -173,14 +178,24 @@ class CloudWorkers:
     def _runnable(self) -> Job | None:
         """Return the first call that may start: reads before writes, none while one with its key runs."""
         taken = {job.key for job in self._running if job.key is not None}
-        may_write = sum(job.writes for job in self._running) < self._writers
+        room = {small: self._room(small=small) for small in (False, True)}
         write = None
         for job in self._waiting:
             if job.key not in taken:
-                if not job.writes:
+                any_call, any_write = room[job.small]
+                if not job.writes and any_call:
                     return job
-                if write is None and may_write:
+                if job.writes and any_write and write is None:
                     write = job
             if job.key is not None:
                 taken.add(job.key)
         return write
+
+    def _room(self, *, small: bool) -> tuple[bool, bool]:
+        """Whether there is room for one more call, and whether for one that writes."""
+        beside = [job for job in self._running if small or not job.small]
+        more = self._more if small else 0
+        free = len(beside) < self._threads + more
+        writes = sum(job.writes for job in beside) < self._writers + more
+        reads_keep_theirs = sum(job.writes for job in self._running) < self._writers + self._more
+        return free, free and writes and reads_keep_theirs

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
+import pytest
+
 from backends import pacing
-from backends.store import Store
+from backends.registry import open_store
+from backends.store import Store, StoreWrapper, takes_many
 from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch
@@ -18,7 +21,7 @@ from hybrisfs.environment import Environment
 from tests.dispersal.fakes import FakeClock, FakeStore
 
 PATIENCE = 30.0
-SMALL, LARGE = 100_000, 8 << 20
+SMALLEST, SMALL, LARGE = 1, 100_000, 8 << 20
 
 
 class Recorded(Ranking):
@@ -33,9 +36,11 @@ class Recorded(Ranking):
 
 
 @contextmanager
-def opened(ranking: Ranking, timers: Callable[[], float] = time.monotonic) -> Iterator[CloudPort]:
+def opened(
+    ranking: Ranking, timers: Callable[[], float] = time.monotonic, store: FakeStore | None = None
+) -> Iterator[CloudPort]:
     port = CloudPort(
-        Cloud(0, "cloud", FakeStore(0)),
+        Cloud(0, "cloud", store or FakeStore(0)),
         ranking,
         threading.Lock(),
         Throttle(),
@@ -118,3 +123,24 @@ def test_a_call_that_moves_does_not_stall_and_a_trickle_does() -> None:
     states = [seen.get_nowait() for _ in range(20)]
     assert states[:10] == [None] * 10
     assert states[-1] is not None
+
+
+class Bucket(FakeStore):
+    many = True
+
+
+@pytest.mark.parametrize(("kind", "most"), [(FakeStore, 6), (Bucket, 16)])
+def test_a_service_of_buckets_gets_more_small_calls_at_a_time(kind: type[FakeStore], most: int) -> None:
+    store = kind(0)
+    store.behaviour = "hang"
+    with opened(Recorded(), store=store) as port:
+        over = [ask(port, SMALLEST, lambda store: store.get("name", limit=1)) for _ in range(20)]
+        assert all(store.hanging.acquire(timeout=PATIENCE) for _ in range(most))
+        assert not store.hanging.acquire(blocking=False)
+        store.released.set()
+        assert all(one.wait(PATIENCE) for one in over)
+
+
+@pytest.mark.parametrize(("url", "many"), [("s3://bucket", True), ("sftp://me@host/folder", False)])
+def test_a_wrapped_driver_takes_as_many(url: str, many: bool) -> None:
+    assert takes_many(StoreWrapper(open_store(url))) is many

@@ -25,8 +25,8 @@ class Gate:
         return lambda: None
 
 
-def job(gate: Gate, *, writes: bool = False, key: str | None = None) -> Job:
-    return Job(gate, writes=writes, key=key)
+def job(gate: Gate, *, writes: bool = False, small: bool = False, key: str | None = None) -> Job:
+    return Job(gate, writes=writes, small=small, key=key)
 
 
 def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
@@ -76,6 +76,29 @@ def test_writes_leave_threads_for_reads() -> None:
         gate.opened.set()
     assert writes[2].ended.wait(WAIT)
     workers.close(WAIT)
+
+
+def test_small_calls_run_beside_the_others() -> None:
+    workers = CloudWorkers("c", threads=3, reserved=1, more=2)
+    small, large = [Gate() for _ in range(5)], [Gate() for _ in range(3)]
+    for gate in small:
+        workers.submit(job(gate, writes=True, small=True))
+    assert all(gate.begun.wait(WAIT) for gate in small[:4]), "two writers, and two more"
+    for gate in large:
+        workers.submit(job(gate, writes=True))
+    read = Gate()
+    workers.submit(job(read))
+    assert read.begun.wait(WAIT)
+    assert not any(gate.begun.is_set() for gate in (small[4], *large)), "the last thread is for reads"
+    for gate in (*small, read):
+        gate.opened.set()
+    assert all(gate.begun.wait(WAIT) for gate in large[:2])
+    assert small[4].ended.wait(WAIT)
+    assert not large[2].begun.is_set(), "it is no small one"
+    for gate in large:
+        gate.opened.set()
+    assert large[2].ended.wait(WAIT)
+    assert workers.close(WAIT)
 
 
 def test_calls_with_one_key_run_one_after_the_other() -> None:
