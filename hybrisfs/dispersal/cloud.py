@@ -279,6 +279,10 @@ class CloudPort:
         """Whether a call that has not ended is a transfer that goes on."""
         return job.clock.has_moved and job.clock.standstill() < self._stall
 
+    def transfers(self) -> bool:
+        """Whether any of the calls at work is a transfer that goes on."""
+        return any(map(self.moves, self._workers.running()))
+
     def _answer(self, call: Callable[[Store], T]) -> Answer[T]:
         try:
             return Answer(call(self._store), None)

@@ -194,7 +194,8 @@ class OperationLoop(Generic[E]):
     """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends.
 
     Timer and deadline go by `clock`, which stands still while a call of the operation is held back. The
-    deadline comes when the operation has been at a standstill for `timeout` seconds.
+    deadline comes when the operation has been at a standstill for `timeout` seconds. They begin anew while a
+    call of it waits for its turn behind transfers that go on: on a slow line that is nobody's fault.
     """
 
     def __init__(self, operations: Operations, timeout: float) -> None:
@@ -202,6 +203,7 @@ class OperationLoop(Generic[E]):
         self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
         self.clock = Stopwatch(operations.timers)
         self._timeout = timeout
+        self._began = self.clock()
         self._timer: float | None = None
         self.timer_length = 0.0  # seconds that the last timer was set to
         self._jobs: list[tuple[CloudPort, Job]] = []
@@ -252,7 +254,9 @@ class OperationLoop(Generic[E]):
             interrupt = DEADLINE
             if self._timer is not None and self._timer - self.clock() < left:
                 left, interrupt = self._timer - self.clock(), TIMER
-            if left <= 0:
+            if left <= 0 and interrupt is DEADLINE and self._is_in_line():
+                self.clock.start()
+            elif left <= 0:
                 break
             with contextlib.suppress(Empty):
                 return self._events.get(timeout=max(left, _LOOK_AGAIN))
@@ -262,6 +266,12 @@ class OperationLoop(Generic[E]):
         for port, job in self._jobs:
             port.mark_late(job)
         return interrupt
+
+    def _is_in_line(self) -> bool:
+        """Whether a call waits for its turn behind transfers that go on, if there is any time to wait."""
+        return self._timeout > 0 and any(
+            job.state == "waiting" and port.transfers() for port, job in self._jobs
+        )
 
     def explain(self, event: Interrupt, owing: Iterable[int]) -> dict[int, str]:
         """Say why the operation ends now, for each of the clouds that owe it an answer.
@@ -277,7 +287,7 @@ class OperationLoop(Generic[E]):
             (port, job) for port, job in self._jobs if port.number == number and job.state != "ended"
         ]
         if any(port.moves(job) for port, job in open_jobs):
-            return f"the transfer had not ended after {self.clock.elapsed():.0f} s"
+            return f"the transfer had not ended after {self.clock() - self._began:.0f} s"
         if not any(job.state == "running" for _, job in open_jobs):
             return f"no answer within {self._timeout:.0f} s: the request waited behind others"
         for port, _ in open_jobs[:1]:

@@ -33,7 +33,7 @@ class Stopwatch(StandingClock):
         self._began = self._last = self()
 
     def start(self) -> None:
-        """It begins only now."""
+        """It begins only now, or anew."""
         self._began = self._last = self()
 
     def moved(self, cloud: int, total: int) -> None:
@@ -49,10 +49,6 @@ class Stopwatch(StandingClock):
         """Whether anything has moved."""
         with self._lock:
             return bool(self._most)
-
-    def elapsed(self) -> float:
-        """Return the seconds since it began."""
-        return self() - self._began
 
     def standstill(self) -> float:
         """Return for how many seconds it has been at a standstill."""

@@ -74,6 +74,7 @@ class CloudWorkers:
             if job.key is not None:
                 self._drop_detached(job.key)
             if self._closed or len(self._waiting) >= self._backlog:
+                job.state = "ended"
                 return False
             self._waiting.append(job)
             self._changed.notify()
@@ -89,7 +90,7 @@ class CloudWorkers:
         """Do not start the call if it is still waiting."""
         with self._changed:
             if job in self._waiting:
-                self._waiting.remove(job)
+                self._drop(job)
 
     def mark_late(self, job: Job) -> None:
         """The call takes longer than usual, if it runs: those that wait are told."""
@@ -118,15 +119,19 @@ class CloudWorkers:
 
         The time in which a call is held back does not count.
         """
+        return max((job.clock.standstill() for job in self.running()), default=None)
+
+    def running(self) -> list[Job]:
+        """Return the calls at work."""
         with self._changed:
-            running = list(self._running)
-        return max((job.clock.standstill() for job in running), default=None)
+            return list(self._running)
 
     def stop(self) -> None:
         """Start no further call and drop those that wait."""
         with self._changed:
             self._closed = True
-            self._waiting.clear()
+            for job in list(self._waiting):
+                self._drop(job)
             self._changed.notify_all()
 
     def close(self, grace: float) -> bool:
@@ -143,7 +148,11 @@ class CloudWorkers:
 
     def _drop_detached(self, key: str) -> None:
         for job in [job for job in self._waiting if job.detached and job.key == key]:
-            self._waiting.remove(job)
+            self._drop(job)
+
+    def _drop(self, job: Job) -> None:
+        self._waiting.remove(job)
+        job.state = "ended"
 
     def _work(self) -> None:
         while (job := self._take()) is not None:
