@@ -264,7 +264,9 @@ class OperationLoop(Generic[E]):
             return self._events.get_nowait()
         self._timer = None
         for port, job in self._jobs:
-            port.mark_late(job)
+            # Of a transfer that goes on, those behind it know that they have to be patient.
+            if job.clock.standstill() >= self.timer_length / 2:
+                port.mark_late(job)
         return interrupt
 
     def _is_in_line(self) -> bool:

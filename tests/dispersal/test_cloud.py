@@ -14,6 +14,7 @@ from backends import pacing
 from backends.registry import open_store
 from backends.store import Store, StoreWrapper, takes_many
 from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
+from hybrisfs.dispersal.clouds import TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch
 from hybrisfs.dispersal.throttle import Throttle
@@ -123,6 +124,48 @@ def test_a_call_that_moves_does_not_stall_and_a_trickle_does() -> None:
     states = [seen.get_nowait() for _ in range(20)]
     assert states[:10] == [None] * 10
     assert states[-1] is not None
+
+
+def test_a_transfer_that_goes_on_is_not_late_for_those_behind_it() -> None:
+    clock = FakeClock()
+    told: list[str] = []
+    begun, go, moved, end = (threading.Event() for _ in range(4))
+
+    def slow(_: Store) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+        pacing.sending(LARGE)
+        moved.set()
+        assert end.wait(PATIENCE)
+
+    def come(name: str) -> None:
+        over = threading.Event()
+        port.submit(
+            "put",
+            SMALL,
+            lambda store: store.put(name, b""),
+            lambda _: over.set(),
+            clock=Stopwatch(),
+            stuck=lambda: told.append(name),
+        )
+        assert over.wait(PATIENCE)
+
+    with opened(Recorded(), clock) as port, OperationLoop[str](Operations(clock), 1e6) as loop:
+        loop.track(port, port.submit("put", LARGE, slow, lambda _: None, clock=loop.clock))
+        assert begun.wait(PATIENCE)
+        loop.set_timer(10)
+        clock.now += 6
+        go.set()
+        assert moved.wait(PATIENCE)
+        clock.now += 4
+        assert loop.wait() is TIMER
+        come("while it goes on")
+        loop.set_timer(10)
+        clock.now += 10
+        assert loop.wait() is TIMER
+        come("while it hangs")
+        end.set()
+    assert told == ["while it hangs"]
 
 
 class Bucket(FakeStore):
