@@ -14,6 +14,8 @@ __all__ = ["SLOWEST", "Stopwatch", "WatchedPacer"]
 # The slowest line on which a call may take as long as its bytes need is one ISDN channel, 64 kbit/s. Without
 # such a floor a cloud that sends a byte now and then would hold an operation for ever.
 SLOWEST: Final = 8 << 10  # bytes per second
+# No object is much larger. Without this bound a listing could be made to go on for days.
+_MOST: Final = 72 << 20  # bytes
 
 
 class Stopwatch(StandingClock):
@@ -24,7 +26,8 @@ class Stopwatch(StandingClock):
     trickle does not help.
 
     Of the bytes of one cloud only those count that exceed what an earlier call has moved. Otherwise a cloud
-    would hold a read for ever that returns wrong bytes whenever it is asked again.
+    would hold a read for ever that returns wrong bytes whenever it is asked again. And none count beyond what
+    the largest object has.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,9 +42,10 @@ class Stopwatch(StandingClock):
     def moved(self, cloud: int, total: int) -> None:
         """A call to this cloud has moved so many bytes since it began."""
         now = self()
+        counted = min(total, _MOST)
         with self._lock:
-            if total > self._most.get(cloud, 0):
-                self._most[cloud] = total
+            if counted > self._most.get(cloud, 0):
+                self._most[cloud] = counted
                 self._last = now
 
     @property

@@ -24,12 +24,16 @@ NAME = "object"
 def test_a_transfer_that_moves_never_stands_still() -> None:
     clock = FakeClock()
     watch = Stopwatch(clock)
-    for total in range(1, 1000):
+    for total in range(1, 65):
         clock.now += 50
         watch.moved(0, total << 20)
     assert watch.standstill() == 0
     clock.now += 50
     assert watch.standstill() == 50
+    for total in range(100, 200):
+        clock.now += 50
+        watch.moved(0, total << 20)
+    assert watch.standstill() > 4000, "so much is no object any more"
 
 
 def test_a_trickle_is_a_standstill() -> None:
