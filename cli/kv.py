@@ -351,7 +351,7 @@ def _when(seconds: float | None) -> str:
     epilog="""\b
 Examples:
   hybrisfs kv tput home --put bank/anna a.json --delete bank/old
-  hybrisfs kv tput home --put bank/anna a.json --if-match bank/anna 3-17 --if-match bank/bert 8-41"""
+  hybrisfs kv tput home --put bank/anna a.json --if-match bank/bert 8-41"""
 )
 @_volume
 @click.option(

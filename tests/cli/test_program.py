@@ -147,6 +147,8 @@ def test_all_commands_are_there() -> None:
         "mirror undo",
         "kv containers",
         "kv put",
+        "kv append",
+        "kv replace",
         "kv get",
         "kv delete",
         "kv list",
