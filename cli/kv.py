@@ -323,16 +323,14 @@ Examples:
 @click.argument("address", metavar="CONTAINER[/PREFIX]")
 @json_option
 def list_(name: str, address: str, as_json: bool) -> None:
-    """List the keys of a container, those that begin with PREFIX. Asks no cloud."""
+    """List the keys of a container, those that begin with PREFIX, as they are at one moment.
+
+    Asks no cloud.
+    """
     container, _, prefix = address.partition("/")
     found: list[KeyFacts] = []
     with Client.connect() as client:
-        more = True
-        while more:
-            after = found[-1].key if found else None
-            page = client.call(KvListRequest(name, container, prefix, after))
-            found += page.keys
-            more = page.more
+        client.call(KvListRequest(name, container, prefix), lambda part: found.extend(part.keys))
     if as_json:
         print_json({"name": name, "container": container, "keys": found})
     elif not found:

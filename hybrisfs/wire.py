@@ -5,7 +5,8 @@ Paths that are no UTF-8 travel as lone surrogates (Python's surrogateescape).
 
 daemon  {"hello": {"protocol": 1, "version": "0.2.0"}}                  first thing on a connection
 client  {"command": "sync", "arguments": {...}}                         then any number of requests,
-daemon  {"progress": {...}}                                             each answered by any number of these
+daemon  {"progress": {...}}                                             each answered by any number of these:
+                                                                        news, or parts of the answer;
         {"result": {...}}                                               and one of these two
         {"error": {"kind": "usage", "message": "...", "exit_code": 2}}
 
@@ -50,13 +51,18 @@ class Channel:
         self._socket = connection
         self._buffer = bytearray()
 
-    def send(self, message: Message) -> None:
-        """Raises `ChannelError` when the other side is gone, `ValueError` for too long a message."""
+    def send(self, message: Message, within: float | None = None) -> None:
+        """Raises `ChannelError` when the other side is gone, or has not taken the message within so many
+        seconds, `ValueError` for too long a message."""
         line = json.dumps(message).encode("ascii") + b"\n"
         if len(line) > MAX_LINE:
             raise ValueError(f"message of {len(line)} bytes")
         try:
+            if within is not None:
+                self._socket.settimeout(within)
             self._socket.sendall(line)
+            if within is not None:
+                self._socket.settimeout(None)
         except OSError as error:
             raise ChannelError(f"connection lost: {error.strerror or error}") from error
 

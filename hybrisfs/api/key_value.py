@@ -8,11 +8,12 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 from msgspec import Meta, field
 
 from hybrisfs.api.maintenance import UnnamedValues
-from hybrisfs.api.request import Done, Folder, Record, Request, Seconds, Text
+from hybrisfs.api.request import Done, Folder, PartsRequest, Record, Request, Seconds, Text
 
 __all__ = [
     "Cleaned",
     "Containers",
+    "Count",
     "Deleted",
     "Failure",
     "KeyFacts",
@@ -187,15 +188,19 @@ class KeyFacts(Record):
 
 
 class Keys(Record):
-    """A page of keys."""
+    """Some of the keys, in order; each follows those of the parts before."""
 
     keys: list[KeyFacts]
-    more: bool
-    """Others may follow the last one."""
 
 
-class KvListRequest(Request[Keys]):
-    """Which keys a container has."""
+class Count(Record):
+    """What all parts had together."""
+
+    count: int
+
+
+class KvListRequest(PartsRequest[Count, Keys]):
+    """Which keys a container has, all at one moment."""
 
     command: ClassVar = "kv list"
 
@@ -203,8 +208,6 @@ class KvListRequest(Request[Keys]):
     container: Text
     prefix: Text | None = None
     """Those that begin with it."""
-    after: Text | None = None
-    """Those that sort behind it."""
 
 
 class Write(Record, forbid_unknown_fields=True):

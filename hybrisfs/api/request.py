@@ -5,7 +5,7 @@ of which type its answer is, so that client and daemon agree on that:
 
     class PauseRequest(Request[Transfers]):      Request: there is one answer
         command: ClassVar = "pause"              LongRequest: there is news of the progress before it
-        seconds: Seconds | None = None
+        seconds: Seconds | None = None           PartsRequest: most of the answer comes in parts before it
 
 A field of an answer is always there, unless its default is `UNSET`: then the message may lack its key. An
 answer with a field more than known is understood: the daemon may be newer. A request with one is refused.
@@ -44,6 +44,8 @@ __all__ = [
     "Moved",
     "Question",
     "Named",
+    "Part",
+    "PartsRequest",
     "Record",
     "Request",
     "Seconds",
@@ -62,6 +64,11 @@ _Extended = TypeVar("_Extended", bound="Record")
 Message: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Message, Callable[[Message], None]], Message]
 """Answers the arguments of a request; tells of its progress. Raises `HybrisError`."""
+
+
+class Part(Message):
+    """A part of an answer. It is told like news, of which only some reach the client, but all parts do."""
+
 
 # The types of arguments. `description` is what the error says that they must be.
 _NO_NUL: Final = r"\A[^\0]*\Z"
@@ -166,6 +173,19 @@ class LongRequest(Question[Answer], Generic[Answer, News]):
         """The news that a message holds. Raises `msgspec.ValidationError`."""
         news: News = msgspec.convert(message, _parameter(cls, 1))
         return news
+
+
+class PartsRequest(LongRequest[Answer, News]):
+    """A request with an answer too long for one message: its parts arrive like news, each of them."""
+
+    @classmethod
+    def answered_by(cls, action: Callable[[Self, Callable[[News], None]], Answer]) -> tuple[str, Handler]:
+        """See `LongRequest`; what is told is a part of the answer."""
+
+        def handle(arguments: Message, tell: Callable[[Message], None]) -> Message:
+            return message_of(action(cls.read(arguments), lambda part: tell(Part(message_of(part)))))
+
+        return cls.command, handle
 
 
 def extended(kind: type[_Extended], record: Record, **more: object) -> _Extended:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from hybrisfs import VERSION
+from hybrisfs.api.request import Part
 from hybrisfs.errors import HybrisError, InternalError, UsageError
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket
 
@@ -43,6 +44,8 @@ class ControlLimits:
     """Connected at a time."""
     progress_every: float = 0.1
     """Seconds between two reports of progress."""
+    part_seconds: float = 30.0
+    """In which a client takes a part of an answer: something is held open for it until it has them all."""
 
 
 _USUAL: Final = ControlLimits()
@@ -159,9 +162,7 @@ class ControlServer:
         try:
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise UsageError("not a request")
-            answer = {
-                "result": self._handle(command, arguments, _throttled(channel, self._limits.progress_every))
-            }
+            answer = {"result": self._handle(command, arguments, _throttled(channel, self._limits))}
         except ChannelError:
             raise
         except HybrisError as error:
@@ -177,14 +178,16 @@ def _error_record(error: HybrisError) -> Message:
     return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code}
 
 
-def _throttled(channel: Channel, seconds: float) -> Progress:
-    """Send progress at most every so many seconds; raise `ChannelError` once nobody listens."""
-    last = -seconds
+def _throttled(channel: Channel, limits: ControlLimits) -> Progress:
+    """Send progress now and then, and all parts of an answer; raise `ChannelError` once nobody listens."""
+    last = -limits.progress_every
 
     def progress(message: Message) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= seconds:
+        if isinstance(message, Part):
+            channel.send({"progress": message}, within=limits.part_seconds)
+        elif now - last >= limits.progress_every:
             last = now
             channel.send({"progress": message})
 

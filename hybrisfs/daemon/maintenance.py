@@ -244,11 +244,13 @@ class KeyValueCommands:
         deleted = self._store(asked.name).delete(asked.container, asked.key, _condition(asked.need))
         return api.Deleted(deleted is not None)
 
-    def _list(self, asked: api.KvListRequest) -> api.Keys:
-        found = self._store(asked.name).list(
-            asked.container, asked.prefix or "", after=asked.after, limit=_PAGE
-        )
-        return api.Keys([_key_facts(one) for one in found], len(found) == _PAGE)
+    def _list(self, asked: api.KvListRequest, tell: Callable[[api.Keys], None]) -> api.Count:
+        count = 0
+        with self._store(asked.name).listing(asked.container, asked.prefix or "", most=_PAGE) as pages:
+            for page in pages:
+                tell(api.Keys([_key_facts(one) for one in page]))
+                count += len(page)
+        return api.Count(count)
 
     def _tput(self, asked: api.KvTputRequest) -> api.Versions:
         store = self._store(asked.name)

@@ -16,10 +16,10 @@ import contextlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.errors import DAMAGE_ADVICE
@@ -30,9 +30,12 @@ __all__ = ["SCHEMA_VERSION", "MetadataDatabase"]
 
 _READERS: Final = 4
 _BUSY_SECONDS: Final = 30
+_CLOSED: Final = "the key-value store is closed"
 _CHECKPOINT_PAGES: Final = (
     4096  # of 4 KiB; pages that are written often go to the database once for many commits
 )
+_LOG_BYTES: Final = 64 << 20  # that the log keeps when a long list has made it grow
+_SNAPSHOT_CACHE_KIB: Final = 256  # each page is read once
 
 
 class MetadataDatabase:
@@ -51,6 +54,7 @@ class MetadataDatabase:
                 self.writer.execute("PRAGMA journal_mode = WAL")
                 self.writer.execute("PRAGMA synchronous = FULL")
                 self.writer.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+                self.writer.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError as error:
@@ -97,7 +101,7 @@ class MetadataDatabase:
         connection = self._readers.get()
         try:
             if self._closed:
-                raise HybrisError("the key-value store is closed")
+                raise HybrisError(_CLOSED)
             if connection is None:
                 connection = _connect(self.path)
             yield connection
@@ -106,6 +110,29 @@ class MetadataDatabase:
                 connection.close()
                 connection = None
             self._readers.put(connection)
+
+    @contextlib.contextmanager
+    def snapshot(self, query: str, parameters: Sequence[object], most: int) -> Iterator[Iterator[list[Any]]]:
+        """The rows of a query as of the moment at which the context is entered, at most so many at a time.
+
+        It has a connection of its own: others do not wait for who reads slowly. But the log of the database
+        grows until the end. Raises HybrisError, also between two parts, once the database is closed.
+        """
+        if self._closed:
+            raise HybrisError(_CLOSED)
+        with contextlib.closing(_connect(self.path)) as connection:
+            connection.execute(f"PRAGMA cache_size = -{_SNAPSHOT_CACHE_KIB}")
+            # A connection that is closed goes on reading until its statement ends.
+            with contextlib.closing(connection.execute(query, parameters)) as cursor:
+                yield self._parts(cursor, most)
+
+    def _parts(self, cursor: sqlite3.Cursor, most: int) -> Iterator[list[Any]]:
+        while not self._closed:
+            rows = cursor.fetchmany(most)
+            if not rows:
+                return
+            yield rows
+        raise HybrisError(_CLOSED)
 
     def close(self) -> None:
         """Close all connections, those that are being read from when they are given back. The caller has

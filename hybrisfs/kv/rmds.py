@@ -126,8 +126,16 @@ class MetadataStore:
         """The names of all containers, sorted."""
         return sorted(self._containers)
 
-    def list_keys(self, container: int, prefix: bytes, after: bytes | None, limit: int) -> list[Listed]:
-        """The first keys with values that begin with *prefix* and come after *after*, in order."""
+    @contextmanager
+    def listing(
+        self, container: int, prefix: bytes, after: bytes | None = None, most: int = _ROWS
+    ) -> Iterator[Iterator[list[Listed]]]:
+        """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
+        *most* keys.
+
+        All pages are of the moment at which the context is entered. SQLite's log grows until it ends. A page
+        raises DamagedError when a record cannot be read.
+        """
         start, sign = (prefix, ">=") if after is None or after < prefix else (after, ">")
         query = f"SELECT key, record FROM entry WHERE container = ? AND key {sign} ?"
         bounds: list[object] = [container, start]
@@ -135,10 +143,9 @@ class MetadataStore:
         if end is not None:
             query += " AND key < ?"
             bounds.append(end)
-        query += " AND substr(record, 1, 1) NOT IN (?, ?, ?) ORDER BY key LIMIT ?"
-        with self._database.reader() as connection:
-            rows = connection.execute(query, (*bounds, *TOMBSTONES, limit)).fetchall()
-        return [Listed(key, self._decode(record)) for key, record in rows]
+        query += " AND substr(record, 1, 1) NOT IN (?, ?, ?) ORDER BY key"
+        with self._database.snapshot(query, (*bounds, *TOMBSTONES), most) as parts:
+            yield ([Listed(key, self._decode(record)) for key, record in rows] for rows in parts)
 
     def values(self) -> Iterator[Found]:
         """All keys that have values, and those with damaged records; a key that changes may be in either

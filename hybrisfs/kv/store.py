@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -368,19 +369,28 @@ class KeyValueStore:
         return _facts(key, entry)
 
     def list(
-        self, container: str, prefix: str = "", *, after: str | None = None, limit: int = 1000
+        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
     ) -> Sequence[KeyFacts]:
-        """The first keys that begin with *prefix* and follow *after*, in the order of their UTF-8 bytes.
+        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
+        their UTF-8 bytes.
 
-        From the metadata alone, as of one moment.
+        From the metadata alone, as of one moment. Two calls tell of two moments.
         """
-        found = self.metadata.list_keys(
-            self.metadata.container(container),
-            prefix.encode(),
-            None if after is None else after.encode(),
-            limit,
-        )
-        return [_facts(key.decode(), entry) for key, entry in found]
+        with self.listing(container, prefix, after=after) as pages:
+            return list(islice(chain.from_iterable(pages), limit))
+
+    @contextmanager
+    def listing(
+        self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
+    ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
+        """The same in pages of at most *most* keys, all of the moment at which the context is entered.
+
+        kv.db grows on the disk until it ends.
+        """
+        number = self.metadata.container(container)
+        start = None if after is None else after.encode()
+        with self.metadata.listing(number, prefix.encode(), start, most) as pages:
+            yield ([_facts(key.decode(), entry) for key, entry in page] for page in pages)
 
     def close(self) -> None:
         """End the background work and close the metadata. Idempotent.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +18,15 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import program
+from hybrisfs.api.key_value import Keys, KvListRequest, KvTputRequest, Write
+from hybrisfs.client import Client
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.transaction import Change
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import CONTAINER, KEY, Rig
@@ -167,9 +174,6 @@ def test_a_client_reads_what_it_has_written(
 
 
 def test_long_lists_come_in_pages(rig: Rig, run: Run) -> None:
-    from hybrisfs.kv.record import KeyMetadata
-    from hybrisfs.kv.transaction import Change
-
     place = rig.store.metadata.container(CONTAINER)
     keys = [f"{number:04}" for number in range(1203)]
     rig.store.metadata.update(
@@ -177,6 +181,60 @@ def test_long_lists_come_in_pages(rig: Rig, run: Run) -> None:
     )
     facts = json.loads(run("kv", "list", "photos", CONTAINER, "--json").stdout)
     assert [one["key"] for one in facts["keys"]] == keys
+
+
+@pytest.fixture
+def move_token(rig: Rig, tmp_path: Path) -> Callable[[Client], None]:
+    """There are 1,200 keys with long names, and a token behind them. Each call moves it to the other end."""
+    before, behind = (f"{letter}{'-' * 900}" for letter in "az")
+    place = rig.store.metadata.container(CONTAINER)
+    middle = [f"m{number:04}{'-' * 900}" for number in range(1200)]
+    rig.store.metadata.update(
+        [Change((place, key.encode()), KeyMetadata(1, 1, 1, 30, 1, (0,), (bytes(16),))) for key in middle]
+    )
+    rig.put(behind, b"token")
+    value = tmp_path / "token"
+    value.write_bytes(b"token")
+    ways = itertools.cycle([(behind, before), (before, behind)])
+
+    def move(client: Client) -> None:
+        source, target = next(ways)
+        client.call(KvTputRequest("photos", [Write(CONTAINER, source), Write(CONTAINER, target, str(value))]))
+
+    return move
+
+
+def test_all_parts_of_a_list_are_of_one_moment(move_token: Callable[[Client], None]) -> None:
+    """Each part is larger than what the socket takes, so that others are not read when the first arrives."""
+    with Client.connect() as client, Client.connect() as other:
+        for _ in range(2):
+            parts: list[Keys] = []
+
+            def take(part: Keys, parts: list[Keys] = parts) -> None:
+                parts.append(part)
+                move_token(other)
+
+            told = client.call(KvListRequest("photos", CONTAINER), take)
+            assert [len(part.keys) for part in parts] == [500, 500, 201]
+            assert told.count == 1201
+
+
+def test_lists_never_show_half_of_a_transaction(move_token: Callable[[Client], None], run: Run) -> None:
+    over = threading.Event()
+
+    def move() -> None:
+        with Client.connect() as client:
+            while not over.is_set():
+                move_token(client)
+
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(move)
+        try:
+            lists = [json.loads(run("kv", "list", "photos", CONTAINER, "--json").stdout) for _ in range(10)]
+        finally:
+            over.set()
+        moving.result()
+    assert [len(one["keys"]) for one in lists] == [1201] * 10
 
 
 def test_containers(rig: Rig, run: Run) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.api.request import Part
 from hybrisfs.client import Client
 from hybrisfs.daemon.control import ControlLimits, ControlServer, Handler, Progress
 from hybrisfs.errors import DaemonError, HybrisError, InternalError, UnknownVolumeError, UsageError
@@ -176,6 +177,37 @@ def test_progress_is_throttled(home: Home, serve: Serve) -> None:
     with connect(home) as client:
         client.exchange("x", {}, heard.append)
     assert heard == [{"step": 0}]
+
+
+def test_parts_of_an_answer_all_arrive(home: Home, serve: Serve) -> None:
+    def handle(_: str, __: Message, progress: Progress) -> Message:
+        for number in range(100):
+            progress(Part(number=number))
+        return {}
+
+    serve(handle, progress_every=1e9)
+    heard: list[Message] = []
+    with connect(home) as client:
+        client.exchange("x", {}, heard.append)
+    assert heard == [{"number": number} for number in range(100)]
+
+
+def test_who_does_not_take_the_parts_of_an_answer_is_hung_up_on(home: Home, serve: Serve) -> None:
+    """Whatever the command has open for it is closed."""
+    stopped = threading.Event()
+
+    def handle(_: str, __: Message, progress: Progress) -> Message:
+        try:
+            while True:
+                progress(Part(text="x" * 100_000))
+        except ChannelError:
+            stopped.set()
+            raise
+
+    serve(handle, part_seconds=0.01)
+    with connect_socket(home.socket) as raw:
+        Channel(raw).send({"command": "x", "arguments": {}})
+        assert stopped.wait(30)
 
 
 def test_a_client_that_goes_stops_its_command_without_a_fuss(

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,8 @@ def test_conditions_are_checked_in_the_step_that_makes_the_changes(metadata: Met
     assert metadata.update([Change(b, KeyMetadata(0, 5))], right) == [deleted]
     with pytest.raises(ConditionNotMetError):
         metadata.update([Change(b, entry(0, 6))], {b: PRESENT})
-    assert [one.key for one in metadata.list_keys(box, b"", None, 9)] == [b"a"]
+    with metadata.listing(box, b"") as pages:
+        assert [one.key for page in pages for one in page] == [b"a"]
     made = metadata.update([Change(b, entry(0, 7))], {b: ABSENT})
     assert made == [metadata.read(b)] == [entry(3, 7)._replace(conditional=True)]
 
@@ -161,18 +163,62 @@ def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: Metadat
         metadata.update([Change((metadata.container("other"), key + b"x"), entry(1, number + 100))])
     metadata.update([Change((box, b"a/1"), KeyMetadata(2, 50))])
 
-    def listed(prefix: bytes, after: bytes | None = None, limit: int = 99) -> list[bytes]:
-        return [one.key for one in metadata.list_keys(box, prefix, after, limit)]
+    def listed(prefix: bytes, after: bytes | None = None) -> list[bytes]:
+        with metadata.listing(box, prefix, after, most=2) as pages:
+            return [one.key for page in pages for one in page]
 
     left = sorted(set(keys) - {b"a/1"})
     assert listed(b"") == left
     assert listed(b"a") == [b"a", b"a/2", b"a\xff"]
     assert listed(b"a\xff") == [b"a\xff"]
     assert listed(b"\xff") == [b"\xff\xff"]
-    assert listed(b"", limit=2) == left[:2]
     assert listed(b"", after=left[1]) == left[2:]
     assert listed(b"a", after=b"a/2") == [b"a\xff"]
     assert listed(b"b", after=b"a") == [b"b"]
+
+
+def test_all_pages_of_a_list_are_of_one_moment(metadata: MetadataStore, box: int) -> None:
+    metadata.update([Change((box, b"%04d" % number), entry(1, 1 + number)) for number in range(1200)])
+    with metadata.listing(box, b"", most=500) as pages:
+        metadata.update(
+            [Change((box, b"0000"), KeyMetadata(2, 5000)), Change((box, b"9999"), entry(1, 5001))]
+        )
+        found = [next(pages)]
+        metadata.update(
+            [Change((box, b"9999"), KeyMetadata(2, 5002)), Change((box, b"0000"), entry(3, 5003))]
+        )
+        found += pages
+    assert [len(page) for page in found] == [500, 500, 200]
+    assert [one.key for page in found for one in page] == [b"%04d" % number for number in range(1200)]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_list_that_has_ended_holds_nothing_any_more(
+    path: Path, metadata: MetadataStore, box: int, interrupted: bool
+) -> None:
+    metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(5)])
+    with suppress(ZeroDivisionError), metadata.listing(box, b"", most=2) as pages:
+        next(pages)
+        if interrupted:
+            raise ZeroDivisionError
+    metadata.update([Change((box, b"later"), entry(1, 9))])
+    with closing(sqlite3.connect(path)) as connection:
+        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert busy == 0
+
+
+def test_who_reads_a_list_slowly_keeps_nobody_waiting(metadata: MetadataStore, box: int) -> None:
+    metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(5)])
+    with ExitStack() as slow:
+        lists = [slow.enter_context(metadata.listing(box, b"", most=2)) for _ in range(20)]
+        assert all(len(next(pages)) == 2 for pages in lists)
+        assert len(list(metadata.values())) == 5
+        metadata.update([Change((box, b"later"), entry(1, 9))])
+        metadata.close()
+        with pytest.raises(HybrisError, match="closed"):
+            next(lists[0])
+    with pytest.raises(HybrisError, match="closed"), metadata.listing(box, b""):
+        pass
 
 
 def test_containers(metadata: MetadataStore, box: int) -> None:
@@ -190,7 +236,8 @@ def test_containers(metadata: MetadataStore, box: int) -> None:
     assert metadata.container("box") != box
     with pytest.raises(NoSuchContainerError, match="has just been deleted"):  # a write that began before
         metadata.update([Change((box, b"key"), entry(9, 9))])
-    assert metadata.list_keys(metadata.container("box"), b"", None, 9) == []
+    with metadata.listing(metadata.container("box"), b"") as pages:
+        assert list(pages) == []
 
 
 def test_readers_never_go_back(metadata: MetadataStore, box: int) -> None:

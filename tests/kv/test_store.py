@@ -180,6 +180,7 @@ def test_list_and_transactions(tmp_path: Path) -> None:
             ("new/b", 2),
         ]
         assert [one.key for one in rig.store.list(CONTAINER, "new/", after="new/a")] == ["new/b"]
+        assert [one.key for one in rig.store.list(CONTAINER, limit=1)] == ["new/a"]
         assert rig.store.stat(CONTAINER, "new/b").size == 2
         assert rig.gets() == requests
         with pytest.raises(NoSuchKeyError):
