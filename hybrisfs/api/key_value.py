@@ -35,6 +35,7 @@ __all__ = [
     "RebuiltKeys",
     "Value",
     "Versions",
+    "WAIT_FOR_CLOUDS",
     "Write",
 ]
 
@@ -247,6 +248,10 @@ class KvTputRequest(Request[Versions]):
         Meta(max_length=_MOST_WRITES, description=f"a list of at most {_MOST_WRITES} conditions"),
     ] = field(default_factory=list)
     """Otherwise nothing is written."""
+
+
+WAIT_FOR_CLOUDS: Final = frozenset({KvPutRequest.command, KvGetRequest.command, KvTputRequest.command})
+"""The commands that may wait for a minute when clouds do not answer."""
 
 
 class Failure(Record):

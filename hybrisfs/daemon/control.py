@@ -9,19 +9,21 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import select
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from hybrisfs import VERSION
 from hybrisfs.api.request import Part
-from hybrisfs.errors import HybrisError, InternalError, UsageError
+from hybrisfs.errors import DaemonError, HybrisError, InternalError, UsageError
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket
 
 __all__ = ["ControlLimits", "ControlServer", "Handler", "Progress"]
@@ -33,6 +35,7 @@ Handler: TypeAlias = Callable[[str, Message, Progress], Message]
 """Carries out a command with its arguments; raises `HybrisError`."""
 
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_CLIENTS: Final = 512
 _GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon stops
 
 
@@ -40,12 +43,24 @@ _GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon st
 class ControlLimits:
     """How much clients may ask of the daemon."""
 
-    clients: int = 64
-    """Connected at a time."""
+    clients: int = _CLIENTS
+    """Served at a time."""
+    slow: int = _CLIENTS * 7 // 8
+    """Of these with commands that may wait long. The others can still ask what is going on."""
+    turned_away: int = 64
+    """Connected at a time besides, until they are told that there are too many."""
+    turned_away_seconds: float = 10.0
+    """In which such a client says what it wants: it listens only then."""
     progress_every: float = 0.1
     """Seconds between two reports of progress."""
     part_seconds: float = 30.0
     """In which a client takes a part of an answer: something is held open for it until it has them all."""
+
+    @classmethod
+    def within(cls, descriptors: int) -> ControlLimits:
+        """For a process that may have so many: most of them are for its volumes."""
+        clients = _CLIENTS if descriptors == resource.RLIM_INFINITY else min(_CLIENTS, descriptors // 8)
+        return cls(clients=clients, slow=clients * 7 // 8)
 
 
 _USUAL: Final = ControlLimits()
@@ -60,15 +75,20 @@ class ControlServer:
         handle: Handler,
         listener: socket.socket | None = None,
         limits: ControlLimits = _USUAL,
+        slow: Collection[str] = (),
     ) -> None:
-        """*listener* listens at *path* already, and goes on doing so for others after `stop`."""
+        """*listener* listens at *path* already, and goes on doing so for others after `stop`. *slow*: the
+        commands that may wait long."""
         self._limits = limits
+        self._slow = slow
+        self._room_for_slow = threading.Semaphore(limits.slow)
         self._path = path
         self._inherited = listener
         self._wake, self._waker = socket.socketpair()
         self._handle = handle
         self._lock = threading.Lock()
         self._conversations: dict[threading.Thread, Channel] = {}
+        self._turned_away: set[threading.Thread] = set()  # of these
         self._stopping = False
         self._listener: socket.socket | None = None
         self._own_file: tuple[int, int] | None = None
@@ -127,28 +147,40 @@ class ControlServer:
             self._welcome(connection)
 
     def _welcome(self, connection: socket.socket) -> None:
-        """Give the connection a thread, unless it is a stranger's or one too many."""
+        """Give the connection a thread, unless it is a stranger's or one too many by far."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(raw)
         channel = Channel(connection)
-        thread = threading.Thread(target=self._converse, args=(channel,), name=f"client {pid}", daemon=True)
+        limits = self._limits
         with self._lock:
             ours = uid == os.getuid()
-            room = len(self._conversations) < self._limits.clients
-            if ours and room and not self._stopping:
+            turned_away = len(self._turned_away)
+            room = len(self._conversations) - turned_away < limits.clients
+            talks = ours and not self._stopping and (room or turned_away < limits.turned_away)
+            if talks:
+                thread = threading.Thread(
+                    target=self._converse, args=(channel, room), name=f"client {pid}", daemon=True
+                )
                 self._conversations[thread] = channel
+                if not room:
+                    connection.settimeout(limits.turned_away_seconds)
+                    self._turned_away.add(thread)
                 thread.start()
-                return
         if not ours:
             log.warning("refused process %d of user %d", pid, uid)
         elif not room:
-            log.warning("refused process %d: %d clients are connected already", pid, self._limits.clients)
-        channel.close()
+            log.warning("refused process %d: %d clients are connected already", pid, limits.clients)
+        if not talks:
+            channel.close()
 
-    def _converse(self, channel: Channel) -> None:
+    def _converse(self, channel: Channel, served: bool) -> None:
         try:
             channel.send({"hello": {"protocol": PROTOCOL, "version": VERSION}})
             while (request := channel.receive()) is not None:
+                if not served:
+                    error = _too_many(f"{self._limits.clients} clients are connected already")
+                    channel.send({"error": _error_record(error)})
+                    return
                 self._answer(channel, request)
         except ChannelError as error:
             log.debug("a client is gone: %s", error)
@@ -156,13 +188,28 @@ class ControlServer:
             channel.close()
             with self._lock:
                 del self._conversations[threading.current_thread()]
+                self._turned_away.discard(threading.current_thread())
+
+    @contextmanager
+    def _room_for(self, command: str) -> Iterator[None]:
+        """Raises DaemonError when too many clients wait already."""
+        if command not in self._slow:
+            yield
+            return
+        if not self._room_for_slow.acquire(blocking=False):
+            raise _too_many(f"{self._limits.slow} clients wait for clouds already")
+        try:
+            yield
+        finally:
+            self._room_for_slow.release()
 
     def _answer(self, channel: Channel, request: Message) -> None:
         command, arguments = request.get("command"), request.get("arguments")
         try:
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise UsageError("not a request")
-            answer = {"result": self._handle(command, arguments, _throttled(channel, self._limits))}
+            with self._room_for(command):
+                answer = {"result": self._handle(command, arguments, _throttled(channel, self._limits))}
         except ChannelError:
             raise
         except HybrisError as error:
@@ -172,6 +219,10 @@ class ControlServer:
             bug = InternalError("HybrisFS met something it did not expect", "", "The details are in the log.")
             answer = {"error": _error_record(bug)}
         channel.send(answer)
+
+
+def _too_many(why: str) -> DaemonError:
+    return DaemonError("the daemon has too much to do", why, "Try again when some of them have ended.")
 
 
 def _error_record(error: HybrisError) -> Message:

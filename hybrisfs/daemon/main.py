@@ -6,6 +6,7 @@ import argparse
 import faulthandler
 import logging
 import os
+import resource
 import select
 import signal
 import socket
@@ -24,6 +25,7 @@ from hybrisfs.admit.create import create_volume
 from hybrisfs.admit.invitation import Joining
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.admit.recover import recover_volume
+from hybrisfs.api.key_value import WAIT_FOR_CLOUDS
 from hybrisfs.api.maintenance import Recovered
 from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.core_dumps import forbid_core_dumps
@@ -114,7 +116,7 @@ def _pause(seconds: float, listener: socket.socket) -> None:
 
 
 def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:
-    from hybrisfs.daemon.control import ControlServer
+    from hybrisfs.daemon.control import ControlLimits, ControlServer
     from hybrisfs.daemon.service import Daemon
     from hybrisfs.process import tune_process
 
@@ -125,7 +127,10 @@ def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: sup
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir("/")  # a daemon keeps no file system busy
     daemon = Daemon(home, LocalVolumes())
-    server = ControlServer(home.socket, daemon.handle, listener)
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    server = ControlServer(
+        home.socket, daemon.handle, listener, ControlLimits.within(descriptors), WAIT_FOR_CLOUDS
+    )
     patience = watchdog_seconds()
     watchdog = Watchdog(home.socket, daemon.mountpoints, patience) if patience else None
     log.info("HybrisFS %s starts, process %d", VERSION, os.getpid())

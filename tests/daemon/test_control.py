@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,8 @@ Serve = Callable[..., ControlServer]
 def serve(home: Home) -> Iterator[Serve]:
     servers: list[ControlServer] = []
 
-    def start(handle: Handler, **limits: Any) -> ControlServer:
-        server = ControlServer(home.socket, handle, limits=ControlLimits(**limits))
+    def start(handle: Handler, commands: Collection[str] = (), **limits: Any) -> ControlServer:
+        server = ControlServer(home.socket, handle, limits=ControlLimits(**limits), slow=commands)
         server.start()
         servers.append(server)
         return server
@@ -153,17 +156,71 @@ def test_clients_are_served_side_by_side(home: Home, serve: Serve) -> None:
         thread.join()
 
 
-def test_one_client_too_many_is_refused(home: Home, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    serve(echo, clients=2)
-    with connect(home), connect(home), pytest.raises(DaemonError, match="closed the connection"):
-        connect_at_once(home)
+def test_one_client_too_many_is_told_why(home: Home, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    serve(echo, clients=2, turned_away=1)
+    with connect(home), connect(home), connect(home) as third:
+        with pytest.raises(DaemonError, match="closed the connection"):  # this is one too many by far
+            connect_at_once(home)
+        with pytest.raises(DaemonError, match=r"2 clients are connected already\nTry again when"):
+            third.exchange("x")
+        with pytest.raises(DaemonError, match="connection"):
+            third.exchange("x")
     assert "2 clients" in caplog.text
 
 
 def test_clients_that_left_make_room(home: Home, serve: Serve) -> None:
-    serve(echo, clients=1)
+    serve(echo, clients=1, turned_away=0)
     for _ in range(4):
         connect(home).close()
+
+
+def test_who_is_turned_away_and_says_nothing_is_hung_up_on(home: Home, serve: Serve) -> None:
+    serve(echo, clients=0, turned_away_seconds=0.01)
+    with connect_socket(home.socket) as raw:
+        channel = Channel(raw)
+        hello = channel.receive()
+        assert hello is not None and hello["hello"]["protocol"] == PROTOCOL
+        assert channel.receive() is None
+
+
+def test_clients_that_wait_long_leave_room_for_others(home: Home, serve: Serve) -> None:
+    waiting, released = threading.Event(), threading.Event()
+
+    def handle(command: str, _: Message, __: Progress) -> Message:
+        if command == "wait":
+            waiting.set()
+            assert released.wait(30)
+        return {}
+
+    serve(handle, {"wait"}, slow=1)
+    with connect(home) as first, connect(home) as second, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(first.exchange, "wait")
+        assert waiting.wait(30)
+        try:
+            with pytest.raises(DaemonError, match="1 clients wait for clouds already"):
+                second.exchange("wait")
+            assert second.exchange("status") == {}
+        finally:
+            released.set()
+        assert answer.result() == {}
+        assert second.exchange("wait") == {}
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "clients", "slow"),
+    [(1 << 20, 512, 448), (resource.RLIM_INFINITY, 512, 448), (4096, 512, 448), (1024, 128, 112)],
+)
+def test_clients_leave_descriptors_to_the_volumes(descriptors: int, clients: int, slow: int) -> None:
+    limits = ControlLimits.within(descriptors)
+    assert (limits.clients, limits.slow) == (clients, slow)
+
+
+def test_hundreds_of_clients_may_be_connected(home: Home, serve: Serve) -> None:
+    serve(echo)
+    with ExitStack() as clients:
+        for _ in range(200):
+            clients.enter_context(connect(home))
+        assert connect(home).exchange("x") == {"command": "x"}
 
 
 def test_progress_is_throttled(home: Home, serve: Serve) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.control import ControlServer
+from hybrisfs.daemon.control import ControlLimits, ControlServer
 from hybrisfs.daemon.main import Watchdog
 from hybrisfs.wire import ChannelError, bind_socket
 
@@ -38,6 +38,16 @@ def test_it_says_so_again_and_again(control: Path, heard: Callable[[], bytes], t
     watchdog.start()
     assert [heard() for _ in range(3)] == [b"WATCHDOG=1"] * 3
     watchdog.stop()
+
+
+def test_a_daemon_with_too_many_clients_works(heard: Callable[[], bytes], tmp_path: Path) -> None:
+    server = ControlServer(tmp_path / "control", lambda *_: {}, limits=ControlLimits(clients=0))
+    server.start()
+    watchdog = Watchdog(tmp_path / "control", lambda: [tmp_path], 0.03)
+    watchdog.start()
+    assert [heard() for _ in range(3)] == [b"WATCHDOG=1"] * 3
+    watchdog.stop()
+    server.stop()
 
 
 def test_it_is_silent_while_something_is_wrong_and_goes_on_afterwards(
