@@ -470,7 +470,8 @@ def containers(name: str, as_json: bool) -> None:
 def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
     """Delete from the clouds values that no key names.
 
-    There are some after kv.db was restored from a backup, rebuilt or lost. Do not use it while a copy of
+    There are some after kv.db was restored from a backup, rebuilt or lost, or when a cloud has carried out a
+    request days late. Do not use it while a copy of
     this machine is at work elsewhere: what that one has stored would be deleted. The exit code is 1 when some
     cloud could not be cleaned.
     """

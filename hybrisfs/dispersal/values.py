@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.dispersal import reader, writer
 from hybrisfs.dispersal.cloud import Answer
-from hybrisfs.dispersal.clouds import Clouds, Interrupt, OperationLoop
+from hybrisfs.dispersal.clouds import DEADLINE, TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.erasure import fragment_length, join
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.reader import Read, Target
 from hybrisfs.dispersal.writer import Placement, Write
 from sync.codec import Buffer
 
-__all__ = ["StoredValue", "Values"]
+__all__ = ["StoredValue", "Undone", "Values"]
 
 _INDULGENT: Final = 1 << 30  # rounds; the deadline ends them
 _DELETE_SECONDS: Final = 120.0
@@ -50,6 +50,13 @@ class StoredValue:
         """Raise IntegrityError unless `data` is the object of share `index`."""
         if self.checksum(data) != self.checksums[index]:
             raise IntegrityError("it is not the object that was written")
+
+
+class Undone(NamedTuple):
+    """Why a cloud has not deleted everything. One that is *late* has not answered, and may still do it."""
+
+    reason: str
+    late: bool = False
 
 
 class Values:
@@ -104,12 +111,18 @@ class Values:
         )
         return reader.get(self._clouds, read, timeout)
 
-    def delete(self, wanted: Mapping[int, Iterable[str]]) -> dict[int, str]:
+    def being_written(self, cloud: int) -> set[str]:
+        """The objects that a put may still be going on of, also one that nobody waits for any more."""
+        return self._clouds[cloud].under_way() if cloud in self._clouds else set()
+
+    def delete(self, wanted: Mapping[int, Iterable[str]], patience: float | None = None) -> dict[int, Undone]:
         """Delete objects by cloud, from all clouds at once; return why, for those that did not do it all.
 
-        A deleted object is no longer owed. The caller has made sure that no put of it can begin any more.
+        With *patience*, those that have not answered so many seconds after the last one that has are not
+        waited for. A deleted object is no longer owed. The caller has made sure that no put of it can begin
+        any more.
         """
-        failed = {cloud: "is no longer configured" for cloud in wanted if cloud not in self._clouds}
+        failed = {cloud: Undone("is no longer configured") for cloud in wanted if cloud not in self._clouds}
         names = {cloud: set(some) for cloud, some in wanted.items() if cloud in self._clouds}
         with OperationLoop[tuple[int, Answer[None]]](self._clouds.operations, _DELETE_SECONDS) as loop:
             waiting = set()
@@ -119,15 +132,17 @@ class Values:
                     waiting.add(cloud)
                     self._begin(loop, cloud, sorted(some))
                 else:
-                    failed[cloud] = refused
+                    failed[cloud] = Undone(refused)
             while waiting:
+                if patience is not None:
+                    loop.set_timer(patience)
                 match loop.wait():
                     case Interrupt() as interrupt:
-                        return failed | loop.explain(interrupt, waiting)
+                        return failed | _undone(loop, interrupt, waiting)
                     case cloud, answer:
                         waiting.discard(cloud)
                         if answer.error is not None:
-                            failed[cloud] = answer.reason
+                            failed[cloud] = Undone(answer.reason)
                         else:
                             for name in names[cloud]:
                                 self._clouds[cloud].cleared(name)
@@ -142,7 +157,7 @@ class Values:
         if port.status().state in ("down", "auth") and not port.probe_due():
             return port.status().reason
         # A put that nobody waits for any more may still be going on; it would outlive the deletion.
-        return "it is still being written" if port.under_way() & names else None
+        return "it is still being written" if self.being_written(cloud) & names else None
 
     def _begin(self, loop: OperationLoop[tuple[int, Answer[None]]], cloud: int, names: Sequence[str]) -> None:
         port = self._clouds[cloud]
@@ -156,6 +171,16 @@ class Values:
             deletes=True,
         )
         loop.track(port, job)
+
+
+def _undone(
+    loop: OperationLoop[tuple[int, Answer[None]]], interrupt: Interrupt, waiting: Iterable[int]
+) -> dict[int, Undone]:
+    if interrupt is TIMER:
+        why = f"no answer {loop.timer_length:.0f} s after those of others"
+        return dict.fromkeys(waiting, Undone(why, late=True))
+    reasons = loop.explain(interrupt, waiting)
+    return {cloud: Undone(why, late=interrupt is DEADLINE) for cloud, why in reasons.items()}
 
 
 def _wrong(value: StoredValue, parts: Mapping[int, bytes]) -> dict[int, str]:

@@ -7,7 +7,8 @@ The SQL schema of a metadata store's database, and the only home of its sentinel
 One database per volume and device. Every object that may be on any cloud is named by a row: by that of its
 key in `entry`, or by one in `garbage` or `owed_deletion`. A write puts its number into `garbage` before the
 first byte goes up; the transaction that makes it the key's value takes it out, and puts in what it replaces.
-So whatever a crash leaves on the clouds is known and deleted.
+So whatever a crash leaves on the clouds is known and deleted. What was deleted is in `repetition` for a day,
+as a request to put it may take effect late.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 APPLICATION_ID = 0x4879624B  # "HybK", shown by file(1)
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _TABLES = """
 -- 'store': 16 random bytes, part of the name of every object. 'write': the highest number of a write in use.
@@ -211,6 +212,17 @@ CREATE TABLE owing (
     cloud INTEGER PRIMARY KEY,
     since INTEGER NOT NULL
 );
+
+-- What a cloud has deleted `times` times and is to delete again when `due` (seconds since the epoch, by this
+-- machine's clock). `writes`, of one batch, are packed as repetition.py describes.
+CREATE TABLE repetition (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    cloud  INTEGER NOT NULL,
+    due    INTEGER NOT NULL,
+    times  INTEGER NOT NULL,
+    writes BLOB NOT NULL
+);
+CREATE INDEX repetition_due ON repetition (cloud, due);
 """
 
 
@@ -225,22 +237,28 @@ def create_schema(connection: sqlite3.Connection, store: bytes) -> None:
 
 
 def upgrade_schema(connection: sqlite3.Connection) -> None:
-    """Bring a database of an earlier format up to date, inside the caller's transaction: format 1 has neither
-    the table `held` nor `owing`, format 2 has no `owing`."""
+    """Bring a database of an earlier format up to date, inside the caller's transaction: format 2 added the
+    table `held`, format 3 `owing`, format 4 `repetition`."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version < 2:
         _add_held(connection)
-    connection.execute(_table("owing"))
-    connection.execute("INSERT INTO owing SELECT DISTINCT cloud, ? FROM owed_deletion", (int(time.time()),))
+    if version < 3:
+        _add_table(connection, "owing")
+        connection.execute(
+            "INSERT INTO owing SELECT DISTINCT cloud, ? FROM owed_deletion", (int(time.time()),)
+        )
+    _add_table(connection, "repetition")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _table(name: str) -> str:
-    return next(one for one in _TABLES.split(";\n") if f"CREATE TABLE {name} " in one)
+def _add_table(connection: sqlite3.Connection, name: str) -> None:
+    for statement in _TABLES.split(";\n"):
+        if f"CREATE TABLE {name} " in statement or f" ON {name} " in statement:
+            connection.execute(statement)
 
 
 def _add_held(connection: sqlite3.Connection) -> None:
-    connection.execute(_table("held"))
+    _add_table(connection, "held")
     held = Counter[int]()
     for (record,) in connection.execute("SELECT record FROM entry"):
         try:

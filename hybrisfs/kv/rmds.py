@@ -22,6 +22,7 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
+from hybrisfs.kv.repetition import Repetition
 from hybrisfs.kv.seal import STORE_ID_SIZE
 from hybrisfs.kv.transaction import Action, Change, GroupCommit, Owed, Request, Transaction
 from sync.codec import DecodeError
@@ -209,6 +210,40 @@ class MetadataStore:
             ).fetchall()
         return [Owed(*row) for row in rows]
 
+    def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
+        """What a cloud is to delete again, without what is due from *start* to *end*; what was due first is
+        first."""
+        with self._database.reader() as connection:
+            rows = connection.execute(
+                "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due < ?2 "
+                "UNION ALL "
+                "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due > ?3 "
+                "ORDER BY due LIMIT ?4",
+                (cloud, start, end, limit),
+            ).fetchall()
+        return [Repetition(*row) for row in rows]
+
+    def first_repetitions(self) -> dict[int, int]:
+        """The clouds that are to delete something again, and when the first of it is due (seconds since the
+        epoch)."""
+        found: dict[int, int] = {}
+        with self._database.reader() as connection:
+            query = "SELECT cloud, due FROM repetition WHERE cloud > ? ORDER BY cloud, due LIMIT 1"
+            cloud = -1
+            while (row := connection.execute(query, (cloud,)).fetchone()) is not None:
+                cloud, found[cloud] = row[0], row[1]
+        return found
+
+    def repeated(self, after: int, limit: int) -> list[Repetition]:
+        """What is to be deleted again, by number, those above *after*."""
+        with self._database.reader() as connection:
+            rows = connection.execute(
+                "SELECT cloud, due, times, writes, number FROM repetition "
+                "WHERE number > ? ORDER BY number LIMIT ?",
+                (after, limit),
+            ).fetchall()
+        return [Repetition(*row) for row in rows]
+
     def owed_writes(self) -> list[int]:
         """The writes of which some cloud has yet to delete something."""
         with self._database.reader() as connection:
@@ -268,13 +303,19 @@ class MetadataStore:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         self._do(lambda transaction: transaction.delete_container(name))
 
-    def forget_garbage(self, writes: Sequence[int], owed: Sequence[Owed]) -> None:
-        """All clouds have deleted these writes but those that owe it."""
-        self._do(lambda transaction: transaction.forget_garbage(writes, owed))
+    def forget_garbage(
+        self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
+    ) -> None:
+        """All clouds have deleted these writes but those that owe it, and will do it again."""
+        self._do(lambda transaction: transaction.forget_garbage(writes, owed, again))
 
-    def forget_owed(self, deletions: Sequence[Owed]) -> None:
-        """These clouds have deleted now what they owed."""
-        self._do(lambda transaction: transaction.forget_owed(deletions))
+    def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
+        """These clouds have deleted now what they owed, and will do it again."""
+        self._do(lambda transaction: transaction.forget_owed(deletions, again))
+
+    def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
+        """The repetitions with these numbers were carried out; others will be."""
+        self._do(lambda transaction: transaction.repeat(done, again))
 
     def close(self) -> None:
         """Finish what was asked for, and close the database. Idempotent."""

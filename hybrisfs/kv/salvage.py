@@ -22,6 +22,7 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.record import KeyMetadata, check_container, encode_key
+from hybrisfs.kv.repetition import unpack_writes
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import STORE_ID_SIZE, VALUE_PREFIX, is_own_store, parse_value_name
 from hybrisfs.kv.store import KeyValueStore
@@ -147,10 +148,12 @@ def _is_number(value: object) -> bool:
 
 
 # -- values on the clouds that no metadata name: after `kv.db` was restored from a backup, or lost ------
-# An intact store leaves none: what it writes is in the metadata before it is on any cloud, until every cloud
-# has deleted it. So they are looked for only on command, by listing the clouds, and deleted only on another
-# command: a copy of this device's state that runs elsewhere has the same keys, and values that
-# are not named here.
+# An intact store hardly leaves any: what it writes is in the metadata before it is on any cloud, until every
+# cloud has deleted it, and for a day more, in which every cloud deletes it twice again. But nobody can tell
+# that a request to put an object will never take effect: one that does so after that day leaves an object
+# that nothing names. So they are looked for only on command, by listing the clouds, and deleted only on
+# another command: a copy of this device's state that runs elsewhere has the same keys, and values that are
+# not named here.
 #
 # =========  ===========================================================================================
 # unnamed    of this store, but of a write that its metadata do not know (any more)
@@ -163,8 +166,8 @@ def _is_number(value: object) -> bool:
 # led to, so if W had its number from this database, then before that, and W was under way from that moment
 # (`Collector.draw`) until it was recorded. Hence X is spared if W is under way when that is looked at, after
 # the listing; otherwise W has ended, and its name can only go from `entry` to `garbage`, from there to
-# `owed_deletion`, and away. They are read in this order, so that it is seen if it is in any of them
-# throughout.
+# `owed_deletion`, to `repetition`, and away. They are read in this order, so that it is seen if it is in any
+# of them throughout.
 
 
 _MOST_NAMES: Final = 1_000_000  # of one cloud
@@ -252,7 +255,15 @@ def find_orphans(
     """
     found = UnnamedValues()
     own = None if store is None else store.metadata.store_id
-    known = set() if store is None else _known(store)
+    unknown = {
+        parsed[1]
+        for names in listed.values()
+        for parsed in map(parse_value_name, names or ())
+        if parsed is not None and parsed[0] == own
+    }
+    if store is not None:
+        for label in _known(store):
+            unknown.discard(label)
     for cloud, names in listed.items():
         if names is None:
             found.unlisted[cloud] = "it does not tell what it has"
@@ -263,7 +274,7 @@ def find_orphans(
                 continue
             made_by, label = parsed
             if made_by == own:
-                if label not in known:
+                if label in unknown:
                     found.unnamed.setdefault(cloud, []).append(name)
             elif is_own_store(key, made_by):
                 found.former.setdefault(cloud, []).append(name)
@@ -272,19 +283,24 @@ def find_orphans(
     return found
 
 
-def _known(store: KeyValueStore) -> set[bytes]:
+def _known(store: KeyValueStore) -> Iterator[bytes]:
     """The labels of all writes that may have objects; in the order that the module explains."""
     metadata, label = store.metadata, store.sealer.label
-    known = {label(write) for write in store.collector.under_way()}
+    yield from map(label, store.collector.under_way())
     for found in metadata.values():
         if found.entry is None:
             raise DamagedError(
                 "it cannot be told which values are named", "a record of kv.db is damaged", DAMAGE_ADVICE
             )
-        known.add(label(found.entry.objects))
+        yield label(found.entry.objects)
     after = 0
     while garbage := metadata.garbage(after, _BATCH):
-        known.update(label(one.write) for one in garbage)
+        yield from (label(one.write) for one in garbage)
         after = garbage[-1].write
-    known.update(label(write) for write in metadata.owed_writes())
-    return known
+    yield from map(label, metadata.owed_writes())
+    after = 0
+    while repeated := metadata.repeated(after, _BATCH):
+        for one in repeated:
+            with contextlib.suppress(DecodeError):  # then its objects, if any are left, are unnamed
+                yield from (label(write) for write, _ in unpack_writes(one.writes))
+        after = repeated[-1].number

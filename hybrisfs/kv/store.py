@@ -161,7 +161,7 @@ class KeyValueStore:
         self._cache = ValueCache(limits.cache_bytes, self.metadata)
         self.uploader = Uploader(values, self.sealer, redundancy)
         self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
-        self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds)
+        self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds, environment)
         self.suspects = Suspects()
         self._permit = permit
         self._get_timeout = limits.get_seconds

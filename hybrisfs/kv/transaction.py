@@ -25,6 +25,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.record import PRESENT, TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
+from hybrisfs.kv.repetition import Repetition
 
 __all__ = ["Action", "Change", "GroupCommit", "Owed", "Request", "Transaction"]
 
@@ -169,16 +170,19 @@ class Transaction:
         self.containers = {key: value for key, value in self.containers.items() if key != name}
         self._numbers.discard(number)
 
-    def forget_garbage(self, writes: Sequence[int], owed: Sequence[Owed]) -> None:
-        """All clouds have deleted these writes but those that owe it."""
+    def forget_garbage(
+        self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
+    ) -> None:
+        """All clouds have deleted these writes but those that owe it, and will do it again."""
         self._db.executemany("INSERT OR REPLACE INTO owed_deletion VALUES (?, ?, ?)", owed)
         self._db.executemany("DELETE FROM garbage WHERE write = ?", [(write,) for write in writes])
         for cloud in {one.cloud for one in owed} - self.owing.keys():
             self.owing[cloud] = int(time.time())
             self._db.execute("INSERT INTO owing VALUES (?, ?)", (cloud, self.owing[cloud]))
+        self.repeat([], again)
 
-    def forget_owed(self, deletions: Sequence[Owed]) -> None:
-        """These clouds have deleted now what they owed."""
+    def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
+        """These clouds have deleted now what they owed, and will do it again."""
         self._db.executemany(
             "DELETE FROM owed_deletion WHERE cloud = ? AND write = ?",
             [(one.cloud, one.write) for one in deletions],
@@ -188,6 +192,15 @@ class Transaction:
             if left.fetchone() is None:
                 self._db.execute("DELETE FROM owing WHERE cloud = ?", (cloud,))
                 del self.owing[cloud]
+        self.repeat([], again)
+
+    def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
+        """The repetitions with these numbers were carried out; others will be."""
+        self._db.executemany("DELETE FROM repetition WHERE number = ?", [(number,) for number in done])
+        self._db.executemany(
+            "INSERT INTO repetition (cloud, due, times, writes) VALUES (?, ?, ?, ?)",
+            [(one.cloud, one.due, one.times, one.writes) for one in again],
+        )
 
     def write_out(self) -> None:
         """Bring everything into SQLite's transaction."""

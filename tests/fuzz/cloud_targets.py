@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 import zstandard
@@ -27,6 +28,7 @@ from hybrisfs.dispersal.share import (
     verify_share,
 )
 from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.repetition import MAX_WRITES, pack_writes, unpack_writes
 from hybrisfs.kv.seal import ValueSealer, parse_value_name
 from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
 from sync.codec import Reader
@@ -136,6 +138,11 @@ _ENTRIES: Final = (
 )
 
 
+def _repeated(data: bytes) -> None:
+    """Behind a checksum that is right."""
+    assert len(unpack_writes(zlib.crc32(data).to_bytes(4, "big") + data)) <= MAX_WRITES
+
+
 def _kit(data: bytes) -> object:
     copy = decode_kit(data, kit_name(SECRET.kit))
     return copy.open(SECRET)
@@ -201,6 +208,7 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "sealed value": Target(_value, [_VALUES.seal(7, _PLAIN[0])], (IntegrityError,)),
     "record of a key": decoder(KeyMetadata.decode, [one.encode() for one in _ENTRIES], KeyMetadata.encode),
+    "writes that are deleted again": Target(_repeated, [pack_writes([(7, 1), (8, 1), (99, 3)])[4:]]),
     "kit": Target(_kit, [kit()]),
     "signpost": Target(_signpost, [_SIGNPOST]),
     "signpost behind the seal": Target(_signpost_behind_the_seal, [_signpost_payload()]),

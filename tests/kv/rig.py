@@ -10,16 +10,18 @@ from types import TracebackType
 from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
-__all__ = ["CONTAINER", "KEY", "LONG", "UNHURRIED", "Rig", "new_database"]
+__all__ = ["CONTAINER", "KEY", "LONG", "PATIENT", "UNHURRIED", "Rig", "new_database"]
 
 CONTAINER = "box"
 KEY = b"k" * 32
 LONG = 600.0  # seconds: nothing is collected unless a test does it
+PATIENT = CollectLimits(patience=60.0)  # so that a busy machine does not make a cloud look late
 UNHURRIED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0, collect_seconds=LONG)))
 
 
@@ -44,6 +46,7 @@ class Rig:
         cache_bytes: int = 0,
         get_timeout: float = 30.0,
         mend_timeout: float = 10.0,
+        collect: CollectLimits = PATIENT,
     ) -> None:
         self.path = new_database(folder)
         self.cluster = Cluster(f, k, size, timing)
@@ -58,8 +61,9 @@ class Rig:
             KEY,
             Redundancy(f, k),
             environment=Environment(
+                time_ns=lambda: int(self.clock() * 1e9),
                 monotonic=self.clock,
-                limits=Limits(KeyValueLimits(cache_bytes, LONG, get_timeout, mend_timeout)),
+                limits=Limits(KeyValueLimits(cache_bytes, LONG, get_timeout, mend_timeout), collect),
             ),
         )
         self.store = self._open()

@@ -25,6 +25,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine, Timing
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata
@@ -181,7 +182,7 @@ def adversarial_store(
             engine.values,
             KEY,
             Redundancy(f, k),
-            environment=Environment(limits=Limits(limits)),
+            environment=Environment(limits=Limits(limits, CollectLimits(repeat_after=(0, 0)))),
         )
         try:
             store.create_container(CONTAINER)

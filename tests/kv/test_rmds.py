@@ -26,6 +26,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
+from hybrisfs.kv.repetition import Repetition, pack_writes
 from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.transaction import Change, Owed
 from tests.kv.rig import new_database
@@ -153,6 +154,21 @@ def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataS
     assert metadata.owing() == {5: since}
     metadata.forget_owed([Owed(5, 2, 1)])
     assert metadata.owing() == {}
+
+
+def test_what_is_due_to_be_deleted_again(metadata: MetadataStore) -> None:
+    """Also what is due so late that the clock must have been ahead."""
+    moments = (30, 20, 99, 10)
+    rows = [Repetition(cloud, due, 1, pack_writes([(due, 1)])) for cloud in (1, 4) for due in moments]
+    metadata.forget_garbage([], [], rows)
+    assert metadata.first_repetitions() == {1: 10, 4: 10}
+    due = metadata.repetitions(4, 21, 50, 9)
+    assert [(one.cloud, one.due) for one in due] == [(4, 10), (4, 20), (4, 99)]
+    assert metadata.repetitions(4, 21, 50, 1) == due[:1]
+    metadata.repeat([one.number for one in due], [Repetition(4, 40, 2, b"")])
+    assert metadata.first_repetitions() == {1: 10, 4: 30}
+    assert [one.due for one in metadata.repeated(0, 9)] == [30, 20, 99, 10, 30, 40]
+    assert metadata.repeated(due[-1].number, 9)[0].times == 2
 
 
 def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: MetadataStore, box: int) -> None:
@@ -326,7 +342,7 @@ def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
         MetadataStore(garbage)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_database_of_an_earlier_format_is_brought_up_to_date(
     path: Path, metadata: MetadataStore, box: int, version: int
 ) -> None:
@@ -335,15 +351,16 @@ def test_a_database_of_an_earlier_format_is_brought_up_to_date(
     metadata.forget_garbage([], [Owed(5, 1, 1)])
     metadata.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE owing")
-        if version == 1:
-            connection.execute("DROP TABLE held")
+        for table in ("held", "owing", "repetition")[version - 1 :]:
+            connection.execute(f"DROP TABLE {table}")
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     again = MetadataStore(path)
     assert [again.held(cloud) for cloud in range(3)] == [1, 1, 0]
     assert again.read((box, b"a")) == entry(1, 1)
     assert again.owing().keys() == {5}
+    again.forget_owed([Owed(5, 1, 1)], [Repetition(5, 10, 1, pack_writes([(1, 1)]))])
+    assert again.first_repetitions() == {5: 10}
     again.close()
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
