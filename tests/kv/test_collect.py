@@ -14,10 +14,10 @@ from hybrisfs.kv.rmds import Garbage
 from sync.codec import DecodeError
 from tests.dispersal.fakes import HASTY, FakeStore
 from tests.kv.rig import CONTAINER, Rig
-from tests.kv.test_orphans import orphans
+from tests.kv.test_orphans import back_up, orphans, restore
 
 FIRST, SECOND = CollectLimits().repeat_after
-HURRIED = CollectLimits(batch=2, patience=0.01)  # the wait for who hangs is real
+HURRIED = CollectLimits(batch=2, patience=1.0)  # the wait for who hangs is real
 
 
 def put_late(store: FakeStore, name: str) -> None:
@@ -127,6 +127,26 @@ def test_a_clock_that_was_ahead_delays_nothing_for_years(tmp_path: Path) -> None
         put_late(rig.cluster.stores[1], name)
         assert not rig.store.collector.collect()
         assert not any(rig.objects())
+
+
+def test_repetitions_of_a_restored_backup_spare_what_was_written_since(tmp_path: Path) -> None:
+    """The restored store gives its writes the numbers that others had after the backup."""
+    with Rig(tmp_path) as rig:
+        for number in range(9):
+            rig.put(f"old{number % 3}", b"old")
+        rig.store.collector.collect()
+        backup = back_up(rig, tmp_path)
+        for number in range(9):
+            rig.put(f"lost{number}", b"lost")
+            rig.store.delete(CONTAINER, f"old{number % 3}")
+        restore(rig, backup)
+        for number in range(9):
+            rig.put(f"new{number}", b"new")
+        for pause in (FIRST, SECOND):
+            rig.clock.now += pause
+            rig.store.collector.collect()
+        assert rig.store.metadata.first_repetitions() == {}
+        assert [rig.get(f"new{number}") for number in range(9)] == [b"new"] * 9
 
 
 def test_what_is_to_be_deleted_again_is_not_unnamed(tmp_path: Path) -> None:

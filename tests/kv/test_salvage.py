@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.repetition import pack_writes
 from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.salvage import Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
@@ -73,6 +74,9 @@ def test_what_waited_for_its_deletion_is_not_believed(tmp_path: Path) -> None:
         assert needed is not None
         rig.store.close()
         change(rig.path, "INSERT INTO garbage VALUES (?, 1)", needed.objects)
+        for cloud in needed.placement:
+            writes = pack_writes([(needed.objects, 1)])
+            change(rig.path, "INSERT INTO repetition VALUES (NULL, ?, 0, 1, ?)", cloud, writes)
         assert salvaged(rig).keys == 1
         rig.store.collector.collect()
         assert rig.get("one") == b"value"
