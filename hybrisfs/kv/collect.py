@@ -245,7 +245,7 @@ class Collector:
         """Whether there may be more."""
         writes, taken = list[tuple[int, int]](), list[int]()
         later = dict[int, list[tuple[int, int]]]()
-        for one in self._metadata.repetitions(cloud, *self._hardly_due(), self._limits.batch):
+        for one in self._metadata.repetitions(cloud, *self._not_yet_due(), self._limits.batch):
             try:
                 unpacked = unpack_writes(one.writes)
             except DecodeError as error:
@@ -294,7 +294,7 @@ class Collector:
         packed = pack_writes(writes)
         return [Repetition(cloud, due, times, packed) for cloud in clouds if cloud in self._values.numbers]
 
-    def _hardly_due(self) -> tuple[int, int]:
+    def _not_yet_due(self) -> tuple[int, int]:
         """What is due from the one moment to the other is not due yet. Later ones are of a clock that was
         ahead."""
         now = int(self._time())
@@ -302,7 +302,7 @@ class Collector:
 
     def _due(self) -> set[int]:
         """The clouds that have something to delete again now."""
-        start, end = self._hardly_due()
+        start, end = self._not_yet_due()
         return {cloud for cloud, due in self._metadata.first_repetitions().items() if not start <= due <= end}
 
     def _until_next(self) -> float | None:

@@ -14,6 +14,8 @@ from hybrisfs.api.request import (
     Folder,
     LongRequest,
     Moved,
+    Part,
+    PartsRequest,
     Question,
     Record,
     Seconds,
@@ -68,6 +70,27 @@ def test_a_request_is_answered_and_tells_of_its_progress() -> None:
     assert handle(Asked("four", number=3).arguments, told.append) == {"size": 3}
     assert told == [{"done": 1, "total": 4}]
     assert Asked.news_from(told[0]) == Moved(1, 4)
+
+
+class AskedForMuch(PartsRequest[Answer, Moved]):
+    """With an answer in parts."""
+
+    command: ClassVar = "ask for much"
+
+
+def test_parts_of_an_answer_are_no_news() -> None:
+    """Of news only some may be passed on."""
+
+    def act(_: AskedForMuch, tell: Callable[[Moved], None]) -> Answer:
+        tell(Moved(1, 2))
+        tell(Moved(2, 2))
+        return Answer(2)
+
+    told: list[dict[str, Any]] = []
+    _, handle = AskedForMuch.answered_by(act)
+    assert AskedForMuch.answer_from(handle({}, told.append)) == Answer(2)
+    assert all(isinstance(one, Part) for one in told)
+    assert [AskedForMuch.news_from(one) for one in told] == [Moved(1, 2), Moved(2, 2)]
 
 
 def test_arguments_that_are_none_do_not_travel() -> None:
