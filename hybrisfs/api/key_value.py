@@ -250,8 +250,18 @@ class KvTputRequest(Request[Versions]):
     """Otherwise nothing is written."""
 
 
-WAIT_FOR_CLOUDS: Final = frozenset({KvPutRequest.command, KvGetRequest.command, KvTputRequest.command})
-"""The commands that may wait for a minute when clouds do not answer."""
+WAIT_FOR_CLOUDS: Final = frozenset(
+    one.command
+    for one in (
+        KvPutRequest,
+        KvAppendRequest,
+        KvReplaceRequest,
+        KvGetRequest,
+        KvDeleteRequest,
+        KvTputRequest,
+    )
+)
+"""The commands that may wait for a minute when clouds do not answer, or for others that do."""
 
 
 class Failure(Record):
