@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
+from hybrisfs.polling import readable
 from hybrisfs.shown import clean, quoted, shown
 from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
@@ -326,7 +326,7 @@ def _reach(home: Home, environment: Environment = SYSTEM) -> Channel:
 def _await_greeting(home: Home, connection: socket.socket, environment: Environment) -> None:
     """Return when the daemon says something. Raises `ChannelError`; `DaemonError` when it stands still."""
     give_up = environment.monotonic() + _GREETING_WITHIN
-    while not select.select([connection], [], [], _LOOK_EVERY)[0]:
+    while not readable([connection], _LOOK_EVERY):
         pid = holder(home.daemon_lock)
         if pid is not None and is_stopped(pid):
             raise DaemonError(

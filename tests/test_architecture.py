@@ -35,7 +35,7 @@ NEVER = dict.fromkeys(
 
 # The packages and modules of `hybrisfs`, from the bottom up: each imports what is in rows above it only.
 LAYERS = (
-    ("bounded", "chunk_namer", "core_dumps", "environment", "errors", "fuse", "kinds", "process"),
+    ("bounded", "chunk_namer", "core_dumps", "environment", "errors", "fuse", "kinds", "polling", "process"),
     ("shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
     ("exposition", "history", "home", "keys", "state", "verdict"),
@@ -189,6 +189,18 @@ def test_the_environment_is_read_in_one_place() -> None:
         for node in ast.walk(ast.parse(module.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
         and name_of(module) not in READS_THE_ENVIRONMENT
+    ]
+    assert wrong == []
+
+
+def test_nobody_waits_for_few_descriptors_only() -> None:
+    """`select.select` fails with those above 1,023; `hybrisfs.polling` does not."""
+    wrong = [
+        name_of(module)
+        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for module in modules(package)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select"
     ]
     assert wrong == []
 

@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import resource
-import select
 import socket
 import struct
 import threading
@@ -24,6 +23,7 @@ from typing import Final, TypeAlias
 from hybrisfs import VERSION
 from hybrisfs.api.request import Part
 from hybrisfs.errors import DaemonError, HybrisError, InternalError, UsageError
+from hybrisfs.polling import readable
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket
 
 __all__ = ["ControlLimits", "ControlServer", "Handler", "Progress"]
@@ -132,7 +132,7 @@ class ControlServer:
         assert listener is not None
         while not self._stopping:
             try:
-                select.select([listener, self._wake], [], [])
+                readable([listener, self._wake])
                 connection, _ = listener.accept()
             except BlockingIOError:  # woken up, or the client has gone again
                 continue

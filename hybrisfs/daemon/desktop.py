@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from jeepney.io.blocking import DBusConnection, open_dbus_connection
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.events.event import Action, Show
 from hybrisfs.home import Home, has_screen, service_manager_socket, session_bus
+from hybrisfs.polling import readable
 
 __all__ = ["Desktop", "OpenPage", "PageOpener"]
 
@@ -81,7 +81,7 @@ class Desktop:
         while self._waker is not None and (left := deadline - time.monotonic()) > 0:
             self._hear()
             sources = [self._waker, *([] if self._bus is None else [self._bus.sock])]
-            if self._waker in select.select(sources, [], [], left)[0]:
+            if self._waker in readable(sources, left):
                 os.eventfd_read(self._waker)
                 return
 

@@ -7,7 +7,6 @@ import faulthandler
 import logging
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
@@ -36,6 +35,7 @@ from hybrisfs.daemon.supervisor import Readiness, clear_mounts, detach, open_fol
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
 from hybrisfs.pairing import Dialogue
+from hybrisfs.polling import readable
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.sharing import default_device_name
 from hybrisfs.stores.own_places import OwnPlaces
@@ -112,7 +112,7 @@ def _pause(seconds: float, listener: socket.socket) -> None:
     """Wait after some quick deaths, but not while a command waits for the daemon."""
     if seconds:
         log.warning("the last daemons died soon after their start: waiting %.0f seconds", seconds)
-        select.select([listener], [], [], seconds)
+        readable([listener], seconds)
 
 
 def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Final
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
+from hybrisfs.polling import readable
 from hybrisfs.wire import connect_socket
 
 __all__ = ["ProcessLock", "answers", "end_daemon", "holder", "is_stopped", "only_one"]
@@ -149,7 +149,7 @@ def _end(pid: int, home: Home) -> None:
         return
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        if not select.select([process], [], [], _STOPPED_WITHIN)[0]:
+        if not readable([process], _STOPPED_WITHIN):
             raise DaemonError(f"the daemon (process {pid}) is still not done", "", f"See {home.log}.")
     except ProcessLookupError:
         return

@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Final
 from hybrisfs.daemon.only_one import ProcessLock, answers, holder
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
+from hybrisfs.polling import readable
 
 __all__ = [
     "Life",
@@ -133,7 +133,7 @@ class _Supervisor:
         word = b""
         try:
             while True:
-                if select.select([ours], [], [], _LOOK_EVERY)[0]:
+                if readable([ours], _LOOK_EVERY):
                     part = os.read(ours, 4096)
                     if not part:
                         return word

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import marshal
-import select
 import struct
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.merge.authority import void
+from hybrisfs.polling import readable
 from hybrisfs.process import without_collections
 from sync import DecodeError, SignedUpdate, Stamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
@@ -175,7 +175,7 @@ class _Process:
 
     def is_ready(self) -> bool:
         """Whether it has started. One caller at a time. Raises OSError."""
-        if not self._ready and select.select([self._answers], [], [], 0)[0]:
+        if not self._ready and readable([self._answers], 0):
             if _read(self._answers) != b"":
                 self.stop()
                 raise BrokenPipeError("the process did not start as it should")
@@ -339,7 +339,7 @@ def _write_all(answers: SimpleQueue[bytes | None]) -> None:
 def _read_all(requests: SimpleQueue[bytes | None], idle_seconds: float) -> None:
     try:
         with open(0, "rb", 0) as pipe:
-            while select.select([pipe], [], [], idle_seconds)[0]:
+            while readable([pipe], idle_seconds):
                 request = _read(pipe)
                 if request is None:
                     return

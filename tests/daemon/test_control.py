@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import resource
 import socket
@@ -19,7 +20,7 @@ from hybrisfs.client import Client
 from hybrisfs.daemon.control import ControlLimits, ControlServer, Handler, Progress
 from hybrisfs.errors import DaemonError, HybrisError, InternalError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
+from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, bind_socket, connect_socket
 from tests.another_user import as_another_user, only_root
 from tests.surroundings import impatient
 
@@ -234,6 +235,17 @@ def test_progress_is_throttled(home: Home, serve: Serve) -> None:
     with connect(home) as client:
         client.exchange("x", {}, heard.append)
     assert heard == [{"step": 0}]
+
+
+def test_a_daemon_with_many_files_hears_its_clients(home: Home) -> None:
+    listener = bind_socket(home.socket)
+    high = socket.socket(fileno=fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))
+    listener.close()
+    server = ControlServer(home.socket, echo, high)
+    server.start()
+    with connect(home) as client:
+        assert client.exchange("x") == {"command": "x"}
+    server.stop()
 
 
 def test_parts_of_an_answer_all_arrive(home: Home, serve: Serve) -> None:
