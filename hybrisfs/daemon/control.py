@@ -158,20 +158,30 @@ class ControlServer:
             room = len(self._conversations) - turned_away < limits.clients
             talks = ours and not self._stopping and (room or turned_away < limits.turned_away)
             if talks:
-                thread = threading.Thread(
-                    target=self._converse, args=(channel, room), name=f"client {pid}", daemon=True
-                )
-                self._conversations[thread] = channel
                 if not room:
                     connection.settimeout(limits.turned_away_seconds)
-                    self._turned_away.add(thread)
-                thread.start()
+                talks = self._begin(channel, pid, served=room)
         if not ours:
             log.warning("refused process %d of user %d", pid, uid)
         elif not room:
             log.warning("refused process %d: %d clients are connected already", pid, limits.clients)
         if not talks:
             channel.close()
+
+    def _begin(self, channel: Channel, pid: int, *, served: bool) -> bool:
+        """Whether there is a thread for the conversation. The caller holds the lock."""
+        thread = threading.Thread(
+            target=self._converse, args=(channel, served), name=f"client {pid}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # too many threads, or too little memory
+            log.error("cannot serve process %d: %s", pid, error)
+            return False
+        self._conversations[thread] = channel
+        if not served:
+            self._turned_away.add(thread)
+        return True
 
     def _converse(self, channel: Channel, served: bool) -> None:
         try:

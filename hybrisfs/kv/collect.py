@@ -210,7 +210,11 @@ class Collector:
                 thread = threading.Thread(
                     target=self._pay, args=(cloud,), name=f"kv-collect-{cloud}", daemon=True
                 )
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # too many threads, or too little memory
+                    log.warning("cloud %d is asked later for what it owes: %s", cloud, error)
+                    continue
                 self._debtors[cloud] = thread
                 begun.add(cloud)
             while begun & self._debtors.keys() and self._debtor_ended.wait(self._limits.patience):

@@ -237,6 +237,21 @@ def test_progress_is_throttled(home: Home, serve: Serve) -> None:
     assert heard == [{"step": 0}]
 
 
+def test_a_client_for_whom_there_is_no_thread_is_hung_up_on_and_the_next_one_served(
+    home: Home, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(echo)
+    usual = threading.stack_size(1 << 46)  # more than there is
+    try:
+        with pytest.raises(DaemonError, match="closed the connection"):
+            connect_at_once(home)
+    finally:
+        threading.stack_size(usual)
+    assert "cannot serve process" in caplog.text
+    with connect(home) as client:
+        assert client.exchange("x") == {"command": "x"}
+
+
 def test_a_daemon_with_many_files_hears_its_clients(home: Home) -> None:
     listener = bind_socket(home.socket)
     high = socket.socket(fileno=fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))

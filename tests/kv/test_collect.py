@@ -272,6 +272,23 @@ def test_nobody_waits_for_clouds_that_owe_something(tmp_path: Path) -> None:
         assert not any(rig.objects())
 
 
+def test_without_a_thread_a_cloud_is_asked_later(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        rig.put("key", b"value")
+        rig.cluster.behave("down", 0)
+        rig.store.delete(CONTAINER, "key")
+        assert rig.store.collector.collect()
+        rig.cluster.behave("ok")
+        rig.cluster.clock.now += 3600
+        usual = threading.stack_size(1 << 46)  # more than there is
+        try:
+            assert rig.store.collector.collect()
+        finally:
+            threading.stack_size(usual)
+        assert not rig.store.collector.collect()
+        assert not any(rig.objects())
+
+
 def test_what_is_still_being_written_keeps_nothing_else_from_being_deleted(tmp_path: Path) -> None:
     with Rig(tmp_path, timing=HASTY, collect=HURRIED) as rig:
         for number in range(4):
