@@ -13,7 +13,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -53,27 +53,26 @@ class OwnPlaces:
         if parts.scheme != "file":
             return ""
         named = Path(os.path.normpath(unquote(parts.path)))
+        mounted = dict(mounts_of(SUBTYPE))
         mounts = [
-            (path, f"the mount of the volume {source.removeprefix(SOURCE)}")
-            for path, source in mounts_of(SUBTYPE)
-            if self._is_own(path)
+            (path, f"the mount of the volume {mounted[path].removeprefix(SOURCE)}")
+            for path in self._own(mounted)
         ]
         # First by name alone: whoever follows a path into a mount waits for that.
         return _why(named, mounts) or self._objection(named.resolve(), mounts)
 
-    def _is_own(self, mount: Path) -> bool:
-        """Whether a volume of this home is mounted there; without a home it may be anybody's."""
+    def _own(self, mounted: Collection[Path]) -> Collection[Path]:
+        """Those of the mounts that are volumes of this home; without a home they may be anybody's."""
         if self._home is None:
-            return True
+            return mounted
         try:
             record = json.loads((self._home.state / _MOUNTS).read_bytes())
             wanted = [Path(one["directory"]) for one in record["mounts"].values()]
         except FileNotFoundError:
-            return False
+            return ()
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return True  # nobody knows
-        # By name first, again: to resolve a path that leads to the mount is to wait for it.
-        return any(mount == one or mount == one.resolve() for one in wanted)
+            return mounted  # nobody knows
+        return {_as_mounted(one, mounted) for one in wanted}.intersection(mounted)
 
     def _objection(self, folder: Path, mounts: list[tuple[Path, str]]) -> str:
         above = (folder, *folder.parents)
@@ -114,6 +113,15 @@ class OwnPlaces:
 
 
 ANY_HOME: Final = OwnPlaces()
+
+
+def _as_mounted(named: Path, mounted: Collection[Path]) -> Path:
+    """What the table of mounts calls a directory. By name as far as that goes: whoever looks at a directory
+    that is mounted waits for who serves it."""
+    if named in mounted:
+        return named
+    beside = named.parent.resolve() / named.name
+    return beside if beside in mounted else beside.resolve()
 
 
 def _why(folder: Path, taken: Iterable[tuple[Path, str]]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -141,6 +143,39 @@ def hanging_mount(folder: Path) -> Iterator[None]:
             yield
         finally:
             libc.umount2(os.fsencode(folder), _MNT_DETACH)
+
+
+OBJECTION = """
+import sys
+from pathlib import Path
+from hybrisfs.home import Home
+from hybrisfs.stores.own_places import OwnPlaces
+
+print(OwnPlaces(Home.below(Path(sys.argv[1]))).objection(sys.argv[2]))
+"""
+
+
+def objection(home: Path, folder: Path) -> str:
+    """Asked in a process of its own: one that waits for a mount cannot be interrupted, only killed."""
+    command = [sys.executable, "-c", OBJECTION, str(home), folder.as_uri()]
+    return subprocess.run(command, check=True, timeout=100, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+@needs_root
+def test_no_mount_is_waited_for_to_learn_whether_it_is_ours(tmp_path: Path) -> None:
+    """Neither our own, also if a link led to it, nor that of another home beside it."""
+    ours, another, link = tmp_path / "mnt", tmp_path / "another", tmp_path / "link"
+    for folder in (ours, another):
+        folder.mkdir()
+    link.symlink_to(tmp_path)
+    homes = [tmp_path / "home", tmp_path / "home-2"]
+    record(Home.below(homes[0]), ours)
+    record(Home.below(homes[1]), link / "mnt")
+    with hanging_mount(ours), hanging_mount(another):
+        for home in homes:
+            expected = f"it lies in the mount of the volume home, {ours}"
+            assert objection(home, ours / "cloud") == expected
+            assert objection(home, tmp_path / "cloud") == ""
 
 
 @needs_root
