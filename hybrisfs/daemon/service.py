@@ -54,7 +54,8 @@ from hybrisfs.daemon.files import (
     VersionCommands,
 )
 from hybrisfs.daemon.interfaces import VolumeKind
-from hybrisfs.daemon.maintenance import KeyValueCommands, MaintenanceCommands, RecoveryCommands
+from hybrisfs.daemon.key_value import KeyValueCommands
+from hybrisfs.daemon.maintenance import MaintenanceCommands, RecoveryCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.slots import Slot, Slots
