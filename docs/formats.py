@@ -66,6 +66,7 @@ _MODULES: Final = {
         "hybrisfs/state/schema.py",
         "hybrisfs/state/journal.py",
         "hybrisfs/kv/database.py",
+        "hybrisfs/api/objects.py",
         "hybrisfs/kv/repetition.py",
         "hybrisfs/events/event.py",
         "hybrisfs/history.py",

@@ -20,7 +20,15 @@ from hybrisfs.api.request import LongRequest, Question, Request
 from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon.only_one import ProcessLock, end_daemon, holder, is_stopped
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import DaemonError, HybrisError, UnknownVolumeError, UsageError, from_wire
+from hybrisfs.errors import (
+    ConditionError,
+    DaemonError,
+    HybrisError,
+    UnavailableError,
+    UnknownVolumeError,
+    UsageError,
+    from_wire,
+)
 from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.polling import readable
@@ -32,10 +40,12 @@ __all__ = [
     "CONTENT_TYPE",
     "VERSION",
     "Client",
+    "ConditionError",
     "DaemonError",
     "HybrisError",
     "Message",
     "NotRunningError",
+    "UnavailableError",
     "UnknownVolumeError",
     "UsageError",
     "clean",
@@ -53,6 +63,7 @@ __all__ = [
     "scratch_folder",
     "serve",
     "service_status",
+    "settings_folder",
     "shown",
     "start_daemon",
     "stop_daemon",
@@ -183,6 +194,11 @@ def log_path() -> Path:
 def scratch_folder() -> Path:
     """A folder that only this user can read, for files that this program and the daemon hand each other."""
     return Home.from_environment().runtime
+
+
+def settings_folder() -> Path:
+    """A folder that only this user can read, for what programs beside the daemon keep."""
+    return Home.from_environment().config
 
 
 def serve() -> int:

@@ -27,6 +27,7 @@ __all__ = [
     "HybrisError",
     "InternalError",
     "NewerFormatError",
+    "UnavailableError",
     "UnknownVolumeError",
     "UsageError",
     "disk_trouble",
@@ -57,6 +58,8 @@ class HybrisError(Exception):
         self.what = what
         self.why = why
         self.advice = advice
+        self.reported = ""
+        """The kind that the daemon gave it, also when no class here is of that kind."""
         super().__init__(what, why, advice)
 
     def __str__(self) -> str:
@@ -92,6 +95,12 @@ class DaemonError(HybrisError):
     exit_code = 5
 
 
+class UnavailableError(HybrisError):
+    """Too few clouds answer now; the same may work later."""
+
+    kind = "unavailable"
+
+
 class DamagedError(HybrisError):
     """Something stored is not what it should be."""
 
@@ -119,6 +128,7 @@ _KINDS = {
         UnknownVolumeError,
         ConditionError,
         DaemonError,
+        UnavailableError,
         DamagedError,
         NewerFormatError,
         InternalError,
@@ -129,7 +139,9 @@ _KINDS = {
 def from_wire(kind: str, message: str) -> HybrisError:
     """The error that the daemon reported as `kind` and `message` (`str` of the original)."""
     sentence, _, advice = message.partition("\n")
-    return _KINDS.get(kind, HybrisError)(sentence, "", advice)
+    error = _KINDS.get(kind, HybrisError)(sentence, "", advice)
+    error.reported = kind
+    return error
 
 
 def disk_trouble(error: BaseException) -> str | None:

@@ -10,6 +10,7 @@ from hybrisfs.errors import (
     HybrisError,
     InternalError,
     NewerFormatError,
+    UnavailableError,
     UnknownVolumeError,
     UsageError,
     from_wire,
@@ -20,6 +21,7 @@ KINDS = [
     UsageError,
     UnknownVolumeError,
     DaemonError,
+    UnavailableError,
     DamagedError,
     NewerFormatError,
     InternalError,
@@ -34,6 +36,7 @@ def test_errors_survive_the_wire(kind: type[HybrisError]) -> None:
     assert copy.exit_code == kind.exit_code
     assert str(copy) == "it failed: there was a reason\nDo this."
     assert copy.advice == "Do this."
+    assert copy.reported == kind.kind
 
 
 def test_kinds_are_distinct() -> None:
@@ -41,4 +44,5 @@ def test_kinds_are_distinct() -> None:
 
 
 def test_an_unknown_kind_is_a_plain_failure() -> None:
-    assert type(from_wire("from the future", "it failed")) is HybrisError
+    error = from_wire("from the future", "it failed")
+    assert (type(error), error.reported) == (HybrisError, "from the future")

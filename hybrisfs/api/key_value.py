@@ -16,6 +16,9 @@ __all__ = [
     "Count",
     "Deleted",
     "Failure",
+    "Found",
+    "FoundKey",
+    "FoundKeys",
     "KeyFacts",
     "KeyNeed",
     "Keys",
@@ -27,9 +30,11 @@ __all__ = [
     "KvDropRequest",
     "KvGetRequest",
     "KvListRequest",
+    "KvPageRequest",
     "KvPutRequest",
     "KvRebuildRequest",
     "KvReplaceRequest",
+    "KvStatRequest",
     "KvTputRequest",
     "Need",
     "RebuiltKeys",
@@ -42,8 +47,14 @@ __all__ = [
 _MOST_WRITES: Final = 256
 _MOST_VERSION: Final = (1 << 63) - 1
 _MOST_OFFSET: Final = 64 << 20
+_MOST_ATTRIBUTES: Final = 4096
+_MOST_OF_A_PAGE: Final = 200
 
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST_VERSION, description="a version, 0 or more")]
+
+Attributes: TypeAlias = Annotated[
+    bytes, Meta(max_length=_MOST_ATTRIBUTES, description=f"at most {_MOST_ATTRIBUTES:,} bytes in base64")
+]
 
 
 class KvCreateRequest(Request[Done]):
@@ -89,6 +100,15 @@ class Value(Record):
     """What it is called by in conditions; no other value has it."""
 
 
+class Found(Value):
+    """A value, and what its writer said of it."""
+
+    written: float | None
+    """When, in seconds since the epoch, by the clock of the machine that wrote it."""
+    attributes: bytes
+    """See `hybrisfs.api.objects`; empty when the writer said nothing."""
+
+
 class Need(Record, forbid_unknown_fields=True):
     """What a key must have for a write to take place; without entries any value."""
 
@@ -110,6 +130,8 @@ class KvPutRequest(Request[Value]):
     """The file."""
     need: Need | None = None
     """Otherwise nothing is written."""
+    attributes: Attributes | None = None
+    """What else is to be known of the value."""
 
 
 class KvAppendRequest(Request[Value]):
@@ -138,7 +160,7 @@ class KvReplaceRequest(Request[Value]):
     """The file."""
 
 
-class KvGetRequest(Request[Value]):
+class KvGetRequest(Request[Found]):
     """Write a value to a file."""
 
     command: ClassVar = "kv get"
@@ -154,6 +176,18 @@ class KvGetRequest(Request[Value]):
     """A cached value will do that at most so many newer ones follow."""
     at_least: Text | None = None
     """A cached value will do that is the one with this tag, or newer."""
+    list_of_parts: bool = False
+    """When it is an object in parts, its list of parts; otherwise that is refused."""
+
+
+class KvStatRequest(Request[Found]):
+    """What there is to know of a value, without reading it."""
+
+    command: ClassVar = "kv stat"
+
+    name: Text
+    container: Text
+    key: Text
 
 
 class Deleted(Record):
@@ -211,6 +245,37 @@ class KvListRequest(PartsRequest[Count, Keys]):
     """Those that begin with it."""
 
 
+class FoundKey(Found):
+    """A key, and what there is to know of its value."""
+
+    key: str
+
+
+class FoundKeys(Record):
+    """The first keys of those that were asked for."""
+
+    keys: list[FoundKey]
+    more: bool
+    """Others may follow the last one."""
+
+
+class KvPageRequest(Request[FoundKeys]):
+    """The first keys of a part of a container, with all there is to know of their values."""
+
+    command: ClassVar = "kv page"
+
+    name: Text
+    container: Text
+    prefix: Text = ""
+    """Those that begin with it."""
+    after: Text | None = None
+    """Those that sort behind it."""
+    limit: Annotated[
+        int, Meta(ge=1, le=_MOST_OF_A_PAGE, description=f"a number from 1 to {_MOST_OF_A_PAGE}")
+    ] = _MOST_OF_A_PAGE
+    """That many at most."""
+
+
 class Write(Record, forbid_unknown_fields=True):
     """A write of a transaction."""
 
@@ -218,6 +283,8 @@ class Write(Record, forbid_unknown_fields=True):
     key: Text
     path: Folder | None = None
     """The file with the value; None deletes the key."""
+    attributes: Attributes | None = None
+    """What else is to be known of the value."""
 
 
 class KeyNeed(Need, forbid_unknown_fields=True, kw_only=True):

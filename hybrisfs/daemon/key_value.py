@@ -10,9 +10,10 @@ import os
 import stat
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hybrisfs.api import key_value as api
+from hybrisfs.api.objects import is_in_parts
 from hybrisfs.api.request import Done, Handler, extended
 from hybrisfs.daemon.maintenance import unnamed_values
 from hybrisfs.daemon.slots import Slots
@@ -22,6 +23,8 @@ from hybrisfs.kv.record import MAX_VALUE, PRESENT, Condition, Timestamp
 from hybrisfs.kv.store import Key, KeyFacts, KeyValueStore
 
 __all__ = ["KeyValueCommands"]
+
+_Found = TypeVar("_Found", bound=api.Found)
 
 _PAGE: Final = 500  # keys; that many of the longest fit into one message
 _MOST_BYTES: Final = 4 * MAX_VALUE  # of a transaction
@@ -41,8 +44,10 @@ class KeyValueCommands:
                 api.KvAppendRequest.answered_by(self._append),
                 api.KvReplaceRequest.answered_by(self._replace),
                 api.KvGetRequest.answered_by(self._get),
+                api.KvStatRequest.answered_by(self._stat),
                 api.KvDeleteRequest.answered_by(self._delete),
                 api.KvListRequest.answered_by(self._list),
+                api.KvPageRequest.answered_by(self._page),
                 api.KvTputRequest.answered_by(self._tput),
                 api.KvCleanRequest.answered_by(self._clean),
                 api.KvRebuildRequest.answered_by(self._rebuild),
@@ -65,7 +70,9 @@ class KeyValueCommands:
 
     def _put(self, asked: api.KvPutRequest) -> api.Value:
         with _ValueFile(Path(asked.path)) as value:
-            written = self._store(asked.name).put(asked.container, asked.key, value, _condition(asked.need))
+            written = self._store(asked.name).put(
+                asked.container, asked.key, value, _condition(asked.need), asked.attributes or b""
+            )
             return _value(value.size, written)
 
     def _append(self, asked: api.KvAppendRequest) -> api.Value:
@@ -90,10 +97,13 @@ class KeyValueCommands:
     def _edit(
         self, asked: api.KvAppendRequest | api.KvReplaceRequest, change: Callable[[bytes | None], bytes]
     ) -> api.Value:
-        written, size = self._store(asked.name).edit(asked.container, asked.key, change)
+        store = self._store(asked.name)
+        with contextlib.suppress(NoSuchKeyError):
+            _refuse_parts(asked, store.stat(asked.container, asked.key))
+        written, size = store.edit(asked.container, asked.key, change)
         return _value(size, written)
 
-    def _get(self, asked: api.KvGetRequest) -> api.Value:
+    def _get(self, asked: api.KvGetRequest) -> api.Found:
         found = self._store(asked.name).get(
             asked.container,
             asked.key,
@@ -101,8 +111,13 @@ class KeyValueCommands:
             max_versions=asked.max_versions,
             at_least=None if asked.at_least is None else Timestamp.from_tag(asked.at_least),
         )
+        if not asked.list_of_parts:
+            _refuse_parts(asked, found.facts)
         _write_value(Path(asked.path), found.value)
-        return _value(len(found.value), found.timestamp)
+        return _found(api.Found, found.facts)
+
+    def _stat(self, asked: api.KvStatRequest) -> api.Found:
+        return _found(api.Found, self._store(asked.name).stat(asked.container, asked.key))
 
     def _delete(self, asked: api.KvDeleteRequest) -> api.Deleted:
         deleted = self._store(asked.name).delete(asked.container, asked.key, _condition(asked.need))
@@ -115,6 +130,13 @@ class KeyValueCommands:
                 tell(api.Keys([_key_facts(one) for one in page]))
                 count += len(page)
         return api.Count(count)
+
+    def _page(self, asked: api.KvPageRequest) -> api.FoundKeys:
+        found = self._store(asked.name).list(
+            asked.container, asked.prefix, after=asked.after, limit=asked.limit
+        )
+        keys = [_found(api.FoundKey, one, key=one.key) for one in found]
+        return api.FoundKeys(keys, len(found) == asked.limit)
 
     def _tput(self, asked: api.KvTputRequest) -> api.Versions:
         store = self._store(asked.name)
@@ -131,7 +153,9 @@ class KeyValueCommands:
                 raise UsageError(
                     "the transaction is too large", f"its values may have {_MOST_BYTES:,} bytes together"
                 )
-            return api.Versions([timestamp.tag for timestamp in store.tput(values, conditions)])
+            attributes = {Key(one.container, one.key): one.attributes or b"" for one in asked.writes}
+            written = store.tput(values, conditions, attributes)
+        return api.Versions([timestamp.tag for timestamp in written])
 
     def _clean(self, asked: api.KvCleanRequest) -> api.Cleaned:
         volume = self._slots.get(asked.name).open()
@@ -159,9 +183,35 @@ def _value(size: int, timestamp: Timestamp) -> api.Value:
     return api.Value(size, timestamp.sn, timestamp.tag)
 
 
+def _found(kind: type[_Found], facts: KeyFacts, **more: object) -> _Found:
+    return kind(
+        size=facts.size,
+        version=facts.timestamp.sn,
+        tag=facts.timestamp.tag,
+        written=_seconds(facts),
+        attributes=facts.attributes,
+        **more,
+    )
+
+
+def _seconds(facts: KeyFacts) -> float | None:
+    return facts.written / 1000 if facts.written else None
+
+
+def _refuse_parts(
+    asked: api.KvGetRequest | api.KvAppendRequest | api.KvReplaceRequest, facts: KeyFacts
+) -> None:
+    """Raise UsageError when a value is a list of parts: bytes that its owner never wrote."""
+    if is_in_parts(facts.attributes):
+        raise UsageError(
+            f"{asked.container}/{asked.key} is an object in parts",
+            "its value is only the list of them",
+            f"hybrisfs serve s3 {asked.name} serves it as one.",
+        )
+
+
 def _key_facts(facts: KeyFacts) -> api.KeyFacts:
-    written = facts.written / 1000 if facts.written else None
-    return api.KeyFacts(facts.key, facts.size, facts.timestamp.sn, facts.timestamp.tag, written)
+    return api.KeyFacts(facts.key, facts.size, facts.timestamp.sn, facts.timestamp.tag, _seconds(facts))
 
 
 def _name_once(named: Container[Key], key: Key) -> None:

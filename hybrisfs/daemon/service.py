@@ -61,8 +61,8 @@ from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.supervisor import Life
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
-from hybrisfs.dispersal.errors import DispersalError
-from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
+from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError
+from hybrisfs.errors import DamagedError, HybrisError, UnavailableError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.settings.config import MOST_HOURS, STALE_READS
@@ -179,7 +179,8 @@ class Daemon:
             ) from error
         except (OSError, StoreError, DispersalError) as error:
             log.warning("%s failed: %s", command, error)
-            raise HybrisError(_sentence(error)) from error
+            kind = UnavailableError if isinstance(error, CloudsUnavailable) else HybrisError
+            raise kind(_sentence(error)) from error
 
     def _revive(self, slot: Slot, mount: WantedMount | None) -> None:
         try:

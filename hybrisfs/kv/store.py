@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.bounded import Room
@@ -206,7 +207,7 @@ class KeyValueStore:
         """
         name, forced = Key(container, key), condition is not None
         conditions = {name: condition} if condition is not None else {}
-        return self._write({name: value}, conditions, forced=forced, attributes=attributes)[0]
+        return self._write({name: value}, conditions, forced=forced, attributes={name: attributes})[0]
 
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
@@ -251,13 +252,16 @@ class KeyValueStore:
         self,
         values: Mapping[Key, bytes | Source | None],
         conditions: Mapping[Key, Condition] | None = None,
+        attributes: Mapping[Key, bytes] | None = None,
     ) -> Sequence[Timestamp]:
         """Write several values, and delete the keys whose value is None: all of it at one moment, or nothing.
 
-        Raises ConditionNotMetError when at that moment a key, also one that is not written, is not as
-        *conditions* say.
+        *attributes* are those of some of the values, see `put`. Raises ConditionNotMetError when at that
+        moment a key, also one that is not written, is not as *conditions* say.
         """
-        return self._write(values, conditions or {}, forced=True) if values else []
+        if not values:
+            return []
+        return self._write(values, conditions or {}, forced=True, attributes=attributes or {})
 
     def _write(
         self,
@@ -265,7 +269,7 @@ class KeyValueStore:
         conditions: Mapping[Key, Condition],
         *,
         forced: bool,
-        attributes: bytes = b"",
+        attributes: Mapping[Key, bytes] = MappingProxyType({}),
     ) -> Sequence[Timestamp]:
         """Upload the values and make them those of their keys.
 
@@ -279,7 +283,7 @@ class KeyValueStore:
         sizes = [_size(value) for value in values.values()]
         if any(size > MAX_VALUE for size in sizes):
             raise _too_large()
-        if len(attributes) > MAX_ATTRIBUTES:
+        if any(len(some) > MAX_ATTRIBUTES for some in attributes.values()):
             raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
         with self._room_for(sizes):
             before = [None if forced else self.metadata.read(place) for place in places.values()]
@@ -291,7 +295,9 @@ class KeyValueStore:
                 # Planned only now, so that a thread that changes f and k knows which writes may be stored
                 # as before.
                 uploads = [
-                    self.uploader.plan(self.metadata.spelled(places[name]), number, _read(value), attributes)
+                    self.uploader.plan(
+                        self.metadata.spelled(places[name]), number, _read(value), attributes.get(name, b"")
+                    )
                     for number, (name, value) in zip(numbers, values.items(), strict=True)
                 ]
                 stored = self._store(uploads)
