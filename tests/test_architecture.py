@@ -13,14 +13,15 @@ import pytest
 from hybrisfs.kinds import KINDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OURS = ("backends", "benchmarks", "cli", "dashboard", "hybrisfs", "sync", "tests")
+OURS = ("backends", "benchmarks", "cli", "dashboard", "gateway", "hybrisfs", "sync", "tests")
 
 # Package: all that it may import of ours.
 ONLY = {
     "sync": ("sync",),
     "backends": ("backends",),
-    "cli": ("cli", "dashboard.server", "hybrisfs.api", "hybrisfs.client"),
+    "cli": ("cli", "dashboard.server", "gateway.server", "hybrisfs.api", "hybrisfs.client"),
     "dashboard": ("dashboard", "hybrisfs.api", "hybrisfs.client"),
+    "gateway": ("gateway", "hybrisfs.api", "hybrisfs.client"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
@@ -168,7 +169,7 @@ def test_every_layer_imports_lower_ones_only() -> None:
 def test_no_module_imports_itself_through_others() -> None:
     names = {
         name_of(module): module
-        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for package in ("sync", "backends", "cli", "dashboard", "gateway", "hybrisfs")
         for module in modules(package)
     }
     left = {
@@ -184,7 +185,7 @@ def test_no_module_imports_itself_through_others() -> None:
 def test_the_environment_is_read_in_one_place() -> None:
     wrong = [
         name_of(module)
-        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for package in ("sync", "backends", "cli", "dashboard", "gateway", "hybrisfs")
         for module in modules(package)
         for node in ast.walk(ast.parse(module.read_text()))
         if (isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv"))
@@ -197,7 +198,7 @@ def test_nobody_waits_for_few_descriptors_only() -> None:
     """`select.select` fails with those above 1,023; `hybrisfs.polling` does not."""
     wrong = [
         name_of(module)
-        for package in ("sync", "backends", "cli", "dashboard", "hybrisfs")
+        for package in ("sync", "backends", "cli", "dashboard", "gateway", "hybrisfs")
         for module in modules(package)
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select"
@@ -205,7 +206,7 @@ def test_nobody_waits_for_few_descriptors_only() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ["cli", "dashboard"])
+@pytest.mark.parametrize("package", ["cli", "dashboard", "gateway"])
 def test_the_daemon_is_asked_by_records_only(package: str) -> None:
     wrong = [
         f"{name_of(module)}: {ast.unparse(node)}"

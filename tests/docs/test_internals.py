@@ -39,7 +39,7 @@ def _exists(path: str) -> bool:
 
 @cache
 def _code() -> str:
-    folders = ("hybrisfs", "sync", "backends", "dashboard", "cli")
+    folders = ("hybrisfs", "sync", "backends", "dashboard", "gateway", "cli")
     return "\n".join(path.read_text() for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
 
 

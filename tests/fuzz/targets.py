@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.fuzz import cloud_targets, log_targets, pairing_targets, register_targets, text_targets
+from tests.fuzz import (
+    cloud_targets,
+    gateway_targets,
+    log_targets,
+    pairing_targets,
+    register_targets,
+    text_targets,
+)
 from tests.fuzz.target import Target
 
 __all__ = ["TARGETS"]
@@ -15,5 +22,6 @@ TARGETS: Final[dict[str, Target]] = {
     **cloud_targets.TARGETS,
     **pairing_targets.TARGETS,
     **text_targets.TARGETS,
+    **gateway_targets.TARGETS,
 }
 """By name."""
