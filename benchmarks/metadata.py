@@ -26,9 +26,9 @@ from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata, Place
-from hybrisfs.kv.rmds import MetadataStore
-from hybrisfs.kv.transaction import Change
+from hybrisfs.kv.rmds import DeviceMetadata
 
 _CLIENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _KEYS_PER_CLIENT = 100
@@ -53,10 +53,10 @@ def _entry(sn: int, write: int) -> KeyMetadata:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[MetadataStore]:
+def _opened(folder: Path) -> Iterator[DeviceMetadata]:
     path = folder / "kv.db"
     MetadataDatabase.create(path, bytes(16))
-    store = MetadataStore(path)
+    store = DeviceMetadata(path)
     store.create_container("box")
     try:
         yield store
@@ -87,7 +87,7 @@ def _rate(clients: int, seconds: float, work: Callable[[int, Callable[[], bool]]
     return sum(done) / (time.perf_counter() - min(begun))
 
 
-def _write(store: MetadataStore, places: list[Place], is_over: Callable[[], bool]) -> int:
+def _write(store: DeviceMetadata, places: list[Place], is_over: Callable[[], bool]) -> int:
     count = 0
     while not is_over():
         place = places[count % len(places)]
@@ -97,7 +97,7 @@ def _write(store: MetadataStore, places: list[Place], is_over: Callable[[], bool
     return count
 
 
-def _read(store: MetadataStore, places: list[Place], is_over: Callable[[], bool]) -> int:
+def _read(store: DeviceMetadata, places: list[Place], is_over: Callable[[], bool]) -> int:
     count = 0
     while not is_over():
         for _ in range(_READS_AT_ONCE):

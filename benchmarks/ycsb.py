@@ -36,7 +36,8 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.rmds import DeviceStore
+from hybrisfs.kv.store import KeyValueLimits
 from sync import OneKey
 
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -98,7 +99,7 @@ class Figures:
 
 
 @contextmanager
-def _opened(folder: Path, cache_bytes: int) -> Iterator[KeyValueStore]:
+def _opened(folder: Path, cache_bytes: int) -> Iterator[DeviceStore]:
     stores = [DelayedStore(FileStore((folder / str(delay)).as_uri()), delay) for delay in _DELAYS]
     for store in stores:
         store.initialise()
@@ -109,7 +110,7 @@ def _opened(folder: Path, cache_bytes: int) -> Iterator[KeyValueStore]:
         Sealer(OneKey(bytes(32)), bytes(32)),
         TableSealer(OneKey(bytes(32))),
     )
-    values = KeyValueStore(
+    values = DeviceStore(
         folder / "kv.db",
         engine.values,
         bytes(32),

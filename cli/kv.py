@@ -26,6 +26,7 @@ from hybrisfs.api.key_value import (
     KvCreateRequest,
     KvDeleteRequest,
     KvDropRequest,
+    KvForgetRequest,
     KvGetRequest,
     KvListRequest,
     KvPutRequest,
@@ -425,13 +426,29 @@ def _key_need(address: str, version: int | None = None, tag: str | None = None) 
     return KeyNeed(version, tag, container=container, key=key)
 
 
-@kv.command(epilog="\b\nExample:\n  hybrisfs kv create home notes")
+@kv.command(
+    epilog="""\b
+Examples:
+  hybrisfs kv create home notes
+  hybrisfs kv create home bank --metadata etcd://db1,db2,db3"""
+)
 @_volume
 @click.argument("container")
-def create(name: str, container: str) -> None:
-    """Make a container: keys live in containers."""
+@click.option(
+    "--metadata",
+    metavar="device|URL",
+    help="Where the list of keys is: on this machine alone (device, as without this option), or in an etcd, "
+    "for all machines of the volume.",
+)
+def create(name: str, container: str, metadata: str | None) -> None:
+    """Make a container: keys live in containers.
+
+    The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
+    hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
+    themselves.
+    """
     with Client.connect() as client:
-        client.call(KvCreateRequest(name, container))
+        client.call(KvCreateRequest(name, container, metadata))
     click.echo(f"Made the container {shown(container)}.")
 
 
@@ -448,14 +465,38 @@ def drop(name: str, container: str) -> None:
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
 @_volume
 @json_option
-def containers(name: str, as_json: bool) -> None:
-    """List the containers."""
+def containers(name: str, as_json: bool) -> int:
+    """List the containers, and where the metadata of each are.
+
+    The exit code is 1 when a service does not answer.
+    """
     with Client.connect() as client:
         facts = client.call(KvContainersRequest(name))
+    silent = [one for one in facts.places if one.trouble]
     if as_json:
         print_json({"name": name, **message_of(facts)})
     else:
-        click.echo("\n".join(map(shown, facts.containers)) or "There are no containers.")
+        rows = [[shown(one), shown(place.metadata)] for place in facts.places for one in place.containers]
+        if rows:
+            click.echo("\n".join(columns([["CONTAINER", "METADATA"], *sorted(rows)], indent="")))
+        elif not silent:
+            click.echo("There are no containers.")
+        for one in silent:
+            click.echo(f"hybrisfs: {shown(one.trouble)}", err=True)
+    return 1 if silent else 0
+
+
+@kv.command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")
+@_volume
+@click.argument("url")
+def forget(name: str, url: str) -> None:
+    """Use an etcd no longer, on all machines of the volume.
+
+    What is in it stays there, and its values stay on the clouds: kv create with the URL brings them back.
+    """
+    with Client.connect() as client:
+        client.call(KvForgetRequest(name, url))
+    click.echo(f"{shown(url)} is not used any more.")
 
 
 @kv.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")

@@ -51,6 +51,7 @@ _MODULES: Final = {
         "hybrisfs/members/roles.py",
         "hybrisfs/members/role_table.py",
         "hybrisfs/merge/cloud_set.py",
+        "hybrisfs/merge/kv_services.py",
         "hybrisfs/registers/ballots.py",
     ),
     "Between machines": (

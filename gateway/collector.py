@@ -17,7 +17,11 @@ that has ended goes with the next look, or with the object.
 
 A reader that has begun, in this process, is waited for. It counts as begun before it has made sure that the
 key still names the upload; the collector looks at the key first, and then at the readers. There is one
-gateway of a volume at a time (`gateway.server`), so nobody else reads or writes parts.
+gateway of a volume at a time on a machine (`gateway.server`), so nobody else reads or writes the parts of a
+bucket whose metadata are on this machine.
+
+Other machines may use a bucket whose metadata are elsewhere. There an upload counts as abandoned by its age
+alone. A reader through another machine is not waited for: it gets an error when the object is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from typing import Final, TypeAlias
 
 from gateway.uploads import OpenUpload, Uploads
 from gateway.values import GatewayLimits, Values, stored
-from hybrisfs.api.key_value import KvContainersRequest, Need
+from hybrisfs.api.key_value import ON_DEVICE, KvContainersRequest, Need
 from hybrisfs.api.objects import RESERVED, decode_parts, part_prefix, piece_prefix, upload_key
 from hybrisfs.client import ConditionError, HybrisError
 
@@ -60,6 +64,7 @@ class Collector:
         self._readers = Counter[_Upload]()
         self._waiting: set[_Upload] = set()
         self._doomed = queue.SimpleQueue[_Upload | None]()
+        self._shared = frozenset[str]()  # buckets that other machines may use, too
         self._stopping = False
 
     def doom(self, bucket: str, upload: str) -> None:
@@ -114,7 +119,11 @@ class Collector:
 
     def sweep(self) -> None:
         """Look at all uploads there are. Raises HybrisError, OSError."""
-        for bucket in self._values.call(KvContainersRequest(self._values.volume)).containers:
+        found = self._values.call(KvContainersRequest(self._values.volume))
+        self._shared = frozenset(
+            name for place in found.places if place.metadata != ON_DEVICE for name in place.containers
+        )
+        for bucket in found.containers:
             try:
                 for upload in set(self.uploads.ids(bucket)):
                     self.collect(bucket, upload)
@@ -155,7 +164,7 @@ class Collector:
 
     def _is_abandoned(self, bucket: str, found: OpenUpload) -> bool:
         """Whether nobody will end it."""
-        if not found.record.multipart:
+        if not found.record.multipart and bucket not in self._shared:
             return not self.uploads.is_under_way(found.id)
         latest = [
             found.written or 0.0,

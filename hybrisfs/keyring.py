@@ -99,6 +99,7 @@ class KeyRing:
         self.chunks = _Purpose(self, _data)
         self.tables = _Purpose(self, _table)
         self.segments = _Purpose(self, _segments)
+        self.values = _Purpose(self, _values)
 
     def _choose(self) -> None:
         epochs = self._keys.shared.epochs
@@ -234,6 +235,10 @@ def _data(epoch: EpochKeys) -> bytes:
 
 def _table(epoch: EpochKeys) -> bytes:
     return epoch.table
+
+
+def _values(epoch: EpochKeys) -> bytes:
+    return epoch.values
 
 
 def _segments(epoch: EpochKeys) -> bytes:

@@ -72,6 +72,11 @@ class EpochKeys:
         return blake3(b"hybrisfs log segments", key=self.metadata).digest()
 
     @property
+    def values(self) -> bytes:
+        """The key that seals the values of key-value stores that several machines use."""
+        return blake3(b"hybrisfs shared values", key=self.metadata).digest()
+
+    @property
     def rank(self) -> tuple[int, bytes]:
         """Of several epochs that would do, the one with the highest is used while the log has not come yet
         (`hybrisfs.keyring`)."""

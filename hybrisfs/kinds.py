@@ -27,6 +27,7 @@ letter  kind          parts of the key             format and codec of the value
 ``e``   `EPOCH`       epoch (4)                    `hybrisfs.members.epochs`             each
 ``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_set`          the highest stamp
 ``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_set`          the highest stamp
+``z``   `SERVICE`     hash of its URL (8)          `hybrisfs.merge.kv_services`        one that is in use
 ======  ============  ===========================  ==================================  =======================
 
 All registers travel in updates, and all devices relay them. A register of a kind that is not listed is kept,
@@ -65,6 +66,7 @@ __all__ = [
     "REWRITTEN",
     "ROLE",
     "SERIAL_SIZE",
+    "SERVICE",
     "SIGNED_KIT",
     "VOTE",
     "Kind",
@@ -77,6 +79,7 @@ NODE_ID_SIZE: Final = 16
 AREA_SIZE: Final = 4
 SERIAL_SIZE: Final = 8
 _PACK_ID_SIZE: Final = 32
+_URL_HASH_SIZE: Final = 8
 _ONE_BYTE: Final = 1
 
 ID: Final = slice(1, None)
@@ -208,10 +211,11 @@ KIT: Final = Kind("y", "recovery kit", _DEVICE, traits=Trait.MEMBERS | Trait.IN_
 EPOCH: Final = Kind("e", "epoch", EPOCH_SIZE, traits=Trait.IN_KITS)
 CLOUD: Final = Kind("s", "cloud", _ONE_BYTE, traits=Trait.CLOUDS | Trait.IN_KITS)
 REDUNDANCY: Final = Kind("r", "redundancy", traits=Trait.CLOUDS | Trait.IN_KITS)
+SERVICE: Final = Kind("z", "key-value service", _URL_HASH_SIZE)
 
 KINDS: Final = (
     PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
-    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY,
+    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, SERVICE,
 )  # fmt: skip
 """All of them. Facets of nodes stand in the order in which the state hash takes them."""
 _BY_LETTER: Final = {int(kind): kind for kind in KINDS}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install the object stores that the tests of the drivers run against, where they are missing, without root:
-# versitygw (S3) and fake-gcs-server (GCS) with Go, azurite (Azure) with npm. The WebDAV server comes with the
+# versitygw (S3), fake-gcs-server (GCS) and etcd with Go, azurite (Azure) with npm. The WebDAV server comes with the
 # development dependencies, the SFTP server is Debian's openssh-server.
 #
 # They go to ${XDG_CACHE_HOME:-~/.cache}/hybrisfs-test-servers, or to the folder that is given as the argument.
@@ -10,6 +10,7 @@ set -eu
 
 versitygw=v1.8.0
 fake_gcs_server=v1.56.1
+etcd=v3.6.8
 azurite=3.37.0
 
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/hybrisfs-test-servers}
@@ -37,6 +38,23 @@ go_install() {
     echo "$3" >"$folder/$1.version"
 }
 
+# Its go.mod has replace directives, which `go install` refuses: it is built in a module of our own.
+etcd_install() {
+    installed etcd "$etcd" && return
+    need go etcd
+    echo "Installing etcd $etcd"
+    module=$(mktemp -d)
+    (
+        cd "$module"
+        go mod init test-servers >"$module/log" 2>&1
+        export GOTOOLCHAIN=local GOFLAGS="-p=1 -buildvcs=false -mod=mod"
+        go get "go.etcd.io/etcd/server/v3@$etcd" >>"$module/log" 2>&1 || { cat "$module/log" >&2; exit 1; }
+        CGO_ENABLED=0 go build -trimpath -o "$folder/bin/etcd" go.etcd.io/etcd/server/v3
+    )
+    rm -rf "$module"
+    echo "$etcd" >"$folder/etcd.version"
+}
+
 npm_install() {
     installed "$1" "$2" && return
     need node "$1"
@@ -48,4 +66,5 @@ npm_install() {
 
 go_install versitygw github.com/versity/versitygw/cmd/versitygw "$versitygw"
 go_install fake-gcs-server github.com/fsouza/fake-gcs-server "$fake_gcs_server"
+etcd_install
 npm_install azurite "$azurite"

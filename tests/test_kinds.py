@@ -18,6 +18,7 @@ from hybrisfs.members.removal import vote_key
 from hybrisfs.members.roles import new_role_key
 from hybrisfs.merge.authority import RULES, described
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
+from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
 from hybrisfs.registers.labels import label_key
@@ -53,6 +54,7 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.EPOCH: lambda: epoch_key(b"next"),
     kinds.CLOUD: lambda: cloud_key(7),
     kinds.REDUNDANCY: lambda: REDUNDANCY_KEY,
+    kinds.SERVICE: lambda: service_key("etcd://db"),
 }
 
 
@@ -62,7 +64,7 @@ def test_every_kind_has_a_letter_and_a_rule() -> None:
 
 
 def test_the_letters_are_those_of_volumes_written_before() -> None:
-    assert bytes(KINDS) == b"packwglmixofdvqyesr"
+    assert bytes(KINDS) == b"packwglmixofdvqyesrz"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)

@@ -3,7 +3,7 @@ the value is in, or is written to."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Meta, field
 
@@ -11,6 +11,10 @@ from hybrisfs.api.maintenance import UnnamedValues
 from hybrisfs.api.request import Done, Folder, PartsRequest, Record, Request, Seconds, Text
 
 __all__ = [
+    "ON_DEVICE",
+    "KvForgetRequest",
+    "OfContainer",
+    "Place",
     "Cleaned",
     "Containers",
     "Count",
@@ -57,6 +61,17 @@ Attributes: TypeAlias = Annotated[
 ]
 
 
+class OfContainer(Protocol):
+    """A request about what is in a container."""
+
+    name: str
+    container: str
+
+
+ON_DEVICE: Final = "device"
+"""Stands for this device where the place of metadata is named."""
+
+
 class KvCreateRequest(Request[Done]):
     """Make a container."""
 
@@ -64,6 +79,18 @@ class KvCreateRequest(Request[Done]):
 
     name: Text
     container: Text
+    metadata: Text | None = None
+    """Where its metadata are: `device`, as without it, or the URL of a service."""
+
+
+class KvForgetRequest(Request[Done]):
+    """Use a service no longer, on all devices."""
+
+    command: ClassVar = "kv forget"
+
+    name: Text
+    metadata: Text
+    """Its URL."""
 
 
 class KvDropRequest(Request[Done]):
@@ -75,10 +102,22 @@ class KvDropRequest(Request[Done]):
     container: Text
 
 
+class Place(Record):
+    """Where metadata are, and the containers there."""
+
+    metadata: str
+    """`device`, or the URL of a service."""
+    containers: list[str]
+    trouble: str
+    """Why they are not known; empty when they are."""
+
+
 class Containers(Record):
     """The names of all containers."""
 
     containers: list[str]
+    places: list[Place]
+    """The same, by where their metadata are."""
 
 
 class KvContainersRequest(Request[Containers]):

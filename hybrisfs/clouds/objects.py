@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,9 @@ from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
+from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.metadata import Found
 from hybrisfs.kv.opening import KeyValues
-from hybrisfs.kv.rmds import Found
 from hybrisfs.kv.seal import is_value_name
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.parts import Writing
@@ -40,6 +42,8 @@ __all__ = [
     "cloud_name",
     "is_only_said",
 ]
+
+log = logging.getLogger(__name__)
 
 
 class CloudObjects:
@@ -310,47 +314,45 @@ def cloud_name(cloud: int, names: Mapping[int, str]) -> str:
 
 
 class ExpectedValues:
-    """The values of one volume's store on this device. Thread-safe."""
+    """The values of all stores that this device uses. Thread-safe."""
 
     def __init__(self, key_values: KeyValues) -> None:
         self._key_values = key_values
 
     def count(self) -> int:
-        """About how many values there are; 0 when that cannot be told."""
+        """About how many values there are; those of stores of which that cannot be told do not count."""
+        found = 0
         try:
-            store = self._key_values.existing()
-        except HybrisError:
-            return 0
-        return 0 if store is None else store.metadata.count()
+            for store, _ in self._key_values.menders():
+                found += store.metadata.count()
+        except HybrisError as error:
+            log.debug("not all values can be counted: %s", error)
+        return found
 
     def looks(self, percent: float = 100.0) -> Iterator[Look]:
         """A look at each share of the values, or of a random sample of so many per cent of them."""
         try:
-            opened = self._key_values.mender()
-            if opened is None:
-                return
-            for found in opened[0].metadata.values():
-                if found.entry is None:
-                    yield partial(_already_seen, _damaged(opened[0], found))
-                elif random.random() * 100 < percent:
-                    last = len(found.entry.placement) - 1
-                    for index, cloud in enumerate(found.entry.placement):
-                        look = partial(opened[1].look_at, found.place, found.entry, index)
-                        yield partial(_look, cloud, look, index == last)
+            for store, mender in self._key_values.menders():
+                for found in store.metadata.values():
+                    if found.entry is None:
+                        yield partial(_already_seen, _damaged(store, found))
+                    elif random.random() * 100 < percent:
+                        last = len(found.entry.placement) - 1
+                        for index, cloud in enumerate(found.entry.placement):
+                            look = partial(mender.look_at, found.place, found.entry, index)
+                            yield partial(_look, cloud, look, index == last)
         except HybrisError as error:
             yield partial(_already_seen, _closed(error))
 
     def mends(self, writable: Container[int]) -> Iterator[Callable[[], list[Repair]]]:
         """For each value what verifies it and puts right what is wrong. See `ValueMender.mend`."""
         try:
-            opened = self._key_values.mender()
-            if opened is None:
-                return
-            for found in opened[0].metadata.values():
-                if found.entry is None:
-                    yield partial(_not_mended, _damaged(opened[0], found))
-                else:
-                    yield partial(opened[1].mend, found.place, found.entry, writable=writable, move=True)
+            for store, mender in self._key_values.menders():
+                for found in store.metadata.values():
+                    if found.entry is None:
+                        yield partial(_not_mended, _damaged(store, found))
+                    else:
+                        yield partial(mender.mend, found.place, found.entry, writable=writable, move=True)
         except HybrisError as error:
             yield partial(_not_mended, _closed(error))
 
@@ -368,43 +370,47 @@ class ExpectedValues:
     ) -> Iterator[Repair]:
         """Put right, where they were, objects that are known to be wrong, or, when that was *tried* before,
         elsewhere; forget those that no key names."""
-        opened = self._key_values.mender()
-        if opened is None:
-            return
-        store, mender = opened
         left = {(one.cloud, one.name) for one in wrong}
-        for found in store.metadata.values():
-            if not left or not go_on():
-                return
-            if found.entry is None:
-                continue
-            name = store.sealer.name(found.entry.objects, found.entry.k == 1)
-            owed = {(cloud, name(index)) for index, cloud in enumerate(found.entry.placement)}
-            if owed & left:
-                again = any(WrongObject(*one) in tried for one in owed & left)
-                left -= owed
-                yield from mender.mend(found.place, found.entry, writable=trusted, move=again)
-        mender.excuse(left)
+        mender: ValueMender | None = None
+        try:
+            for store, mender in self._key_values.menders():
+                for found in store.metadata.values():
+                    if not left or not go_on():
+                        return
+                    if found.entry is None:
+                        continue
+                    name = store.sealer.name(found.entry.objects, found.entry.k == 1)
+                    owed = {(cloud, name(index)) for index, cloud in enumerate(found.entry.placement)}
+                    if owed & left:
+                        again = any(WrongObject(*one) in tried for one in owed & left)
+                        left -= owed
+                        yield from mender.mend(found.place, found.entry, writable=trusted, move=again)
+        except HybrisError as error:
+            log.info("not all values can be looked after now: %s", error)
+            return
+        if mender is not None:
+            mender.excuse(left)
 
     def checks(self) -> Iterator[tuple[int, Callable[[], str | None]]]:
         """Each share of the values: its cloud, and what says what is wrong with it."""
-        opened = self._key_values.mender()
-        for found in opened[0].metadata.values() if opened is not None else ():
-            if opened is not None and found.entry is not None:
-                for index, cloud in enumerate(found.entry.placement):
-                    yield cloud, partial(_what, partial(opened[1].look_at, found.place, found.entry, index))
+        for store, mender in self._key_values.menders():
+            for found in store.metadata.values():
+                if found.entry is not None:
+                    for index, cloud in enumerate(found.entry.placement):
+                        yield cloud, partial(_what, partial(mender.look_at, found.place, found.entry, index))
 
     def problems(self) -> tuple[int, list[str]]:
-        """How many keys with values there are, and what is wrong with the store's database, in sentences."""
+        """How many keys with values there are, and what is wrong with the stores, in sentences."""
+        count, found = 0, list[str]()
         try:
-            store = self._key_values.existing()
-            if store is None:
-                return 0, []
-            problems = store.metadata.problems()
-            keys = list(store.metadata.values()) if not problems else []
+            for store, _ in self._key_values.menders():
+                problems = store.metadata.problems()
+                keys = list(store.metadata.values()) if not problems else []
+                count += len(keys)
+                found += problems + [_damaged(store, one).what for one in keys if one.entry is None]
         except HybrisError as error:
-            return 0, [_closed(error).what]
-        return len(keys), problems + [_damaged(store, one).what for one in keys if one.entry is None]
+            found.append(_closed(error).what)
+        return count, found
 
 
 def _look(cloud: int, look: Callable[[], Finding | None], last: bool) -> tuple[int, Finding | None, bool]:

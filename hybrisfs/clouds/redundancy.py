@@ -213,59 +213,58 @@ class ValueKeeping:
 
     def __init__(self, key_values: KeyValues) -> None:
         self._key_values = key_values
-        # Writes that were under way when a cloud was closed to writes, and when f and k became what they are.
-        self._before: dict[int, frozenset[int]] = {}
-        self._code: tuple[Redundancy, frozenset[int]] | None = None
+        # By store: the writes that were under way when a cloud was closed to writes, and when f and k became
+        # what they are.
+        self._before: dict[tuple[bytes, int], frozenset[int]] = {}
+        self._code: dict[bytes, tuple[Redundancy, frozenset[int]]] = {}
         self._clean: Redundancy | None = None
         self.state: RewritingState | None = None
 
     def move(self, cloud: int, go_on: Callable[[], bool]) -> list[str]:
         """Rewrite the values on a cloud that gets nothing new; which could not be, in sentences."""
+        troubles: list[str] = []
         try:
-            opened = self._key_values.mender()
-            if opened is None or not self._is_to_be_emptied(opened[0], cloud):
-                return []
-            troubles: list[str] = []
-            self._rewrite(*opened, lambda entry: cloud in entry.placement, go_on, troubles)
+            for store, mender in self._key_values.menders():
+                self._were_under_way(store, cloud)
+                if store.metadata.held(cloud):
+                    self._rewrite(store, mender, lambda entry: cloud in entry.placement, go_on, troubles)
         except HybrisError as error:
-            return [str(error)]
+            troubles.append(str(error))
         return troubles
 
-    def _is_to_be_emptied(self, store: KeyValueStore, cloud: int) -> bool:
-        self._before.setdefault(cloud, store.collector.under_way())
-        return store.metadata.held(cloud) > 0
+    def _were_under_way(self, store: KeyValueStore, cloud: int) -> frozenset[int]:
+        return self._before.setdefault((store.metadata.store_id, cloud), store.collector.under_way())
 
     def settle(self, cloud: int) -> str | None:
         """Why a value may yet come to be placed there; None when none can."""
         try:
-            store = self._key_values.existing()
+            stores = [store for store, _ in self._key_values.menders()]
         except HybrisError as error:
             return str(error)
-        if store is None:
-            return None
-        before = self._before.setdefault(cloud, store.collector.under_way())
-        return _BEING_WRITTEN if before & store.collector.under_way() else None
+        if any(self._were_under_way(one, cloud) & one.collector.under_way() for one in stores):
+            return _BEING_WRITTEN
+        return None
 
     def clear(self, cloud: int) -> str | None:
         """Delete there what no key names any more; why that failed, None when it is done, or when this device
         may not: then it stays there."""
         try:
-            store = self._key_values.existing()
+            for store, _ in self._key_values.menders():
+                store.collector.collect()
+                if cloud in store.metadata.owing() and not self._key_values.refuses_deletion(cloud):
+                    return "it has not deleted the values that are elsewhere now"
         except HybrisError as error:
             return str(error)
-        if store is not None:
-            store.collector.collect()
-            if cloud in store.metadata.owing() and not self._key_values.refuses_deletion(cloud):
-                return "it has not deleted the values that are elsewhere now"
         return None
 
     def rewrite(self, code: Redundancy, go_on: Callable[[], bool]) -> bool:
         """Rewrite the values that are not stored with *code*, as new ones are; False when some are left."""
         if self._clean == code:
             return True
+        self.state = None
         try:
-            opened = self._key_values.mender()
-            self.state = None if opened is None else self._rewrite_outdated(*opened, code, go_on)
+            for store, mender in self._key_values.menders():
+                self.state = self._rewrite_outdated(store, mender, code, go_on) or self.state
         except HybrisError as error:
             self.state = RewritingState(0, 1, str(error))
         if self.state is None:
@@ -276,9 +275,10 @@ class ValueKeeping:
         self, store: KeyValueStore, mender: ValueMender, code: Redundancy, go_on: Callable[[], bool]
     ) -> RewritingState | None:
         """How far it came; None when nothing was left."""
-        if self._code is None or self._code[0] != code:
-            self._code = code, store.collector.under_way()
-        waiting = bool(self._code[1] & store.collector.under_way())
+        identity = store.metadata.store_id
+        if identity not in self._code or self._code[identity][0] != code:
+            self._code[identity] = code, store.collector.under_way()
+        waiting = bool(self._code[identity][1] & store.collector.under_way())
         outdated = store.uploader.is_outdated
         total = sum(one.entry is not None and outdated(one.entry) for one in store.metadata.values())
         if not total and not waiting:

@@ -27,6 +27,7 @@ from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
+from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
@@ -178,10 +179,19 @@ class MaintenanceControl(Protocol):
 
 
 class KeyValueControl(Protocol):
-    """The key-value store of a volume."""
+    """The key-value stores of a volume."""
 
-    def open(self) -> KeyValueStore:
-        """The store, made if there is none yet."""
+    def of(self, container: str) -> KeyValueStore:
+        """The store that has a container. Raises NoSuchContainerError."""
+
+    def create_container(self, container: str, service: str | None) -> None:
+        """Make a container on this device, or in a service. Raises ContainerExistsError."""
+
+    def containers(self) -> Sequence[Place]:
+        """All containers, by where their metadata are."""
+
+    def forget_service(self, url: str) -> None:
+        """Use a service no longer, on all devices. Raises UsageError."""
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
         """What looks for values that nothing names. Raises DamagedError."""

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from hybrisfs.api import key_value as api
 from hybrisfs.api.objects import is_in_parts
 from hybrisfs.api.request import Done, Handler, extended
+from hybrisfs.daemon.interfaces import KeyValueControl
 from hybrisfs.daemon.maintenance import unnamed_values
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
@@ -39,6 +40,7 @@ class KeyValueCommands:
             [
                 api.KvCreateRequest.answered_by(self._create),
                 api.KvDropRequest.answered_by(self._drop),
+                api.KvForgetRequest.answered_by(self._forget),
                 api.KvContainersRequest.answered_by(self._containers),
                 api.KvPutRequest.answered_by(self._put),
                 api.KvAppendRequest.answered_by(self._append),
@@ -54,23 +56,35 @@ class KeyValueCommands:
             ]
         )
 
-    def _store(self, name: str) -> KeyValueStore:
-        return self._slots.get(name).open().key_values.open()
+    def _all(self, name: str) -> KeyValueControl:
+        return self._slots.get(name).open().key_values
+
+    def _store(self, asked: api.OfContainer) -> KeyValueStore:
+        """The store that has the container that is asked about."""
+        return self._all(asked.name).of(asked.container)
 
     def _create(self, asked: api.KvCreateRequest) -> Done:
-        self._store(asked.name).create_container(asked.container)
+        service = None if asked.metadata in (None, api.ON_DEVICE) else asked.metadata
+        self._all(asked.name).create_container(asked.container, service)
         return Done()
 
     def _drop(self, asked: api.KvDropRequest) -> Done:
-        self._store(asked.name).delete_container(asked.container)
+        self._store(asked).delete_container(asked.container)
+        return Done()
+
+    def _forget(self, asked: api.KvForgetRequest) -> Done:
+        self._all(asked.name).forget_service(asked.metadata)
         return Done()
 
     def _containers(self, asked: api.KvContainersRequest) -> api.Containers:
-        return api.Containers(list(self._store(asked.name).containers()))
+        places = self._all(asked.name).containers()
+        names = sorted({name for one in places for name in one.containers})
+        found = [api.Place(one.service or api.ON_DEVICE, one.containers, one.trouble) for one in places]
+        return api.Containers(names, found)
 
     def _put(self, asked: api.KvPutRequest) -> api.Value:
         with _ValueFile(Path(asked.path)) as value:
-            written = self._store(asked.name).put(
+            written = self._store(asked).put(
                 asked.container, asked.key, value, _condition(asked.need), asked.attributes or b""
             )
             return _value(value.size, written)
@@ -97,14 +111,14 @@ class KeyValueCommands:
     def _edit(
         self, asked: api.KvAppendRequest | api.KvReplaceRequest, change: Callable[[bytes | None], bytes]
     ) -> api.Value:
-        store = self._store(asked.name)
+        store = self._store(asked)
         with contextlib.suppress(NoSuchKeyError):
             _refuse_parts(asked, store.stat(asked.container, asked.key))
         written, size = store.edit(asked.container, asked.key, change)
         return _value(size, written)
 
     def _get(self, asked: api.KvGetRequest) -> api.Found:
-        found = self._store(asked.name).get(
+        found = self._store(asked).get(
             asked.container,
             asked.key,
             max_age=asked.max_age,
@@ -117,29 +131,35 @@ class KeyValueCommands:
         return _found(api.Found, found.facts)
 
     def _stat(self, asked: api.KvStatRequest) -> api.Found:
-        return _found(api.Found, self._store(asked.name).stat(asked.container, asked.key))
+        return _found(api.Found, self._store(asked).stat(asked.container, asked.key))
 
     def _delete(self, asked: api.KvDeleteRequest) -> api.Deleted:
-        deleted = self._store(asked.name).delete(asked.container, asked.key, _condition(asked.need))
+        deleted = self._store(asked).delete(asked.container, asked.key, _condition(asked.need))
         return api.Deleted(deleted is not None)
 
     def _list(self, asked: api.KvListRequest, tell: Callable[[api.Keys], None]) -> api.Count:
         count = 0
-        with self._store(asked.name).listing(asked.container, asked.prefix or "", most=_PAGE) as pages:
+        with self._store(asked).listing(asked.container, asked.prefix or "", most=_PAGE) as pages:
             for page in pages:
                 tell(api.Keys([_key_facts(one) for one in page]))
                 count += len(page)
         return api.Count(count)
 
     def _page(self, asked: api.KvPageRequest) -> api.FoundKeys:
-        found = self._store(asked.name).list(
-            asked.container, asked.prefix, after=asked.after, limit=asked.limit
-        )
+        found = self._store(asked).list(asked.container, asked.prefix, after=asked.after, limit=asked.limit)
         keys = [_found(api.FoundKey, one, key=one.key) for one in found]
         return api.FoundKeys(keys, len(found) == asked.limit)
 
     def _tput(self, asked: api.KvTputRequest) -> api.Versions:
-        store = self._store(asked.name)
+        containers = {*(one.container for one in asked.writes), *(one.container for one in asked.needs)}
+        stores = {self._all(asked.name).of(container) for container in containers}
+        if len(stores) > 1:
+            raise UsageError(
+                "the transaction cannot be carried out",
+                "its containers have their metadata in different places",
+                "hybrisfs kv containers shows where.",
+            )
+        (store,) = stores
         values: dict[Key, _ValueFile | None] = {}
         conditions: dict[Key, Condition] = {}
         for need in asked.needs:

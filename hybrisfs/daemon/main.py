@@ -34,6 +34,7 @@ from hybrisfs.daemon.only_one import end_daemon, only_one
 from hybrisfs.daemon.supervisor import Readiness, clear_mounts, detach, open_folders, supervise, word_to
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
+from hybrisfs.kv import shared
 from hybrisfs.pairing import Dialogue
 from hybrisfs.polling import readable
 from hybrisfs.settings.config import VolumeConfig
@@ -262,11 +263,14 @@ class LocalVolumes:
         return join
 
     def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
-        return describe_secrets(url, CredentialStore(home.credentials))
+        store = CredentialStore(home.credentials)
+        return shared.describe_secrets(url, store) if shared.is_service(url) else describe_secrets(url, store)
 
     def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
         home.prepare()
         store, places = CredentialStore(home.credentials), OwnPlaces(home)
+        if shared.is_service(url):
+            return shared.log_in(url, secrets, store)
         return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
 
     def recover(

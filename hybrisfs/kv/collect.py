@@ -26,9 +26,8 @@ from typing import NamedTuple
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
+from hybrisfs.kv.metadata import MetadataStore, Owed
 from hybrisfs.kv.repetition import Repetition, pack_writes, unpack_writes
-from hybrisfs.kv.rmds import MetadataStore
-from hybrisfs.kv.transaction import Owed
 from hybrisfs.kv.values import Uploader
 from sync.codec import DecodeError
 
@@ -92,9 +91,8 @@ class Collector:
 
     def draw(self, count: int) -> list[int]:
         """Begin so many writes; return their numbers."""
-        with self._lock:
-            writes = [self._metadata.new_write() for _ in range(count)]
-            self._under_way.update(writes)
+        writes = [self._metadata.new_write() for _ in range(count)]
+        self.begin(writes)
         return writes
 
     def begin(self, writes: Sequence[int]) -> None:
@@ -107,6 +105,8 @@ class Collector:
         with self._lock:
             self._under_way.subtract(writes)
             self._under_way += Counter()  # drops those that nobody has under way any more
+            over = [write for write in writes if write not in self._under_way]
+        self._metadata.ended(over)
         self._wake.set()
 
     @contextmanager
@@ -157,6 +157,7 @@ class Collector:
         A cloud that has not answered some seconds after the others goes on by itself.
         """
         with self._collecting:
+            self._metadata.gather_garbage()
             self._collect_garbage()
             self._settle({*self._metadata.owing(), *self._due()})
         return bool(self._metadata.owing() or self._due())

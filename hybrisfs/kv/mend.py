@@ -35,8 +35,8 @@ from hybrisfs.dispersal.errors import CloudsUnavailable, Finding, IntegrityError
 from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject, candidates, restore
 from hybrisfs.dispersal.values import StoredValue
 from hybrisfs.errors import HybrisError
+from hybrisfs.kv.metadata import Garbage
 from hybrisfs.kv.record import KeyMetadata, Place
-from hybrisfs.kv.rmds import Garbage
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.kv.values import describe
 

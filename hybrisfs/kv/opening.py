@@ -1,4 +1,4 @@
-"""The key-value store of a volume on this device: made when it is first used."""
+"""The key-value stores of a volume: that of this device, and those in services that all devices use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,12 +17,14 @@ from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.errors import DAMAGE_ADVICE
+from hybrisfs.kv.errors import DAMAGE_ADVICE, ContainerExistsError, NoSuchContainerError
 from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.record import check_container
+from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
+from hybrisfs.kv.shared import SharedStores
 from hybrisfs.kv.store import KeyValueStore
-from hybrisfs.settings.config import VolumeConfig
 
 __all__ = ["KeyValues", "ValueFacts"]
 
@@ -39,26 +41,41 @@ class ValueFacts(NamedTuple):
     owing: Mapping[int, int]
 
 
+class Place(NamedTuple):
+    """Where metadata are, and the containers there."""
+
+    service: str | None
+    """The URL; None: on this device."""
+    containers: list[str]
+    trouble: str
+    """Why they are not known; empty when they are."""
+
+
 class KeyValues:
-    """Opens the store when it is first asked for; at once when it was made before. Thread-safe."""
+    """The store of this device and those that all devices use, as one. Thread-safe.
+
+    The store of this device is opened when it is first asked for, and at once when it was made before.
+    """
 
     def __init__(
         self,
         state: Path,
         engine: Engine,
         keys: VolumeKeys,
-        config: VolumeConfig,
+        redundancy: Redundancy,
+        shared: SharedStores,
         permit: Callable[[], None],
     ) -> None:
-        """*permit*: see `KeyValueStore`."""
+        """*shared* are closed with this. *permit*: see `KeyValueStore`."""
+        self.shared: Final = shared
         self._path = state / _FILE
         self._values = engine.values
         self._environment = engine.environment
         self._upkeep = engine.upkeep
         self._key = keys.values
-        self._redundancy = Redundancy(config.f, config.k)
+        self._redundancy = redundancy
         self._lock = threading.Lock()
-        self._store: KeyValueStore | None = None
+        self._store: DeviceStore | None = None
         self._closed = False
         self._trouble = ""
         self._permit = permit
@@ -85,8 +102,78 @@ class KeyValues:
             self._redundancy = redundancy
             if self._store is not None:
                 self._store.uploader.redundancy = redundancy
+        self.shared.use(redundancy)
 
-    def existing(self) -> KeyValueStore | None:
+    # -- containers, whichever store has them ----------------------------------------------------
+
+    def of(self, container: str) -> KeyValueStore:
+        """The store that has a container. Raises NoSuchContainerError, and HybrisError when a service that
+        may have it does not answer."""
+        device = self.existing()
+        if device is not None and device.metadata.has_container(container):
+            return device
+        found = self.shared.holding(container)
+        if found is not None:
+            return found
+        known = {name for place in self.containers() for name in place.containers}
+        raise NoSuchContainerError(container, known)
+
+    def create_container(self, container: str, service: str | None) -> None:
+        """Make a container in the store of this device, or in the one in *service*, a URL.
+
+        Raises ContainerExistsError, also when another store has one of that name, UsageError, and HybrisError
+        when a service does not answer.
+        """
+        check_container(container)
+        self._permit()
+        device = self.existing()
+        if device is not None and device.metadata.has_container(container):
+            raise ContainerExistsError(container)
+        if self.shared.holding(container) is not None:
+            raise ContainerExistsError(container)
+        if service is None:
+            self.open().create_container(container)
+            return
+        store = self.shared.at(service)
+        if service not in self.shared.services.urls():
+            self.shared.services.add(service)
+        store.create_container(container)
+
+    def containers(self) -> list[Place]:
+        """All containers, by where their metadata are: first those of this device."""
+        device = self.existing()
+        found = [Place(None, list(device.containers()) if device is not None else [], "")]
+        for url, store in self.shared.all():
+            try:
+                if isinstance(store, HybrisError):
+                    raise store
+                found.append(Place(url, list(store.containers()), ""))
+            except HybrisError as error:
+                found.append(Place(url, [], str(error).splitlines()[0]))
+        return found
+
+    def forget_service(self, url: str) -> None:
+        """Use a service no longer, on all devices; what is in it stays there. Raises UsageError."""
+        self.shared.forget(url)
+
+    def menders(self) -> Iterator[tuple[KeyValueStore, ValueMender]]:
+        """All stores, and what looks after the values of each. Raises HybrisError when one cannot be opened,
+        after those that can."""
+        trouble: HybrisError | None = None
+        device = self.existing()
+        if device is not None:
+            yield device, ValueMender(device, self._upkeep)
+        for _, store in self.shared.all():
+            if isinstance(store, HybrisError):
+                trouble = trouble or store
+            else:
+                yield store, ValueMender(store, self._upkeep)
+        if trouble is not None:
+            raise trouble
+
+    # -- the store of this device ----------------------------------------------------------------
+
+    def existing(self) -> DeviceStore | None:
         """The store; None when none was ever made. Raises HybrisError when it cannot be opened."""
         if not self.exists:
             return None
@@ -95,28 +182,29 @@ class KeyValues:
         except (OSError, sqlite3.Error) as error:
             raise DamagedError(f"{self._path} cannot be opened", str(error), DAMAGE_ADVICE) from error
 
-    def mender(self) -> tuple[KeyValueStore, ValueMender] | None:
-        """The store, and what looks after its values. See `existing`."""
-        store = self.existing()
-        return None if store is None else (store, ValueMender(store, self._upkeep))
-
     def held(self, cloud: int) -> int:
         """How many values a cloud should hold; 1 when that is not known. Does not wait."""
         store = self._store
-        return store.metadata.held(cloud) if store is not None else int(self.exists)
+        here = store.metadata.held(cloud) if store is not None else int(self.exists)
+        opened = self.shared.opened()
+        unknown = len(self.shared.services.urls()) - len(opened)
+        return here + sum(one.metadata.held(cloud) for one in opened) + max(0, unknown)
 
     def refuses_deletion(self, cloud: int) -> bool:
         """Whether a cloud has lately refused to let this device delete anything."""
         return self._upkeep.refused_deletion(cloud) is not None
 
     def facts(self) -> ValueFacts:
-        """What `status` tells. Asks no cloud."""
+        """What `status` tells. Asks no cloud, and no service."""
+        owing: dict[int, int] = {}
+        for one in self.shared.opened():
+            owing |= one.metadata.owing()
         store = self._store
         if store is None:
-            return ValueFacts(0, {})
-        return ValueFacts(ValueMender(store, self._upkeep).unreadable(), store.metadata.owing())
+            return ValueFacts(0, owing)
+        return ValueFacts(ValueMender(store, self._upkeep).unreadable(), {**owing, **store.metadata.owing()})
 
-    def open(self) -> KeyValueStore:
+    def open(self) -> DeviceStore:
         """The store, made if there is none yet. Raises HybrisError or OSError."""
         with self._lock:
             if self._closed:
@@ -125,7 +213,7 @@ class KeyValues:
                 if not self._path.exists():
                     MetadataDatabase.create(self._path, new_store_id(self._key))
                     sync_directory(self._path.parent)
-                self._store = KeyValueStore(
+                self._store = DeviceStore(
                     self._path,
                     self._values,
                     self._key,
@@ -173,11 +261,12 @@ class KeyValues:
         return [self._path, *(one for one in beside if one.exists())]
 
     def close(self) -> None:
-        """Close the store. Idempotent."""
+        """Close all stores. Idempotent."""
         with self._lock:
             self._closed = True
             if self._store is not None:
                 self._store.close()
+        self.shared.close()
 
 
 def _is_sound(store: KeyValueStore) -> bool:

@@ -150,6 +150,11 @@ class KeyMetadata(NamedTuple):
             return None
         return self._replace(sn=max(self.sn, (0 if other is None else other.sn) + 1))
 
+    def under(self, condition: Condition | None) -> KeyMetadata:
+        """This entry as it was written under a condition, None for none."""
+        # Any value would have done: then it does not matter which one another write had put there before.
+        return self._replace(conditional=condition not in (None, PRESENT))
+
     def encode(self) -> bytes:
         """The record."""
         kind = (_COPIES if self.k == 1 else _ERASURE) if self.placement else _TOMBSTONE

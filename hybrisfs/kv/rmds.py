@@ -16,18 +16,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.values import Values
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
+from hybrisfs.kv.metadata import Change, Found, Garbage, Listed, Owed
 from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
 from hybrisfs.kv.repetition import Repetition
-from hybrisfs.kv.seal import STORE_ID_SIZE
-from hybrisfs.kv.transaction import Action, Change, GroupCommit, Owed, Request, Transaction
+from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.transaction import Action, GroupCommit, Request, Transaction
 from sync.codec import DecodeError
 
-__all__ = ["Found", "Garbage", "Listed", "MetadataStore"]
+__all__ = ["DeviceMetadata", "DeviceStore"]
 
 log = logging.getLogger(__name__)
 
@@ -35,29 +40,8 @@ _ROWS: Final = 1000
 _SKIPPED: Final = 1 << 32  # numbers of writes; a random one more, as a backup may be restored twice
 
 
-class Garbage(NamedTuple):
-    """A write that no key refers to, and how many names its objects have."""
-
-    write: int
-    names: int
-
-
-class Listed(NamedTuple):
-    """A key that has a value."""
-
-    key: bytes
-    entry: KeyMetadata
-
-
-class Found(NamedTuple):
-    """A key of whatever container; no entry when its record is damaged."""
-
-    place: Place
-    entry: KeyMetadata | None
-
-
-class MetadataStore:
-    """The metadata of all containers and keys. Thread-safe; a change is durable when its method returns.
+class DeviceMetadata:
+    """A `MetadataStore` for one device. Thread-safe; a change is durable when its method returns.
 
     Methods raise OSError when the database cannot be written: with a full disk nothing has been changed;
     after any other failure it may have been, and nothing is written until the store is opened again.
@@ -91,6 +75,8 @@ class MetadataStore:
         self._writer = GroupCommit[Action]("kv-metadata", self._commit)
         self._do = self._writer.do
 
+    is_shared: Final = False
+
     @property
     def failed(self) -> bool:
         """Whether a commit has failed of which nobody knows if a crash would show it done."""
@@ -118,6 +104,10 @@ class MetadataStore:
             return self._containers[name]
         except KeyError:
             raise NoSuchContainerError(name, self._containers) from None
+
+    def has_container(self, name: str) -> bool:
+        """Whether there is a container of that name. Does not wait."""
+        return name in self._containers
 
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""
@@ -193,6 +183,9 @@ class MetadataStore:
     def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[None]:
         """Have *callback*, which must be quick, called after each change of the key until the end."""
         return self._watches.subscribed(place, callback)
+
+    def gather_garbage(self) -> None:
+        """Nothing is to be done: it is all in the database."""
 
     def garbage(self, after: int, limit: int) -> list[Garbage]:
         """Writes above *after* that no key refers to, those under way included."""
@@ -278,6 +271,9 @@ class MetadataStore:
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
         self._do(lambda transaction: transaction.intend(writes))
+
+    def ended(self, writes: Sequence[int]) -> None:
+        """Nothing is to be done: what is under way is known in this process."""
 
     def update(
         self, changes: Sequence[Change], conditions: Mapping[Place, Condition] | None = None
@@ -392,6 +388,28 @@ class MetadataStore:
 
     def _damaged(self, error: DecodeError) -> DamagedError:
         return DamagedError(f"the database {self._database.path} is damaged", str(error), DAMAGE_ADVICE)
+
+
+class DeviceStore(KeyValueStore):
+    """A store that only this device uses."""
+
+    metadata: DeviceMetadata
+
+    def __init__(
+        self,
+        path: Path,
+        values: Values,
+        key: bytes,
+        redundancy: Redundancy,
+        *,
+        environment: Environment = SYSTEM,
+        permit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit*: see
+        `KeyValueStore`."""
+        metadata = DeviceMetadata(path)
+        sealer = ValueSealer(key, metadata.store_id)
+        super().__init__(metadata, values, sealer, redundancy, environment=environment, permit=permit)
 
 
 def _after_all(prefix: bytes) -> bytes | None:

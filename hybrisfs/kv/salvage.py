@@ -23,9 +23,8 @@ from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.record import KeyMetadata, check_container, encode_key
 from hybrisfs.kv.repetition import unpack_writes
-from hybrisfs.kv.rmds import MetadataStore
+from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import STORE_ID_SIZE, VALUE_PREFIX, is_own_store, parse_value_name
-from hybrisfs.kv.store import KeyValueStore
 from sync.codec import DecodeError
 
 __all__ = ["Orphans", "Salvaged", "UnnamedValues", "find_orphans", "salvage"]
@@ -56,7 +55,7 @@ def salvage(damaged: Path, target: Path, fresh_store: bytes) -> Salvaged:
         entries, lost = old.entries() if store else ({}, 0)
         names = old.containers() if store else {}
     _fill(target, names, entries)
-    metadata = MetadataStore(target)
+    metadata = DeviceMetadata(target)
     try:
         metadata.skip_writes()
     finally:
@@ -196,7 +195,7 @@ class Orphans:
 
     def __init__(
         self,
-        store: KeyValueStore | None,
+        store: DeviceStore | None,
         key: bytes,
         upkeep: Upkeep,
         trusted: Callable[[], Collection[int]],
@@ -247,7 +246,7 @@ class Orphans:
 
 
 def find_orphans(
-    listed: Mapping[int, list[str] | None], key: bytes, store: KeyValueStore | None
+    listed: Mapping[int, list[str] | None], key: bytes, store: DeviceStore | None
 ) -> UnnamedValues:
     """Sort what the clouds claim to have; None for one that does not tell. Other names count as nothing.
 
@@ -283,7 +282,7 @@ def find_orphans(
     return found
 
 
-def _known(store: KeyValueStore) -> Iterator[bytes]:
+def _known(store: DeviceStore) -> Iterator[bytes]:
     """The labels of all writes that may have objects; in the order that the module explains."""
     metadata, label = store.metadata, store.sealer.label
     yield from map(label, store.collector.under_way())

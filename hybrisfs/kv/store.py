@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.collect import Collector
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
+from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
     ABSENT,
     MAX_ATTRIBUTES,
@@ -38,9 +39,7 @@ from hybrisfs.kv.record import (
     check_container,
     encode_key,
 )
-from hybrisfs.kv.rmds import Garbage, MetadataStore
 from hybrisfs.kv.seal import ValueSealer
-from hybrisfs.kv.transaction import Change
 from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
 
 __all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Source", "Suspects"]
@@ -146,22 +145,22 @@ class KeyValueStore:
 
     def __init__(
         self,
-        path: Path,
+        metadata: MetadataStore,
         values: Values,
-        key: bytes,
+        sealer: ValueSealer,
         redundancy: Redundancy,
         *,
         environment: Environment = SYSTEM,
         permit: Callable[[], None] = lambda: None,
     ) -> None:
-        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit* is
-        asked before anything is written: it raises HybrisError when that may not be."""
+        """*metadata* are closed with the store. *permit* is asked before anything is written: it raises
+        HybrisError when that may not be."""
         self.limits = limits = environment.limits.of(KeyValueLimits)
-        self.metadata = MetadataStore(path)
-        self.sealer = ValueSealer(key, self.metadata.store_id)
+        self.metadata = metadata
+        self.sealer = sealer
         self._cache = ValueCache(limits.cache_bytes, self.metadata)
-        self.uploader = Uploader(values, self.sealer, redundancy)
-        self.fetcher = ValueFetcher(self.metadata, values, self.sealer)
+        self.uploader = Uploader(values, sealer, redundancy)
+        self.fetcher = ValueFetcher(metadata, values, sealer)
         self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds, environment)
         self.suspects = Suspects()
         self._permit = permit
@@ -171,6 +170,7 @@ class KeyValueStore:
         self._places = Room(_PLACES)
         self._memory = Room(_MEMORY)
         self._edits = Room(_EDITS)
+        self._readers = ThreadPoolExecutor(_PLACES, "kv-read")
         self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)
         self._thread.start()
 
@@ -286,7 +286,7 @@ class KeyValueStore:
         if any(len(some) > MAX_ATTRIBUTES for some in attributes.values()):
             raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
         with self._room_for(sizes):
-            before = [None if forced else self.metadata.read(place) for place in places.values()]
+            reading = None if forced else self._read_meanwhile(*places.values())
             moment = self._clock()
             for place, condition in needed.items():
                 self._check(place, condition)
@@ -302,9 +302,10 @@ class KeyValueStore:
                 ]
                 stored = self._store(uploads)
                 written = self._time_ns() // 1_000_000
+                number = 0 if reading is None else _next(reading())
                 changes = [
-                    Change(place, entry._replace(sn=0 if forced else _next(old), written=written))
-                    for place, entry, old in zip(places.values(), stored, before, strict=True)
+                    Change(place, entry._replace(sn=number, written=written))
+                    for place, entry in zip(places.values(), stored, strict=True)
                 ]
                 made = self.metadata.update(changes, needed)
             finally:
@@ -315,6 +316,13 @@ class KeyValueStore:
             for place, upload, entry in zip(places.values(), uploads, entries, strict=True):
                 self._cache.written(place, upload.value, entry, moment)
         return [entry.timestamp for entry in entries]
+
+    def _read_meanwhile(self, place: Place) -> Callable[[], KeyMetadata | None]:
+        """Read the entry of a key; return what waits for it."""
+        if not self.metadata.is_shared:
+            entry = self.metadata.read(place)
+            return lambda: entry
+        return self._readers.submit(self.metadata.read, place).result
 
     def _check(self, place: Place, condition: Condition) -> None:
         """Raise ConditionNotMetError before anything is uploaded, if it does not hold now."""
@@ -350,13 +358,15 @@ class KeyValueStore:
         copy = self._cache.find(place)
         if copy is not None and (
             (max_age is not None and self._clock() - copy.fresh_at <= max_age)
-            or (max_versions is not None and copy.behind <= max_versions)
+            or (max_versions is not None and not self.metadata.is_shared and copy.behind <= max_versions)
             or (at_least is not None and copy.entry.timestamp >= at_least)
         ):
             return Versioned(copy.value, _facts(key, copy.entry))
         moment = self._clock()
         entry = self.metadata.read(place)
         if entry is not None and entry.live:
+            if copy is not None and max_versions is not None and entry.sn - copy.entry.sn <= max_versions:
+                return Versioned(copy.value, _facts(key, copy.entry))
             cached = self._cache.confirm(place, entry.timestamp, moment)
             if cached is not None:
                 return Versioned(cached, _facts(key, entry))
@@ -405,6 +415,7 @@ class KeyValueStore:
         """
         self.collector.stop()
         self._thread.join()
+        self._readers.shutdown()
         self.metadata.close()
 
     def _fetch(self, place: Place, entry: KeyMetadata) -> tuple[bytes, KeyMetadata] | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from queue import Empty, SimpleQueue
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import (
@@ -24,27 +24,13 @@ from hybrisfs.kv.errors import (
     ContainerInUseError,
     NoSuchContainerError,
 )
-from hybrisfs.kv.record import PRESENT, TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
+from hybrisfs.kv.metadata import Change, Owed
+from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
 from hybrisfs.kv.repetition import Repetition
 
-__all__ = ["Action", "Change", "GroupCommit", "Owed", "Request", "Transaction"]
+__all__ = ["Action", "GroupCommit", "Request", "Transaction"]
 
 log = logging.getLogger(__name__)
-
-
-class Change(NamedTuple):
-    """A new entry of a key, to be made when it may take the place of the one there: `KeyMetadata.after`."""
-
-    place: Place
-    entry: KeyMetadata
-
-
-class Owed(NamedTuple):
-    """A write that a cloud has yet to delete, and how many names its objects have."""
-
-    cloud: int
-    write: int
-    names: int
 
 
 class Transaction:
@@ -109,8 +95,7 @@ class Transaction:
             new = entry.after(old)
             if new is None:
                 return None
-            # Any value would have done: then it does not matter which one another write had put there before.
-            after.append(new._replace(conditional=conditions.get(place, PRESENT) != PRESENT))
+            after.append(new.under(conditions.get(place)))
         for (place, _), old, new in zip(changes, before, after, strict=True):
             self._replace(place, old, new)
         return after

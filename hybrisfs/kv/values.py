@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.dispersal.erasure import split
+from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, split
 from hybrisfs.dispersal.errors import CloudsUnavailable, Superseded
 from hybrisfs.dispersal.pack import Redundancy, choose_code
 from hybrisfs.dispersal.values import StoredValue, Values
+from hybrisfs.kv.metadata import MetadataStore
 from hybrisfs.kv.record import KeyMetadata, Place, Timestamp
-from hybrisfs.kv.rmds import MetadataStore
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
 
 __all__ = ["Copy", "Upload", "Uploader", "ValueCache", "ValueFetcher", "describe"]
@@ -108,7 +108,9 @@ class Uploader:
         self.redundancy = redundancy
 
     def names(self, write: int, count: int) -> list[str]:
-        """The names of the objects of a write, of which there are so many."""
+        """The names of the objects of a write, of which there are so many; 0: all that they may have."""
+        if not count:
+            return self.names(write, 1) + self.names(write, MAX_FRAGMENTS)
         name = self._sealer.name(write, count == 1)
         return [name(index) for index in range(count)]
 
@@ -222,9 +224,11 @@ class ValueCache:
             return
         with self._lock:
             # A thread that writes a newer one from here on finds this copy and counts; one before has not.
-            entry = self._metadata.read(place)
-            if entry is None or entry.timestamp != kept.timestamp:
-                return
+            # Of a shared store nobody counts: how many have followed is in the metadata.
+            if not self._metadata.is_shared:
+                entry = self._metadata.read(place)
+                if entry is None or entry.timestamp != kept.timestamp:
+                    return
             copy = self._copies.get(place)
             if copy is not None:
                 if copy.entry.timestamp >= kept.timestamp:

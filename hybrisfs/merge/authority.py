@@ -61,6 +61,7 @@ from hybrisfs.kinds import (
     REDUNDANCY,
     REWRITTEN,
     ROLE,
+    SERVICE,
     SIGNED_KIT,
     VOTE,
     Kind,
@@ -75,6 +76,7 @@ from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import NOWHERE, Grounds, Role, RoleRecord, check_assignment, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
+from hybrisfs.merge.kv_services import ServiceRecord
 from hybrisfs.registers.labels import check_label
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
@@ -238,6 +240,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     EPOCH: Rule(lambda _, value: check_grant(value)),
     CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
     REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),
+    SERVICE: Rule(lambda key, value: ServiceRecord.decode(key, value)),
     EVIDENCE: Rule(lambda key, value: decode_evidence(key, value, breach), by_readers=_always),
     SIGNED_KIT: Rule(_signed_kit),
     KIT: Rule(_kit, ends=True),

@@ -27,6 +27,7 @@ from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.control import CloudControl
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
+from hybrisfs.clouds.value_services import ValueServices
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.dispersal.pack import Redundancy
@@ -39,6 +40,7 @@ from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.opening import KeyValues
+from hybrisfs.kv.shared import Owner, SharedStores
 from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.parts import Clouds, Core, Ground, HeadSources, Reading, Writing
 from hybrisfs.read.evict import Evictor
@@ -183,7 +185,11 @@ class Opened:
             OwnPlaces(ground.home, self.environment),
             self.environment,
         )
-        self.key_values = KeyValues(ground.state, engine, keys, config, self.sharing.require_writer)
+        redundancy, permit = Redundancy(config.f, config.k), self.sharing.require_writer
+        owner = Owner(config.id, keys.device.device_id, keys.first.values, ground.ring.values)
+        services = ValueServices(ground, self.sharing)
+        shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, permit)
+        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, permit)
         self._transfers = Transfers(
             config.transfers,
             engine.throttle,
@@ -192,7 +198,7 @@ class Opened:
             is_metered,
         )
         self._transfers.look()
-        self.packs = PackMaker(ground.sealer, ground.tables, Redundancy(config.f, config.k), engine)
+        self.packs = PackMaker(ground.sealer, ground.tables, redundancy, engine)
         self.grants = Grants(ground.ring, config.id, self.sharing.key_holders, engine)
         self._clouds = Clouds(
             ground,

@@ -24,7 +24,17 @@ import pytest
 
 from backends.credentials import Secrets
 
-__all__ = ["ORDINARY", "FixedCredentials", "Server", "azurite", "fake_gcs", "sshd", "versitygw", "wsgidav"]
+__all__ = [
+    "ORDINARY",
+    "FixedCredentials",
+    "Server",
+    "azurite",
+    "fake_gcs",
+    "program",
+    "sshd",
+    "versitygw",
+    "wsgidav",
+]
 
 _PATIENCE: Final = 60.0  # seconds a server may take to start; much is going on on a machine that runs tests
 _ATTEMPTS: Final = 3  # a free port may be taken by somebody else before the server has it
@@ -74,7 +84,8 @@ def _missing(what: str) -> None:
     pytest.skip(f"{what} is not installed: run packaging/test-servers.sh")
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """The path of an installed server; the test is skipped when it is missing, where that may be."""
     path = _folder() / "bin" / name
     if not path.exists():
         _missing(name)
@@ -140,13 +151,13 @@ ORDINARY: Final = {"access_key_id": "ordinary", "secret_access_key": "ordinary-s
 @contextmanager
 def versitygw(root: Path) -> Iterator[Server]:
     """An S3 server that can keep versions, has Object Lock, and knows the user `ORDINARY`."""
-    program = _program("versitygw")
+    executable = program("versitygw")
     for name in ("s3", "versions", "users"):
         (root / name).mkdir()
     key = {"access_key_id": "testing", "secret_access_key": "testing-secret"}
 
     def command(port: int) -> list[str]:
-        server = [program, "--keep-alive", "--quiet", "--port", f"127.0.0.1:{port}"]
+        server = [executable, "--keep-alive", "--quiet", "--port", f"127.0.0.1:{port}"]
         return [
             *(*server, "--iam-dir", str(root / "users")),
             *("posix", "--versioning-dir", str(root / "versions"), str(root / "s3")),
@@ -154,7 +165,7 @@ def versitygw(root: Path) -> Iterator[Server]:
 
     environment = {"ROOT_ACCESS_KEY": key["access_key_id"], "ROOT_SECRET_KEY": key["secret_access_key"]}
     with _running(command, root / "versitygw.log", environment) as (port, process):
-        admin = [program, "admin", "--endpoint-url", f"http://127.0.0.1:{port}"]
+        admin = [executable, "admin", "--endpoint-url", f"http://127.0.0.1:{port}"]
         access = ["--access", key["access_key_id"], "--secret", key["secret_access_key"]]
         user = ["--access", ORDINARY["access_key_id"], "--secret", ORDINARY["secret_access_key"]]
         subprocess.run(
@@ -172,13 +183,13 @@ def versitygw(root: Path) -> Iterator[Server]:
 @contextmanager
 def fake_gcs(root: Path) -> Iterator[Server]:
     """A GCS server. It lets everybody in."""
-    program = _program("fake-gcs-server")
+    executable = program("fake-gcs-server")
     (root / "gcs").mkdir()
 
     def command(port: int) -> list[str]:
         here = f"127.0.0.1:{port}"
         words = f"-scheme http -host 127.0.0.1 -port {port} -public-host {here} -external-url http://{here}"
-        return [program, *words.split(), "-backend", "filesystem", "-filesystem-root", str(root / "gcs")]
+        return [executable, *words.split(), "-backend", "filesystem", "-filesystem-root", str(root / "gcs")]
 
     with _running(command, root / "fake-gcs-server.log") as (port, process):
         yield Server(

@@ -9,10 +9,9 @@ import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -22,39 +21,22 @@ from hybrisfs.api.key_value import Keys, KvListRequest, KvTputRequest, Write
 from hybrisfs.client import Client
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
+from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata
-from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.seal import new_store_id
-from hybrisfs.kv.store import KeyValueStore
-from hybrisfs.kv.transaction import Change
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
+from tests.daemon.stored import Stored
 from tests.kv.rig import CONTAINER, KEY, Rig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-class Opened(NamedTuple):
-    """What a volume offers."""
-
-    rig: Rig
-
-    def open(self) -> KeyValueStore:
-        return self.rig.store
-
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
-        engine = self.rig.cluster.engine
-        return Orphans(self.rig.store, KEY, engine.upkeep, lambda: engine.numbers)
-
-    def rebuild(self) -> tuple[Path, Salvaged]:
-        return Path("/state/aside"), Salvaged(same_store=True, keys=3, damaged=1)
 
 
 @pytest.fixture
 def rig(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> Iterator[Rig]:
     served.start()
     with Rig(tmp_path) as rig:
-        volumes.opened["photos"].key_values = Opened(rig)
+        volumes.opened["photos"].key_values = Stored(rig)
         yield rig
 
 
@@ -162,7 +144,7 @@ def test_a_client_reads_what_it_has_written(
 ) -> None:
     served.start()
     with Rig(tmp_path, cache_bytes=1000) as rig:
-        volumes.opened["photos"].key_values = Opened(rig)
+        volumes.opened["photos"].key_values = Stored(rig)
         mine = rig.store.put(CONTAINER, "key", b"mine")
         theirs = rig.store.put(CONTAINER, "key", bytes(2000))  # which the cache has no room for
         words = ["kv", "get", "photos", f"{CONTAINER}/key", str(tmp_path / "got")]

@@ -10,8 +10,8 @@ import pytest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from tests.cli.conftest import Run
-from tests.cli.test_kv import Opened
 from tests.daemon.fake import FakeVolume, FakeVolumes
+from tests.daemon.stored import Stored
 from tests.kv.rig import Rig
 
 CLEAN = {"name": "amber", "checked": 12, "missing": 0, "stale": 0, "corrupt": 0, "unreadable": 0}
@@ -73,7 +73,7 @@ def test_scrub_says_what_clouds_keep(photos: FakeVolume, run: Run) -> None:
 def test_scrub_tells_of_values_that_no_key_names(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
     photos.maintenance.facts = {"clouds": [CLEAN], "problems": [], "wrong": 0}
     with Rig(tmp_path) as rig:
-        photos.key_values = Opened(rig)
+        photos.key_values = Stored(rig)
         rig.put("key", b"value")
         assert "named by no key" not in run("scrub").stdout
         write = rig.store.collector.draw(1)[0]

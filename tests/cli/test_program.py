@@ -158,6 +158,7 @@ def test_all_commands_are_there() -> None:
         "versions show",
         "kv clean",
         "kv rebuild",
+        "kv forget",
         "serve s3",
     }
 

@@ -30,6 +30,7 @@ from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, Trie
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
@@ -108,7 +109,16 @@ class FakePairing:
 class NoKeyValues:
     """In place of a key-value store, for tests that use none."""
 
-    def open(self) -> KeyValueStore:
+    def of(self, container: str) -> KeyValueStore:
+        raise HybrisError("this volume has no key-value store")
+
+    def create_container(self, container: str, service: str | None) -> None:
+        raise HybrisError("this volume has no key-value store")
+
+    def containers(self) -> Sequence[Place]:
+        raise HybrisError("this volume has no key-value store")
+
+    def forget_service(self, url: str) -> None:
         raise HybrisError("this volume has no key-value store")
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:

@@ -1,11 +1,13 @@
-"""The key-value store of a made-up volume: a real one, over clouds in memory."""
+"""The key-value store of a volume whose clouds are in memory, for a daemon that tests ask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from hybrisfs.errors import UsageError
+from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from tests.kv.rig import KEY, Rig
@@ -14,12 +16,26 @@ __all__ = ["Stored"]
 
 
 class Stored(NamedTuple):
-    """What the volume offers."""
+    """What a volume offers: one store, whatever place is asked for."""
 
     rig: Rig
+    service: str | None = None
+    """Where the metadata are, as far as clients are told."""
 
-    def open(self) -> KeyValueStore:
+    def of(self, container: str) -> KeyValueStore:
+        self.rig.store.metadata.container(container)
         return self.rig.store
+
+    def create_container(self, container: str, service: str | None) -> None:
+        if service is not None:
+            raise UsageError(f"{service!r} is not the URL of an etcd")
+        self.rig.store.create_container(container)
+
+    def containers(self) -> Sequence[Place]:
+        return [Place(self.service, list(self.rig.store.containers()), "")]
+
+    def forget_service(self, url: str) -> None:
+        raise UsageError(f"the volume uses no service {url!r}")
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
         engine = self.rig.cluster.engine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import struct
+from functools import partial
 from typing import Final
 
 from hybrisfs.keys import EpochKeys
@@ -22,6 +23,7 @@ from hybrisfs.members.evidence import decode_evidence, decode_evidence_file, enc
 from hybrisfs.members.members import Member
 from hybrisfs.merge.authority import breach
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
+from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
@@ -219,6 +221,11 @@ TARGETS: Final[dict[str, Target]] = {
         RedundancyRecord.decode,
         [RedundancyRecord(1, 1).encode(), RedundancyRecord(2, 3).encode()],
         RedundancyRecord.encode,
+    ),
+    "register z": decoder(
+        partial(ServiceRecord.decode, service_key("etcd://db:2379/a")),
+        [ServiceRecord("etcd://db:2379/a").encode(), ServiceRecord("etcd://db:2379/a", False).encode()],
+        ServiceRecord.encode,
     ),
     "register d": decoder(Proposal.decode, [one.encode() for one in _PROPOSALS], Proposal.encode),
     "register v": decoder(Ballot.decode, [_BALLOT.encode(), Ballot({}).encode()], Ballot.encode),

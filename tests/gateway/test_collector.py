@@ -21,6 +21,8 @@ from hybrisfs.api.objects import RESERVED, attributes_of, piece_prefix
 from hybrisfs.api.request import Question
 from hybrisfs.client import Client, DaemonError, HybrisError
 from hybrisfs.home import Home
+from tests.daemon.fake import FakeVolumes
+from tests.daemon.stored import Stored
 from tests.gateway.rig import BUCKET, VOLUME
 from tests.kv.rig import Rig
 from tests.system.deadline import until
@@ -241,6 +243,21 @@ def test_an_object_that_is_coming_in_is_kept(rig: Rig, home: Home) -> None:
         intake.finish(ANY)
         intake.discard()
         objects.collector.sweep()
+        assert content(objects) == NEW
+
+
+def test_what_comes_in_through_another_machine_is_kept(
+    rig: Rig, home: Home, volumes: FakeVolumes, tmp_path: Path
+) -> None:
+    """Of a bucket that other machines use, too, nobody here knows what is under way."""
+    volumes.opened[VOLUME].key_values = Stored(rig, "etcd://db")
+    with gateway(rig, home) as objects:
+        intake = objects.intake(BUCKET, "a", NOTHING)
+        intake.feed_all(memoryview(NEW))
+        with gateway(rig, home, scratch=tmp_path) as other:
+            other.collector.sweep()
+        intake.finish(ANY)
+        intake.discard()
         assert content(objects) == NEW
 
 

@@ -12,8 +12,9 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.seal import new_store_id
-from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits
 from tests.dispersal.fakes import CALM, Cluster, FakeClock
 
 __all__ = ["CONTAINER", "KEY", "LONG", "PATIENT", "UNHURRIED", "Rig", "new_database"]
@@ -55,7 +56,7 @@ class Rig:
             store.hanging = self.hanging
         self.clock = FakeClock()
         self._open = partial(
-            KeyValueStore,
+            DeviceStore,
             self.path,
             self.cluster.engine.values,
             KEY,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.kv.collect import CollectLimits
+from hybrisfs.kv.metadata import Garbage
 from hybrisfs.kv.repetition import MAX_WRITES, pack_writes, unpack_writes
-from hybrisfs.kv.rmds import Garbage
 from sync.codec import DecodeError
 from tests.dispersal.fakes import HASTY, FakeStore
 from tests.kv.rig import CONTAINER, Rig

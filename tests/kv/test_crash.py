@@ -14,7 +14,7 @@ from backends.file import FileStore
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.errors import NoSuchKeyError
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.rmds import DeviceStore
 from tests.dispersal.fakes import SEALER, TABLES
 from tests.kv.rig import CONTAINER, KEY, UNHURRIED, new_database
 
@@ -49,10 +49,10 @@ for one in clients:
 """
 
 
-def open_store(folder: Path) -> tuple[Engine, KeyValueStore]:
+def open_store(folder: Path) -> tuple[Engine, DeviceStore]:
     stores = [FileStore((folder / f"cloud-{number}").as_uri()) for number in range(CLOUDS)]
     engine = Engine([Cloud(i, f"c{i}", store) for i, store in enumerate(stores)], 1, SEALER, TABLES)
-    store = KeyValueStore(folder / "kv.db", engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED)
+    store = DeviceStore(folder / "kv.db", engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED)
     return engine, store
 
 
@@ -100,7 +100,7 @@ def test_killed_while_writing(tmp_path: Path, acknowledged: int) -> None:
     store.close()
 
 
-def value_of(store: KeyValueStore, key: str) -> int:
+def value_of(store: DeviceStore, key: str) -> int:
     try:
         return int(store.get(CONTAINER, key).value)
     except NoSuchKeyError:

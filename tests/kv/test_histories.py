@@ -27,8 +27,11 @@ from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
+from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
+from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata
+from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.store import Key, KeyValueLimits, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
@@ -79,11 +82,18 @@ CHARACTERS: dict[str, tuple[tuple[Kind, frozenset[str]], ...]] = {
 class Recorder:
     """Runs operations and notes when they were called, when they returned, and what that tells."""
 
-    def __init__(self, store: KeyValueStore, max_age: float | None) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        max_age: float | None = None,
+        clock: Iterator[int] | None = None,
+        values: Iterator[int] | None = None,
+    ) -> None:
+        """Recorders of one history share *clock* and *values*."""
         self._store = store
         self._max_age = max_age
-        self._clock = itertools.count()
-        self._values = itertools.count(1)
+        self._clock = clock or itertools.count()
+        self._values = values or itertools.count(1)
         self._seen: dict[str, tuple[bytes | None, Condition]] = {}
         self.history: list[Operation] = []
 
@@ -92,11 +102,18 @@ class Recorder:
             random.choice(["get", "get", "get", "put", "put", "replace", "delete", "tput", "list"]),
             random.choice(KEYS),
         )
-        called = next(self._clock)
-        effect = self._do(kind, key, random)
-        self.history.append(Operation(f"{kind} {key}", called, next(self._clock), effect))
+        called, perhaps = next(self._clock), list[Effect]()
+        try:
+            effect = self._do(kind, key, random, perhaps)
+        except OutcomeUnknownError:
+            self.history += [Operation(f"{kind} {key}", called, None, one) for one in perhaps]
+        except (EtcdError, WriteLostError):
+            pass  # nothing was changed
+        else:
+            self.history.append(Operation(f"{kind} {key}", called, next(self._clock), effect))
 
-    def _do(self, kind: str, key: str, random: Random) -> Effect:
+    def _do(self, kind: str, key: str, random: Random, perhaps: list[Effect]) -> Effect:
+        """*perhaps* gets what it may have done if nobody can tell."""
         store = self._store
         match kind:
             case "get":
@@ -109,24 +126,28 @@ class Recorder:
                 return read(key, found.value)
             case "put":
                 value = self._value(random)
+                perhaps.append(wrote({key: value}))
                 store.put(CONTAINER, key, value)
-                return wrote({key: value})
+                return perhaps[0]
             case "delete":
+                perhaps.append(wrote({key: None}))
                 return deleted(key, store.delete(CONTAINER, key) is not None)
             case "replace":
-                return self._replace(key, self._value(random))
+                return self._replace(key, self._value(random), perhaps)
             case "tput":
                 changes = {
                     one: random.choice([self._value(random), self._value(random), None]) for one in KEYS
                 }
+                perhaps.append(wrote(changes))
                 store.tput({Key(CONTAINER, one): value for one, value in changes.items()})
-                return wrote(changes)
+                return perhaps[0]
             case _:
                 return listed([one.key for one in store.list(CONTAINER)])
 
-    def _replace(self, key: str, value: bytes) -> Effect:
+    def _replace(self, key: str, value: bytes, perhaps: list[Effect]) -> Effect:
         """A put that depends on the value that was read before, as the last one of this client left it."""
         before, condition = self._seen.get(key, (None, ABSENT))
+        perhaps.append(replaced(key, before, value))
         try:
             timestamp = self._store.put(CONTAINER, key, value, condition)
         except ConditionNotMetError:
@@ -141,7 +162,7 @@ class Recorder:
 class World(NamedTuple):
     """A store and its engine, what its honest clouds hold, and what lets those go on that stall."""
 
-    store: KeyValueStore
+    store: DeviceStore
     engine: Engine
     honest: list[FakeStore]
     released: threading.Event
@@ -177,7 +198,7 @@ def adversarial_store(
             cache_bytes=random.choice([0, 2000, 1 << 20]) if cache_bytes is None else cache_bytes,
             collect_seconds=random.choice([0.0, 0.005, LONG]),
         )
-        store = KeyValueStore(
+        store = DeviceStore(
             new_database(Path(folder)),
             engine.values,
             KEY,
@@ -197,7 +218,7 @@ def _is_on(cloud: int, entry: KeyMetadata) -> bool:
     return cloud in entry.placement
 
 
-def run_clients(store: KeyValueStore, seed: int, max_age: float | None = None) -> list[Operation]:
+def run_clients(store: DeviceStore, seed: int, max_age: float | None = None) -> list[Operation]:
     recorder = Recorder(store, max_age)
 
     def client(number: int) -> None:

@@ -12,10 +12,9 @@ import pytest
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata, Place
-from hybrisfs.kv.rmds import MetadataStore
-from hybrisfs.kv.store import KeyValueStore
-from hybrisfs.kv.transaction import Change
+from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.values import Uploader, describe
 from tests.dispersal.fakes import Behaviour
 from tests.kv.rig import CONTAINER, KEY, LONG, UNHURRIED, Rig
@@ -92,15 +91,15 @@ def test_a_value_leaves_a_cloud_and_is_the_same_value(
         assert mending.entry("a") == after
 
 
-def overwrite(store: KeyValueStore) -> None:
+def overwrite(store: DeviceStore) -> None:
     store.put(CONTAINER, "a", b"newer")
 
 
-def delete(store: KeyValueStore) -> None:
+def delete(store: DeviceStore) -> None:
     store.delete(CONTAINER, "a")
 
 
-def delete_and_write(store: KeyValueStore) -> None:
+def delete_and_write(store: DeviceStore) -> None:
     store.delete(CONTAINER, "a")
     store.put(CONTAINER, "a", b"newer")
 
@@ -108,7 +107,7 @@ def delete_and_write(store: KeyValueStore) -> None:
 @pytest.mark.parametrize("change", [overwrite, delete, delete_and_write])
 @pytest.mark.parametrize("moment", ["before it is read", "before it is moved"])
 def test_who_writes_meanwhile_wins(
-    tmp_path: Path, change: Callable[[KeyValueStore], None], moment: str
+    tmp_path: Path, change: Callable[[DeviceStore], None], moment: str
 ) -> None:
     with Rig(tmp_path, size=4) as rig:
         mending = Mending(rig)
@@ -271,11 +270,11 @@ def test_other_codes_are_found_and_stored_anew(tmp_path: Path) -> None:
 
 
 STEPS = [
-    (MetadataStore, "intend", "before"),
-    (MetadataStore, "intend", "after"),
+    (DeviceMetadata, "intend", "before"),
+    (DeviceMetadata, "intend", "after"),
     (Uploader, "upload", "after"),
-    (MetadataStore, "move", "before"),
-    (MetadataStore, "move", "after"),
+    (DeviceMetadata, "move", "before"),
+    (DeviceMetadata, "move", "after"),
 ]
 
 
@@ -306,7 +305,7 @@ def test_killed_at_each_step(
             with pytest.raises(Killed):
                 mending.leave(cloud)
         rig.store.close()
-        rig.store = KeyValueStore(
+        rig.store = DeviceStore(
             rig.path, rig.cluster.engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED
         )
         again = Mending(rig)

@@ -12,14 +12,13 @@ import pytest
 
 from hybrisfs.errors import DamagedError
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.rmds import MetadataStore
+from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.salvage import Orphans
 from hybrisfs.kv.seal import is_own_store, new_store_id, parse_value_name
-from hybrisfs.kv.store import KeyValueStore
 from tests.kv.rig import CONTAINER, KEY, Rig
 
 
-def orphans(rig: Rig, store: KeyValueStore | None = None) -> Orphans:
+def orphans(rig: Rig, store: DeviceStore | None = None) -> Orphans:
     engine = rig.cluster.engine
     return Orphans(store or rig.store, KEY, engine.upkeep, lambda: engine.numbers)
 
@@ -160,7 +159,7 @@ def test_numbers_that_were_skipped_stay_so(tmp_path: Path) -> None:
         after = rig.store.metadata.new_write()
         assert after > before + (1 << 32)
         rig.store.close()
-        again = MetadataStore(rig.path)
+        again = DeviceMetadata(rig.path)
         try:
             assert again.new_write() >= after
         finally:

@@ -25,10 +25,10 @@ from hybrisfs.kv.errors import (
     ContainerInUseError,
     NoSuchContainerError,
 )
+from hybrisfs.kv.metadata import Change, Garbage, Owed
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
 from hybrisfs.kv.repetition import Repetition, pack_writes
-from hybrisfs.kv.rmds import Garbage, MetadataStore
-from hybrisfs.kv.transaction import Change, Owed
+from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.rig import new_database
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -45,19 +45,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def metadata(path: Path) -> Iterator[MetadataStore]:
-    store = MetadataStore(path)
+def metadata(path: Path) -> Iterator[DeviceMetadata]:
+    store = DeviceMetadata(path)
     store.create_container("box")
     yield store
     store.close()
 
 
 @pytest.fixture
-def box(metadata: MetadataStore) -> int:
+def box(metadata: DeviceMetadata) -> int:
     return metadata.container("box")
 
 
-def test_only_a_higher_timestamp_wins(metadata: MetadataStore, box: int) -> None:
+def test_only_a_higher_timestamp_wins(metadata: DeviceMetadata, box: int) -> None:
     place = (box, b"key")
     assert metadata.read(place) is None
     assert metadata.update([Change(place, entry(2, 7))])
@@ -71,14 +71,16 @@ def test_only_a_higher_timestamp_wins(metadata: MetadataStore, box: int) -> None
     assert not metadata.update([Change(place, entry(4, 8))])
 
 
-def test_a_change_without_a_number_follows_whatever_is_there(metadata: MetadataStore, box: int) -> None:
+def test_a_change_without_a_number_follows_whatever_is_there(metadata: DeviceMetadata, box: int) -> None:
     place = (box, b"key")
     assert metadata.update([Change(place, entry(0, 7))]) == [entry(1, 7)]
     assert metadata.update([Change(place, entry(0, 3))]) == [entry(2, 3)]
     assert metadata.read(place) == entry(2, 3)
 
 
-def test_conditions_are_checked_in_the_step_that_makes_the_changes(metadata: MetadataStore, box: int) -> None:
+def test_conditions_are_checked_in_the_step_that_makes_the_changes(
+    metadata: DeviceMetadata, box: int
+) -> None:
     a, b = (box, b"a"), (box, b"b")
     with pytest.raises(ConditionNotMetError, match="box/a has no value, not any"):
         metadata.update([Change(b, entry(0, 1))], {a: PRESENT})
@@ -101,7 +103,7 @@ def test_conditions_are_checked_in_the_step_that_makes_the_changes(metadata: Met
 
 
 def test_what_was_written_under_a_condition_is_not_preceded_by_what_it_did_not_see(
-    metadata: MetadataStore, box: int
+    metadata: DeviceMetadata, box: int
 ) -> None:
     place = (box, b"key")
     metadata.update([Change(place, entry(0, 2))], {place: ABSENT})
@@ -110,7 +112,7 @@ def test_what_was_written_under_a_condition_is_not_preceded_by_what_it_did_not_s
     assert metadata.update([Change(place, entry(1, 1))]) is None
 
 
-def test_a_transaction_is_made_as_a_whole_or_not_at_all(metadata: MetadataStore, box: int) -> None:
+def test_a_transaction_is_made_as_a_whole_or_not_at_all(metadata: DeviceMetadata, box: int) -> None:
     a, b = (box, b"a"), (box, b"b")
     metadata.update([Change(a, entry(5, 1))])
     assert not metadata.update([Change(b, entry(1, 2)), Change(a, entry(4, 3))])
@@ -119,12 +121,12 @@ def test_a_transaction_is_made_as_a_whole_or_not_at_all(metadata: MetadataStore,
     assert (metadata.read(a), metadata.read(b)) == (entry(6, 5), entry(1, 4))
 
 
-def test_everything_is_there_after_opening_again(path: Path, metadata: MetadataStore, box: int) -> None:
+def test_everything_is_there_after_opening_again(path: Path, metadata: DeviceMetadata, box: int) -> None:
     metadata.update([Change((box, b"key"), entry(1, metadata.new_write()))])
     store_id, write = metadata.store_id, metadata.new_write()
     metadata.intend([Garbage(write, 3)])
     metadata.close()
-    again = MetadataStore(path)
+    again = DeviceMetadata(path)
     assert again.store_id == store_id
     assert again.container("box") == box
     assert again.read((box, b"key")) == entry(1, 1)
@@ -133,7 +135,7 @@ def test_everything_is_there_after_opening_again(path: Path, metadata: MetadataS
     again.close()
 
 
-def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataStore, box: int) -> None:
+def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: DeviceMetadata, box: int) -> None:
     place = (box, b"key")
     metadata.intend([Garbage(1, 1), Garbage(2, 1)])
     metadata.update([Change(place, entry(1, 1))])
@@ -156,7 +158,7 @@ def test_what_is_replaced_becomes_garbage_in_the_same_commit(metadata: MetadataS
     assert metadata.owing() == {}
 
 
-def test_what_is_due_to_be_deleted_again(metadata: MetadataStore) -> None:
+def test_what_is_due_to_be_deleted_again(metadata: DeviceMetadata) -> None:
     """Also what is due so late that the clock must have been ahead."""
     moments = (30, 20, 99, 10)
     rows = [Repetition(cloud, due, 1, pack_writes([(due, 1)])) for cloud in (1, 4) for due in moments]
@@ -171,7 +173,7 @@ def test_what_is_due_to_be_deleted_again(metadata: MetadataStore) -> None:
     assert metadata.repeated(due[-1].number, 9)[0].times == 2
 
 
-def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: MetadataStore, box: int) -> None:
+def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: DeviceMetadata, box: int) -> None:
     metadata.create_container("other")
     keys = [b"a", b"a/1", b"a/2", b"a\xff", b"b", "ä".encode(), b"\xff\xff"]
     for number, key in enumerate(keys):
@@ -193,7 +195,7 @@ def test_lists_leave_tombstones_out_and_go_on_where_they_ended(metadata: Metadat
     assert listed(b"b", after=b"a") == [b"b"]
 
 
-def test_all_pages_of_a_list_are_of_one_moment(metadata: MetadataStore, box: int) -> None:
+def test_all_pages_of_a_list_are_of_one_moment(metadata: DeviceMetadata, box: int) -> None:
     metadata.update([Change((box, b"%04d" % number), entry(1, 1 + number)) for number in range(1200)])
     with metadata.listing(box, b"", most=500) as pages:
         metadata.update(
@@ -210,7 +212,7 @@ def test_all_pages_of_a_list_are_of_one_moment(metadata: MetadataStore, box: int
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_list_that_has_ended_holds_nothing_any_more(
-    path: Path, metadata: MetadataStore, box: int, interrupted: bool
+    path: Path, metadata: DeviceMetadata, box: int, interrupted: bool
 ) -> None:
     metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(5)])
     with suppress(ZeroDivisionError), metadata.listing(box, b"", most=2) as pages:
@@ -223,7 +225,7 @@ def test_a_list_that_has_ended_holds_nothing_any_more(
     assert busy == 0
 
 
-def test_who_reads_a_list_slowly_keeps_nobody_waiting(metadata: MetadataStore, box: int) -> None:
+def test_who_reads_a_list_slowly_keeps_nobody_waiting(metadata: DeviceMetadata, box: int) -> None:
     metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(5)])
     with ExitStack() as slow:
         lists = [slow.enter_context(metadata.listing(box, b"", most=2)) for _ in range(20)]
@@ -237,7 +239,7 @@ def test_who_reads_a_list_slowly_keeps_nobody_waiting(metadata: MetadataStore, b
         pass
 
 
-def test_containers(metadata: MetadataStore, box: int) -> None:
+def test_containers(metadata: DeviceMetadata, box: int) -> None:
     with pytest.raises(ContainerExistsError):
         metadata.create_container("box")
     metadata.update([Change((box, b"key"), entry(1, 1))])
@@ -256,7 +258,7 @@ def test_containers(metadata: MetadataStore, box: int) -> None:
         assert list(pages) == []
 
 
-def test_readers_never_go_back(metadata: MetadataStore, box: int) -> None:
+def test_readers_never_go_back(metadata: DeviceMetadata, box: int) -> None:
     """Also not when what they read is now in memory and now in the database."""
     place = (box, b"key")
     over = threading.Event()
@@ -281,7 +283,7 @@ def test_readers_never_go_back(metadata: MetadataStore, box: int) -> None:
         assert max(reader.result() for reader in readers) <= 49
 
 
-def test_watches_are_told_of_their_key_only(metadata: MetadataStore, box: int) -> None:
+def test_watches_are_told_of_their_key_only(metadata: DeviceMetadata, box: int) -> None:
     told: list[int] = []
     with (
         metadata.watch((box, b"a"), lambda: told.append(1)),
@@ -296,7 +298,7 @@ def test_watches_are_told_of_their_key_only(metadata: MetadataStore, box: int) -
     assert len(told) == 3
 
 
-def test_metadata_take_little_room(metadata: MetadataStore, path: Path, box: int) -> None:
+def test_metadata_take_little_room(metadata: DeviceMetadata, path: Path, box: int) -> None:
     """At most 60 bytes per key beyond the key itself, all of SQLite's overhead included, in random order."""
     count, key_size = 20_000, 24
     keys = [b"%024x" % random.getrandbits(96) for _ in range(count)]
@@ -310,14 +312,14 @@ def test_metadata_take_little_room(metadata: MetadataStore, path: Path, box: int
     assert ((pages - free) * size) / count - key_size <= 60
 
 
-def test_what_is_closed_says_so(metadata: MetadataStore) -> None:
+def test_what_is_closed_says_so(metadata: DeviceMetadata) -> None:
     metadata.close()
     metadata.close()
     with pytest.raises(HybrisError, match="closed"):
         metadata.create_container("late")
 
 
-def test_who_goes_over_all_values_meanwhile_is_told_of_the_end(metadata: MetadataStore, box: int) -> None:
+def test_who_goes_over_all_values_meanwhile_is_told_of_the_end(metadata: DeviceMetadata, box: int) -> None:
     """There are more than are read at a time."""
     metadata.update([Change((box, b"%d" % number), entry(1, 1 + number)) for number in range(3000)])
     going = metadata.values()
@@ -335,16 +337,16 @@ def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(NewerFormatError):
-        MetadataStore(path)
+        DeviceMetadata(path)
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(os.urandom(8192))
     with pytest.raises(DamagedError):
-        MetadataStore(garbage)
+        DeviceMetadata(garbage)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_database_of_an_earlier_format_is_brought_up_to_date(
-    path: Path, metadata: MetadataStore, box: int, version: int
+    path: Path, metadata: DeviceMetadata, box: int, version: int
 ) -> None:
     metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
     metadata.update([Change((box, b"b"), KeyMetadata(2, 3))])
@@ -355,7 +357,7 @@ def test_a_database_of_an_earlier_format_is_brought_up_to_date(
             connection.execute(f"DROP TABLE {table}")
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    again = MetadataStore(path)
+    again = DeviceMetadata(path)
     assert [again.held(cloud) for cloud in range(3)] == [1, 1, 0]
     assert again.read((box, b"a")) == entry(1, 1)
     assert again.owing().keys() == {5}
@@ -367,7 +369,7 @@ def test_a_database_of_an_earlier_format_is_brought_up_to_date(
     connection.close()
 
 
-def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: MetadataStore, box: int) -> None:
+def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: DeviceMetadata, box: int) -> None:
     moved = entry(1, 1)._replace(placement=(1, 2), moved=9)
     metadata.update([Change((box, b"a"), entry(1, 1)), Change((box, b"b"), entry(1, 2))])
     assert metadata.move((box, b"a"), entry(1, 1), moved)
@@ -377,19 +379,19 @@ def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: Metad
     metadata.update([Change((box, b"a"), KeyMetadata(2, 10))])
     assert metadata.garbage(0, 9) == [Garbage(1, 1), Garbage(9, 1)]
     metadata.close()
-    again = MetadataStore(path)
+    again = DeviceMetadata(path)
     assert [again.held(cloud) for cloud in range(4)] == [1, 1, 0, 0]
     assert again.new_write() == 11
     again.close()
 
 
-def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: MetadataStore, box: int) -> None:
+def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: DeviceMetadata, box: int) -> None:
     metadata.update([Change((box, b"good"), entry(1, 1)), Change((box, b"bad"), entry(1, 2))])
     metadata.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE entry SET record = substr(record, 1, 9) WHERE key = ?", (b"bad",))
     connection.close()
-    again = MetadataStore(path)
+    again = DeviceMetadata(path)
     with pytest.raises(DamagedError):
         again.read((box, b"bad"))
     with pytest.raises(DamagedError):
@@ -401,11 +403,11 @@ def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: MetadataS
 CRASHING = """
 import sys, threading
 from pathlib import Path
-from hybrisfs.kv.rmds import MetadataStore
-from hybrisfs.kv.transaction import Change
+from hybrisfs.kv.metadata import Change
+from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.test_rmds import entry
 
-metadata = MetadataStore(Path(sys.argv[1]))
+metadata = DeviceMetadata(Path(sys.argv[1]))
 box = metadata.container("box")
 saying = threading.Lock()
 
@@ -423,7 +425,7 @@ for number in range(4):
 
 @pytest.mark.parametrize("acknowledged", [1, 251])
 def test_killed_in_the_middle_of_commits(
-    path: Path, metadata: MetadataStore, box: int, acknowledged: int
+    path: Path, metadata: DeviceMetadata, box: int, acknowledged: int
 ) -> None:
     """What was acknowledged is there, transactions are whole, and no number of a write comes twice."""
     metadata.close()
@@ -440,7 +442,7 @@ def test_killed_in_the_middle_of_commits(
         process.send_signal(signal.SIGKILL)
         said += list(lines)
     newest = {int(number): int(sn) for number, sn in (line.split() for line in said if line.endswith("\n"))}
-    again = MetadataStore(path)
+    again = DeviceMetadata(path)
     highest = 0
     for number in range(4):
         left, right = (again.read((box, b"%d-%s" % (number, side))) for side in (b"left", b"right"))

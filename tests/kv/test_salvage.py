@@ -12,7 +12,7 @@ import pytest
 
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.repetition import pack_writes
-from hybrisfs.kv.rmds import MetadataStore
+from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.salvage import Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
 from tests.kv.rig import CONTAINER, KEY, Rig
@@ -116,7 +116,7 @@ def test_rotten_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
             image[page * 4096 : (page + 1) * 4096] = draw.randbytes(4096)
         rig.path.write_bytes(image)
         result = salvaged(rig)
-        metadata: MetadataStore = rig.store.metadata
+        metadata: DeviceMetadata = rig.store.metadata
         found = {one.place[1]: one.entry for one in metadata.values()}
         assert len(found) == result.keys
         assert found.items() <= written.items()

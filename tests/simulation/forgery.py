@@ -23,6 +23,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Area, RoleRecord, new_assignment
 from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
+from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
@@ -145,6 +146,7 @@ class Forger:
             member_key(member.device): member.encode(),
             cloud_key(self.random.randrange(256)): CloudRecord("evil", "file:///elsewhere").encode(),
             REDUNDANCY_KEY: RedundancyRecord(1, 1).encode(),
+            service_key("etcd://evil"): ServiceRecord("etcd://evil").encode(),
             kit_key(member.device): record.encode(),
             signed_kit_key(reserve.device_id): SignedKit(record, reserve.public).encode(reserve),
             proposal_key(self.key.device_id): Proposal(7, tuple(packs)).encode(),

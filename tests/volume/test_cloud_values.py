@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.rmds import DeviceStore
 from tests.volume.device import PATIENCE, Device
 from tests.volume.test_clouds import assert_readable, assert_sound, fill, gone, rewritten
 from tests.volume.test_repair import counts, flip, repair, scrub
@@ -32,7 +32,7 @@ def device(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Device]:
     device.close()
 
 
-def store(device: Device) -> KeyValueStore:
+def store(device: Device) -> DeviceStore:
     return device.volume.key_values.open()
 
 

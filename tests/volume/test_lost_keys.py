@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.rmds import DeviceStore
 from tests.system.deadline import until
 from tests.volume.device import Device
 from tests.volume.test_clouds import assert_sound, fill, gone
@@ -31,7 +31,7 @@ def device(tmp_path: Path) -> Iterator[Device]:
     device.close()
 
 
-def store(device: Device) -> KeyValueStore:
+def store(device: Device) -> DeviceStore:
     return device.volume.key_values.open()
 
 

@@ -10,7 +10,8 @@ import pytest
 from hybrisfs.api.maintenance import Scrub
 from hybrisfs.api.status import Values, VolumeStatus
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.rmds import DeviceStore
+from hybrisfs.kv.store import KeyValueLimits
 from tests.adversary import READS, Fault, Kind
 from tests.volume.device import Device
 from tests.volume.middlemen import faulty
@@ -29,7 +30,7 @@ LIES: list[tuple[Kind, str]] = [
 ]
 
 
-def store(device: Device) -> KeyValueStore:
+def store(device: Device) -> DeviceStore:
     return device.volume.key_values.open()
 
 

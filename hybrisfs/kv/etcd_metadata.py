@@ -1,0 +1,539 @@
+"""The metadata of a key-value store in an etcd that all machines of the volume use (Hybris 4).
+
+An entry is one key of etcd. A conditional update is one transaction: it compares the revisions of all entries
+that it replaces or depends on, and fails when one of them is another; then it is tried again with what is
+there now.
+
+Under the prefix of the volume there are, with DEVICE the id of a machine and WRITE the number of a write:
+
+==================  =================  ================================================================
+key                 value              meaning
+==================  =================  ================================================================
+s                   16 bytes           the id of the store, part of the names of all its objects
+n                   decimal            the first number of a write that no block has
+c/NAME              ID, or ID dropping a container; ID is 16 hex digits
+k/ID/KEY            `record.py`        the entry of a key, tombstones included
+l/DEVICE            empty, leased      the machine is at work
+b/DEVICE/WRITE      decimal            a block of so many numbers, from WRITE on, is the machine's
+u/DEVICE/WRITE      empty              this write of a block has taken place
+x/DEVICE/WRITE      empty              this write of a block cannot take place any more
+g/DEVICE/WRITE      decimal            no key refers to the write's objects, which have so many names; 0: not
+                                       known how many
+f/DEVICE/OF/WRITE   decimal            what a block of machine OF has left is being looked for
+==================  =================  ================================================================
+
+**Nothing that a key names is deleted.** A machine puts objects to the clouds only under numbers of its
+blocks, and an update names them only if the block is there and the write is not in ``x``; it puts the write
+into ``u``. Objects are deleted only when their write is in ``g``. It gets there when an update replaces it,
+or when a write has ended without success, after ``x`` was set in a transaction that found no ``u``; or when a
+block has been removed, which no later update can follow, by looking which of its writes are not in ``u``. A
+machine whose lease has ended, since it slept or died, loses its blocks to the others in that way: an update
+that it had begun fails then.
+
+**An unknown outcome** (no answer to a transaction) is an ordinary case: the same transaction is repeated
+until there is an answer; when it had taken place, the repeated one fails, and finds its write in ``u``.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, NamedTuple
+
+from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import DamagedError, HybrisError
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+)
+from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
+from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Put, Range, Remove, after_prefix
+from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError
+from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
+from hybrisfs.kv.metadata import Found as FoundValue
+from hybrisfs.kv.record import Condition, KeyMetadata, Place, spell
+from hybrisfs.kv.repetition import Repetition
+from hybrisfs.kv.rmds import DeviceMetadata
+from hybrisfs.kv.seal import STORE_ID_SIZE
+from sync.codec import DecodeError
+
+__all__ = ["EtcdMetadata"]
+
+log = logging.getLogger(__name__)
+
+_BLOCK: Final = 256  # numbers of writes
+_PAGE: Final = 1000  # keys
+_BATCH: Final = 100  # operations of a transaction; etcd allows 128
+_SEEN: Final = 50_000  # entries
+_MOST_GARBAGE: Final = 1 << 30  # rows
+_LEASE_SECONDS: Final = 60
+_ADOPT_SECONDS: Final = 60.0
+_UPDATE_SECONDS: Final = 30.0
+_PAUSE: Final = 0.05
+_DROPPING: Final = b" dropping"
+_DROP_SECONDS: Final = 30.0  # then whoever began to drop a container has given up
+_MOST_NAMES: Final = 32  # of an erasure-coded value
+
+
+class _Seen(NamedTuple):
+    """An entry as it was at a revision of its key; 0: there was none."""
+
+    entry: KeyMetadata | None
+    revision: int
+
+
+_NOTHING: Final = _Seen(None, 0)
+
+
+class _Container(NamedTuple):
+    number: int
+    revision: int
+
+
+class EtcdMetadata:
+    """A metadata store (see `hybrisfs.kv.rmds.MetadataStore`). Thread-safe.
+
+    Methods raise EtcdError when etcd does not answer in time or refuses. Then nothing was changed, unless it
+    is an OutcomeUnknownError.
+    """
+
+    failed: Final = False
+    is_shared: Final = True
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        root: bytes,
+        debts: DeviceMetadata,
+        device: bytes,
+        environment: Environment = SYSTEM,
+    ) -> None:
+        """*root* is what all keys begin with, *device* the id of this machine. *debts*: a database here that
+        remembers what clouds have yet to delete; it is closed with this. Raises EtcdError."""
+        self.store_id: Final = _store_id(client, root)
+        self._debts = debts
+        self._taken: set[int] = set()  # garbage that `debts` have, or have had
+        self._client = client
+        self._root = root
+        self._environment = environment
+        self.writes: Final = EtcdWrites(client, root, device, environment)
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[Place, _Seen] = OrderedDict()
+        self._containers: dict[str, _Container] = {}
+        self._names: dict[int, str] = {}
+        self._held: Mapping[int, int] | None = None
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, place: Place) -> KeyMetadata | None:
+        """The entry of a key, a tombstone included. Linearizable. Raises NoSuchContainerError when the
+        container is another one by now, and DamagedError."""
+        return self._look(place).entry
+
+    def container(self, name: str) -> int:
+        """The number of a container. Raises NoSuchContainerError."""
+        with self._lock:
+            known = self._containers.get(name)
+        return known.number if known is not None else self._look_up(name).number
+
+    def containers(self) -> list[str]:
+        """The names of all containers, sorted."""
+        prefix = self._key(b"c/")
+        pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), _PAGE)
+        return sorted(one.key[len(prefix) :].decode() for page in pages for one in page.keys)
+
+    def spelled(self, place: Place) -> str:
+        """A key as people write it: CONTAINER/KEY."""
+        with self._lock:
+            return spell(self._names, place)
+
+    @contextmanager
+    def listing(
+        self, container: int, prefix: bytes, after: bytes | None = None, most: int = _PAGE
+    ) -> Iterator[Iterator[list[Listed]]]:
+        """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
+        *most* keys, all of one moment: that of the first page."""
+        yield self._pages(container, prefix, after, most)
+
+    def _pages(self, container: int, prefix: bytes, after: bytes | None, most: int) -> Iterator[list[Listed]]:
+        base = self._entry_key((container, b""))
+        first = base + prefix if after is None or after < prefix else base + after + b"\0"
+        last = after_prefix(base) if not prefix.rstrip(b"\xff") else base + _after(prefix)
+        for page in self._client.pages(Range(first, last), most):
+            entries = [(one.key[len(base) :], self._decode(one.value)) for one in page.keys]
+            yield [Listed(key, entry) for key, entry in entries if entry.live]
+
+    def values(self) -> Iterator[FoundValue]:
+        """All keys that have values, and those with damaged records, as of one moment."""
+        prefix = self._key(b"k/")
+        held: dict[int, int] = {}
+        for page in self._client.pages(Range(prefix, after_prefix(prefix)), _PAGE):
+            for one in page.keys:
+                place = int(one.key[len(prefix) :][:16], 16), one.key[len(prefix) + 17 :]
+                try:
+                    entry = KeyMetadata.decode(one.value)
+                except DecodeError:
+                    yield FoundValue(place, None)
+                    continue
+                for cloud in entry.placement:
+                    held[cloud] = held.get(cloud, 0) + 1
+                if entry.live:
+                    yield FoundValue(place, entry)
+        self._held = held
+
+    def count(self) -> int:
+        """How many keys there are, deleted ones included."""
+        prefix = self._key(b"k/")
+        pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), 10 * _PAGE)
+        return sum(len(page.keys) for page in pages)
+
+    def held(self, cloud: int) -> int:
+        """How many values a cloud should hold, as of the last time that all were looked at; 1 when that has
+        not been. Does not wait."""
+        return 1 if self._held is None else self._held.get(cloud, 0)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the whole: whether etcd can be asked."""
+        try:
+            self._client.range(Range(self._key(b"n")))
+        except EtcdError as error:
+            return [str(error)]
+        return []
+
+    def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[object]:
+        """Have *callback*, which must be quick, called after each change of the key until the end."""
+        known = self._look(place)
+
+        def changed() -> None:
+            try:
+                now = self._look(place)
+            except HybrisError as error:
+                log.debug("a watched key cannot be looked at: %s", error)
+            else:
+                if now.revision != known.revision:
+                    callback()
+
+        return self._client.watch(self._entry_key(place), known.revision + 1, changed)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def new_write(self) -> int:
+        """Begin a write: a number that no other write has."""
+        return self.writes.new_write()
+
+    def intend(self, writes: Sequence[Garbage]) -> None:
+        """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
+        self.writes.intend(writes)
+
+    def ended(self, writes: Sequence[int]) -> None:
+        """These writes have ended, with success or without."""
+        self.writes.ended(writes)
+
+    def update(
+        self, changes: Sequence[Change], conditions: Mapping[Place, Condition] | None = None
+    ) -> Sequence[KeyMetadata] | None:
+        """The conditional update: see `MetadataStore.update`. Raises WriteLostError, too."""
+        wanted = conditions or {}
+        places = list(dict.fromkeys([*(change.place for change in changes), *wanted]))
+        with self._lock:
+            known = {place: self._seen.get(place, _NOTHING) for place in places}
+        is_current = False
+        deadline = self._environment.monotonic() + _UPDATE_SECONDS
+        while True:
+            try:
+                made = _evaluated(changes, wanted, known)
+            except _Unmet as unmet:
+                if is_current:
+                    place, condition = unmet.args
+                    raise ConditionNotMetError(self.spelled(place), condition, known[place].entry) from None
+                known, is_current = {place: self._look(place) for place in places}, True
+                continue
+            if made is None:
+                return None
+            replaced = [known[place].entry for place, _ in changes]
+            outcome = self._attempt(
+                places,
+                known,
+                [
+                    (change.place, entry, old)
+                    for change, entry, old in zip(changes, made, replaced, strict=True)
+                ],
+                deadline,
+            )
+            if outcome is None:
+                return made
+            known, is_current = outcome, True
+            if self._environment.monotonic() >= deadline:
+                raise HybrisError(
+                    "nothing was written", "others write the same keys all the time", "Try again."
+                )
+
+    def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
+        """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
+        deadline = self._environment.monotonic() + _UPDATE_SECONDS
+        known = self._look(place)
+        while known.entry == old:
+            outcome = self._attempt([place], {place: known}, [(place, new, old)], deadline)
+            if outcome is None:
+                return True
+            known = outcome[place]
+        return False
+
+    def _attempt(
+        self,
+        places: Sequence[Place],
+        known: Mapping[Place, _Seen],
+        entries: Sequence[tuple[Place, KeyMetadata, KeyMetadata | None]],
+        deadline: float,
+    ) -> dict[Place, _Seen] | None:
+        """Put *entries*, each with the one that it replaces, if all *places* are as they are *known*.
+
+        None when that is done, or what is there instead."""
+        containers = {number: self._container_of(number) for number, _ in places}
+        writes = [entry.objects for _, entry, _ in entries]
+        blocks = {self.writes.block_of(write) for write in writes}
+        fences = [self.writes.of(b"x", write) for write in writes]
+        compare = [Compare(self._entry_key(place), known[place].revision) for place in places]
+        compare += [Compare(self._container_key(name), one.revision) for name, one in containers.values()]
+        compare += [Compare(key, None) for key in blocks] + [Compare(key, 0) for key in fences]
+        then: list[Put | Remove] = []
+        for place, entry, old in entries:
+            then.append(Put(self._entry_key(place), entry.encode()))
+            then.append(Put(self.writes.of(b"u", entry.objects), b""))
+            if old is not None and old.live:
+                then.append(Put(self.writes.of(b"g", old.objects), b"%d" % old.names))
+        otherwise = [Range(one.key) for one in compare] + [Range(self.writes.of(b"u", writes[0]))]
+        is_unknown = False
+        while True:
+            try:
+                outcome = self._client.transact(compare, then, otherwise)
+                break
+            except EtcdError as error:
+                is_unknown |= isinstance(error, OutcomeUnknownError)
+                if not is_unknown:
+                    raise
+                if self._environment.monotonic() >= deadline:
+                    raise OutcomeUnknownError(
+                        "it is not known whether this took place",
+                        f"{error.what}: {error.why}",
+                        "Look again later.",
+                    ) from error
+                self._environment.sleep(_PAUSE)
+        found = dict(zip([one.key for one in compare] + [b"used"], outcome.found, strict=False))
+        if outcome.succeeded or found[b"used"].keys:
+            self.writes.took_place(writes)
+            for place, entry, _ in entries:
+                self._keep(place, _Seen(entry, outcome.revision) if outcome.succeeded else None)
+            return None
+        for name, one in containers.values():
+            if [now.revision for now in found[self._container_key(name)].keys] != [one.revision]:
+                self._forget(name)  # it has gone, or somebody looks whether it may go
+        if any(not found[key].keys for key in blocks) or any(found[key].keys for key in fences):
+            raise WriteLostError
+        return {place: self._note(place, found[self._entry_key(place)]) for place in places}
+
+    # -- what this device is to delete from the clouds -------------------------------------------
+    # Garbage leaves etcd when the clouds have deleted it, or `debts` remember which have not. If that is cut
+    # short, it is deleted once more, which changes nothing.
+
+    def gather_garbage(self) -> None:
+        """Find out what this device is to delete."""
+        found = {one.write: one for one in self.writes.garbage()}
+        known = {one.write for one in self._debts.garbage(0, _MOST_GARBAGE)} | {*self._debts.owed_writes()}
+        new = [one for one in found.values() if one.write not in known | self._taken]
+        if new:
+            self._debts.intend(new)
+        self.writes.forget([write for write in found if write in self._taken and write not in known])
+        self._taken = set(found)
+
+    def garbage(self, after: int, limit: int) -> list[Garbage]:
+        """Writes above *after* that no key refers to and that this device is to delete."""
+        return self._debts.garbage(after, limit)
+
+    def forget_garbage(
+        self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
+    ) -> None:
+        """All clouds have deleted these writes but those that owe it, and will do it again."""
+        self._debts.forget_garbage(writes, owed, again)
+        self.writes.forget(sorted({*writes} - {one.write for one in owed}))
+
+    def owed(self, cloud: int, limit: int) -> list[Owed]:
+        """What a cloud has yet to delete that the others have deleted."""
+        return self._debts.owed(cloud, limit)
+
+    def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
+        """These clouds have deleted now what they owed, and will do it again."""
+        self._debts.forget_owed(deletions, again)
+
+    def owing(self) -> Mapping[int, int]:
+        """See `MetadataStore.owing`."""
+        return self._debts.owing()
+
+    def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
+        """See `MetadataStore.repetitions`."""
+        return self._debts.repetitions(cloud, start, end, limit)
+
+    def first_repetitions(self) -> dict[int, int]:
+        """See `MetadataStore.first_repetitions`."""
+        return self._debts.first_repetitions()
+
+    def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
+        """The repetitions with these numbers were carried out; others will be."""
+        self._debts.repeat(done, again)
+
+    # -- containers ------------------------------------------------------------------------------
+
+    def create_container(self, name: str) -> None:
+        """Raises ContainerExistsError."""
+        key, value = self._container_key(name), b"%016x" % secrets.randbits(63)
+        found = self._client.settle([Compare(key, 0)], [Put(key, value)], key)
+        if found is not None and found.value != value:
+            raise ContainerExistsError(name)
+
+    def delete_container(self, name: str) -> None:
+        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+        one = self._look_up(name)
+        key, value = self._container_key(name), b"%016x" % one.number
+        # From here on no update passes, as the revision of the container is another one.
+        self._client.settle([Compare(key, one.revision)], [Put(key, value + _DROPPING)], key)
+        found = self._client.range(Range(key)).keys
+        if not found or found[0].value != value + _DROPPING:
+            raise NoSuchContainerError(None, [])
+        mine = [Compare(key, found[0].revision)]
+        if any(self._pages(one.number, b"", None, _PAGE)):
+            self._client.settle(mine, [Put(key, value)], key)
+            raise ContainerInUseError(name)
+        entries = self._entry_key((one.number, b""))
+        self._client.settle(mine, [Remove(key), Remove(entries, after_prefix(entries))], key)
+        self._forget(name)
+
+    def _look_up(self, name: str) -> _Container:
+        """The container as it is when nobody looks whether it may go. Raises NoSuchContainerError."""
+        key = self._container_key(name)
+        first: KeyValue | None = None
+        began = self._environment.monotonic()
+        while True:
+            found = self._client.range(Range(key)).keys
+            if not found:
+                self._forget(name)
+                raise NoSuchContainerError(name, self.containers())
+            if not found[0].value.endswith(_DROPPING):
+                break
+            if first != found[0]:
+                first, began = found[0], self._environment.monotonic()
+            elif self._environment.monotonic() - began >= _DROP_SECONDS:  # whoever looked has given up
+                value = found[0].value.removesuffix(_DROPPING)
+                self._client.settle([Compare(key, found[0].revision)], [Put(key, value)], key)
+            self._environment.sleep(_PAUSE)
+        known = _Container(_number_of(found[0]), found[0].revision)
+        with self._lock:
+            self._containers[name] = known
+            self._names[known.number] = name
+        return known
+
+    def _container_of(self, number: int) -> tuple[str, _Container]:
+        with self._lock:
+            name = self._names.get(number)
+            known = None if name is None else self._containers.get(name)
+        if name is None:
+            raise NoSuchContainerError(None, [])
+        if known is None:
+            known = self._look_up(name)
+        if known.number != number:
+            raise NoSuchContainerError(None, [])
+        return name, known
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._containers.pop(name, None)
+
+    def _container_key(self, name: str) -> bytes:
+        return self._key(b"c/" + name.encode())
+
+    def close(self) -> None:
+        """End the lease, and close the connections and the database. Idempotent."""
+        self.writes.close()
+        self._client.close()
+        self._debts.close()
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _key(self, rest: bytes) -> bytes:
+        return self._root + rest
+
+    def _entry_key(self, place: Place) -> bytes:
+        return self._key(b"k/%016x/%b" % place)
+
+    def _look(self, place: Place) -> _Seen:
+        name, one = self._container_of(place[0])
+        entry, container = self._client.look(Range(self._entry_key(place)), Range(self._container_key(name)))
+        if not container.keys or _number_of(container.keys[0]) != one.number:
+            self._forget(name)
+            raise NoSuchContainerError(None, [])
+        return self._note(place, entry)
+
+    def _note(self, place: Place, found: Found) -> _Seen:
+        seen = _NOTHING
+        if found.keys:
+            seen = _Seen(self._decode(found.keys[0].value), found.keys[0].revision)
+        self._keep(place, seen)
+        return seen
+
+    def _keep(self, place: Place, seen: _Seen | None) -> None:
+        with self._lock:
+            self._seen.pop(place, None)
+            if seen is not None:
+                self._seen[place] = seen
+                if len(self._seen) > _SEEN:
+                    self._seen.popitem(last=False)
+
+    def _decode(self, record: bytes) -> KeyMetadata:
+        try:
+            return KeyMetadata.decode(record)
+        except DecodeError as error:
+            raise DamagedError(
+                f"an entry in the etcd at {self._client.address} is damaged", str(error)
+            ) from error
+
+
+def _store_id(client: EtcdClient, root: bytes) -> bytes:
+    """The id of the store; whoever asks first draws it."""
+    key = root + b"s"
+    drawn = secrets.token_bytes(STORE_ID_SIZE)
+    client.settle([Compare(key, 0)], [Put(key, drawn)], key)
+    return client.range(Range(key)).keys[0].value
+
+
+class _Unmet(Exception):  # noqa: N818
+    """A condition does not hold of an entry that is known."""
+
+
+def _evaluated(
+    changes: Sequence[Change], conditions: Mapping[Place, Condition], known: Mapping[Place, _Seen]
+) -> list[KeyMetadata] | None:
+    """The entries that the changes make of those known; None when one was overtaken. Raises _Unmet."""
+    for place, condition in conditions.items():
+        if not condition.holds(known[place].entry):
+            raise _Unmet(place, condition)
+    made = []
+    for place, entry in changes:
+        new = entry.after(known[place].entry)
+        if new is None:
+            return None
+        made.append(new.under(conditions.get(place)))
+    return made
+
+
+def _number_of(container: KeyValue) -> int:
+    return int(container.value[:16], 16)
+
+
+def _after(prefix: bytes) -> bytes:
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,))

@@ -1,0 +1,292 @@
+"""The writes of this machine in an etcd, and what is to be deleted from the clouds.
+
+`hybrisfs.kv.etcd_metadata` has the table of keys, and says why nothing is deleted that a key names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from hybrisfs.environment import Environment
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
+from hybrisfs.kv.etcd_requests import Compare, KeyValue, Put, Range, Remove, after_prefix
+from hybrisfs.kv.metadata import Garbage
+
+__all__ = ["EtcdWrites", "WriteLostError"]
+
+log = logging.getLogger(__name__)
+
+_BLOCK: Final = 256  # numbers of writes
+_PAGE: Final = 1000  # keys
+_BATCH: Final = 100  # operations of a transaction; etcd allows 128
+_LEASE_SECONDS: Final = 60
+_ADOPT_SECONDS: Final = 60.0
+_BLOCK_SECONDS: Final = 30.0
+
+
+class WriteLostError(HybrisError):
+    """This machine was silent for so long that others have cleaned up after it: nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nothing was written",
+            "this machine was silent for so long that others took it for gone",
+            "Try again.",
+        )
+
+
+class EtcdWrites:
+    """Numbers for writes, and their end. Thread-safe. Methods raise EtcdError."""
+
+    def __init__(self, client: EtcdClient, root: bytes, device: bytes, environment: Environment) -> None:
+        """*root* is what all keys begin with, *device* the id of this machine."""
+        self._client = client
+        self._root = root
+        self._device = device.hex().encode()
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._numbering = threading.Lock()
+        self._blocks: dict[int, int] = {}  # those of this process: the first number, and the next to give out
+        self._open: dict[
+            int, int
+        ] = {}  # writes that have not ended, and their names; 0: they have no objects
+        self._failed: dict[int, int] = {}  # those that have ended and have objects
+        self._beginning = threading.Lock()
+        self._begun = False
+        self._adopted_at = float("-inf")
+        self._lease: int | None = None
+        self._ended = threading.Event()
+        self._keeper: threading.Thread | None = None
+
+    def new_write(self) -> int:
+        """Begin a write: a number that no other write has."""
+        self._begin()
+        with self._numbering:
+            write = next(
+                (following for first, following in self._blocks.items() if following < first + _BLOCK), None
+            )
+            first = self._new_block() if write is None else _first_of(write)
+            write = write or first
+            self._blocks[first] = write + 1
+            with self._lock:
+                self._open[write] = 0
+            return write
+
+    def intend(self, writes: Sequence[Garbage]) -> None:
+        """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
+        with self._lock:
+            self._open.update(writes)
+
+    def took_place(self, writes: Sequence[int]) -> None:
+        """Keys refer to the objects of these."""
+        with self._lock:
+            self._open.update((write, 0) for write in writes if write in self._open)
+
+    def ended(self, writes: Sequence[int]) -> None:
+        """Those of them that have not taken place must not any more: their objects are garbage."""
+        with self._lock:
+            for write in writes:
+                names = self._open.pop(write, 0)
+                if names:
+                    self._failed[write] = names
+
+    # -- what is to be deleted from the clouds ---------------------------------------------------
+
+    def garbage(self) -> list[Garbage]:
+        """All writes that this machine is to delete from the clouds: no key refers to them, and none can any
+        more."""
+        self._begin()
+        self._adopt()
+        self._fence()
+        found = [Garbage(int(one.key[-16:], 16), int(one.value)) for one in self._all_of(b"g")]
+        self._retire()
+        return found
+
+    def forget(self, writes: Sequence[int]) -> None:
+        """All clouds have deleted these, or the machine remembers which have not."""
+        for start in range(0, len(writes), _BATCH):
+            self._client.change([Remove(self.of(b"g", write)) for write in writes[start : start + _BATCH]])
+
+    def _fence(self) -> None:
+        """See to it that writes of ours that have ended without success cannot take place any more."""
+        with self._lock:
+            failed = list(self._failed.items())
+        for write, names in failed:
+            fence, used = self.of(b"x", write), self.of(b"u", write)
+            then: list[Put | Remove] = [Put(fence, b""), Put(self.of(b"g", write), b"%d" % names)]
+            # Whether it is fenced now, or was before, or has taken place: it has ended.
+            self._client.settle([Compare(used, 0), Compare(fence, 0)], then, fence)
+            with self._lock:
+                del self._failed[write]
+
+    def _retire(self) -> None:
+        """Remove blocks of ours of which all writes have ended."""
+        with self._numbering, self._lock:
+            busy = {_first_of(write) for write in (*self._open, *self._failed)}
+            over = [
+                first
+                for first, following in self._blocks.items()
+                if following == first + _BLOCK and first not in busy
+            ]
+            for first in over:
+                del self._blocks[first]
+        for first in over:
+            self._client.change([Remove(self.of(b"b", first)), *self._marks(self._device, first, _BLOCK)])
+
+    def _begin(self) -> None:
+        """Announce this process, and take over what an earlier one of this machine has left."""
+        with self._beginning:
+            if self._begun:
+                return
+            self._renew_lease()
+            for one in self._all_of(b"b"):
+                self._take_over(self._device, one, [])
+            self._finish()
+            self._keeper = threading.Thread(target=self._keep_alive, name="kv-lease", daemon=True)
+            self._keeper.start()
+            self._begun = True
+
+    def _adopt(self) -> None:
+        """Take over what machines have left that are silent for longer than their lease."""
+        now = self._environment.monotonic()
+        if now - self._adopted_at < _ADOPT_SECONDS:
+            return
+        self._adopted_at = now
+        alive = {one.key.rpartition(b"/")[2] for one in self._all(self._key(b"l/"), keys_only=True)}
+        for device in self._devices() - alive - {self._device}:
+            is_silent = [Compare(self._key(b"l/" + device), 0)]
+            for one in self._all_of(b"b", device):
+                self._take_over(device, one, is_silent)
+            for kind in (b"g", b"f"):
+                for one in self._all_of(kind, device):
+                    mine = one.key.replace(b"/%b/%b/" % (kind, device), b"/%b/%b/" % (kind, self._device), 1)
+                    compare = [*is_silent, Compare(one.key, one.revision)]
+                    self._client.settle(compare, [Remove(one.key), Put(mine, one.value)], one.key)
+        self._finish()
+
+    def _devices(self) -> set[bytes]:
+        """The machines that have something here."""
+        found: set[bytes] = set()
+        for kind in (b"b", b"g", b"f"):
+            prefix = self._key(kind + b"/")
+            first: bytes = prefix
+            while page := self._client.range(Range(first, after_prefix(prefix), 1, keys_only=True)).keys:
+                device = page[0].key[len(prefix) :].partition(b"/")[0]
+                found.add(device)
+                first = after_prefix(prefix + device + b"/")
+        return found
+
+    def _take_over(self, device: bytes, block: KeyValue, compare: Sequence[Compare]) -> None:
+        """Remove a block, so that no update can follow, and note that its garbage is to be looked for."""
+        first = block.key[-16:]
+        note = self._key(b"f/%b/%b/%b" % (self._device, device, first))
+        changes: list[Put | Remove] = [Remove(block.key), Put(note, block.value)]
+        self._client.settle([*compare, Compare(block.key, block.revision)], changes, block.key)
+
+    def _finish(self) -> None:
+        """Make garbage of the writes of removed blocks that have not taken place."""
+        for one in self._all_of(b"f"):
+            device, text = one.key.split(b"/")[-2:]
+            first, count = int(text, 16), int(one.value)
+            prefix = self._key(b"u/%b/" % device)
+            used = {
+                int(mark.key[-16:], 16)
+                for mark in self._all(prefix + text, prefix + b"%016x" % (first + count), keys_only=True)
+            }
+            left = [write for write in range(first, first + count) if write not in used]
+            for start in range(0, len(left), _BATCH):
+                some = left[start : start + _BATCH]
+                self._client.change([Put(self.of(b"g", write), b"0") for write in some])
+            self._client.change([Remove(one.key), *self._marks(device, first, count)])
+
+    def _marks(self, device: bytes, first: int, count: int) -> list[Remove]:
+        ranges = []
+        for kind in (b"u", b"x"):
+            prefix = self._key(b"%b/%b/" % (kind, device))
+            ranges.append(Remove(prefix + b"%016x" % first, prefix + b"%016x" % (first + count)))
+        return ranges
+
+    def close(self) -> None:
+        """End the lease. Idempotent."""
+        self._ended.set()
+        if self._keeper is not None:
+            self._keeper.join()
+        if self._lease is not None:
+            with _unless_unreachable():
+                self._client.end_lease(self._lease)
+            self._lease = None
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _key(self, rest: bytes) -> bytes:
+        return self._root + rest
+
+    def of(self, kind: bytes, write: int) -> bytes:
+        """The key of a write of this machine."""
+        return self._key(b"%b/%b/%016x" % (kind, self._device, write))
+
+    def block_of(self, write: int) -> bytes:
+        """The key of the block that a write of this machine is in."""
+        return self.of(b"b", _first_of(write))
+
+    def _new_block(self) -> int:
+        counter = self._key(b"n")
+        deadline = self._environment.monotonic() + _BLOCK_SECONDS
+        while True:
+            found = self._client.range(Range(counter)).keys
+            first, revision = (int(found[0].value), found[0].revision) if found else (1, 0)
+            try:
+                outcome = self._client.transact(
+                    [Compare(counter, revision)],
+                    [Put(counter, b"%d" % (first + _BLOCK)), Put(self.of(b"b", first), b"%d" % _BLOCK)],
+                )
+            except (
+                OutcomeUnknownError
+            ):  # its numbers are lost if it took place: the next start looks after them
+                if self._environment.monotonic() >= deadline:
+                    raise
+                continue
+            if outcome.succeeded:
+                return first
+
+    def _all_of(self, kind: bytes, device: bytes | None = None) -> Iterator[KeyValue]:
+        return self._all(self._key(b"%b/%b/" % (kind, self._device if device is None else device)))
+
+    def _all(self, first: bytes, last: bytes | None = None, *, keys_only: bool = False) -> Iterator[KeyValue]:
+        end = after_prefix(first) if last is None else last
+        for page in self._client.pages(Range(first, end, keys_only=keys_only), _PAGE):
+            yield from page.keys
+
+    def _in_batches(self, changes: Sequence[Put | Remove]) -> None:
+        for start in range(0, len(changes), _BATCH):
+            self._client.change(changes[start : start + _BATCH])
+
+    # -- the lease -------------------------------------------------------------------------------
+
+    def _renew_lease(self) -> None:
+        if self._lease is None or not self._client.keep_alive(self._lease):
+            self._lease = self._client.grant_lease(_LEASE_SECONDS)
+            self._client.change([Put(self._key(b"l/" + self._device), b"", self._lease)])
+
+    def _keep_alive(self) -> None:
+        while not self._ended.wait(_LEASE_SECONDS / 3):
+            with _unless_unreachable():
+                self._renew_lease()
+
+
+def _first_of(write: int) -> int:
+    """The first number of the block that a write is in."""
+    return write - (write - 1) % _BLOCK
+
+
+@contextmanager
+def _unless_unreachable() -> Iterator[None]:
+    try:
+        yield
+    except EtcdError as error:
+        log.info("the lease cannot be looked after now: %s", error)

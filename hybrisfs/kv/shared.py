@@ -1,0 +1,265 @@
+"""The key-value stores that all devices of a volume use: their metadata are in a service.
+
+The log of the volume says which services there are, so that every device knows. Passwords are each device's
+own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from blake3 import blake3
+
+from backends.credentials import Credentials, CredentialStore, Secrets
+from backends.errors import AuthError
+from hybrisfs.api.volumes import Secret, SecretsOfPlace, TriedPlace
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import SYSTEM, Environment, sync_directory
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
+from hybrisfs.kv.etcd_metadata import EtcdMetadata
+from hybrisfs.kv.etcd_requests import Range
+from hybrisfs.kv.rmds import DeviceMetadata
+from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.kv.store import KeyValueStore
+from sync.seal import SealKeys
+
+__all__ = [
+    "Owner",
+    "ServiceLimits",
+    "Services",
+    "SharedStores",
+    "connect",
+    "describe_secrets",
+    "log_in",
+    "is_service",
+]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    patience: float = 10.0
+    """Seconds that a service has to answer: also one that is just electing another leader."""
+
+
+class Services(Protocol):
+    """Which services the volume uses, as its log says."""
+
+    def urls(self) -> Sequence[str]:
+        """Their URLs."""
+
+    def add(self, url: str) -> None:
+        """Use one more. Raises HybrisError when this device may not say so."""
+
+    def forget(self, url: str) -> None:
+        """Use one no longer. Raises HybrisError when this device may not say so."""
+
+
+class Owner(NamedTuple):
+    """Whose values a device stores, and with which keys."""
+
+    volume: bytes
+    device: bytes
+    names: bytes
+    """The key (32 bytes) that names and proves objects, the same for ever."""
+    epochs: SealKeys
+    """The keys that seal values."""
+
+
+def connect(url: str, credentials: Credentials, environment: Environment = SYSTEM) -> EtcdClient:
+    """The client for a service. Asks nothing yet. Raises UsageError, and HybrisError when the secrets cannot
+    be read."""
+    settings = EtcdSettings.parse(url)
+    try:
+        secrets = credentials.lookup(url)
+    except AuthError as error:
+        raise HybrisError(f"{url} cannot be used", error.reason, error.advice) from error
+    authority, certificate = secrets.get("ca"), secrets.get("cert")
+    settings = replace(
+        settings,
+        authority=None if authority is None else Path(authority),
+        certificate=None if certificate is None else Path(certificate),
+    )
+    patience = environment.limits.of(ServiceLimits).patience
+    return EtcdClient(settings, secrets.get("password"), patience, environment)
+
+
+class SharedStores:
+    """Opens a store when it is first asked for. Thread-safe."""
+
+    def __init__(
+        self,
+        state: Path,
+        engine: Engine,
+        owner: Owner,
+        services: Services,
+        credentials: Credentials,
+        redundancy: Redundancy,
+        permit: Callable[[], None],
+    ) -> None:
+        """*state* is the folder of the volume's state. *permit*: see `KeyValueStore`."""
+        self._state = state
+        self._values = engine.values
+        self._environment = engine.environment
+        self._owner = owner
+        self._credentials = credentials
+        self._redundancy = redundancy
+        self._permit = permit
+        self.services: Final = services
+        self._lock = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}
+        self._stores: dict[str, KeyValueStore] = {}
+        self._homes: dict[str, str] = {}  # the URL by the name of a container, as it was last seen
+        self._closed = False
+
+    def at(self, url: str) -> KeyValueStore:
+        """The store in the service at *url*. Raises HybrisError when that does not answer."""
+        with self._lock:
+            opening = self._opening.setdefault(url, threading.Lock())
+        with opening:
+            with self._lock:
+                if self._closed:
+                    raise HybrisError("the volume is being closed")
+                store = self._stores.get(url)
+            if store is None:
+                store = self._open(url)
+                with self._lock:
+                    self._stores[url] = store
+            return store
+
+    def _open(self, url: str) -> KeyValueStore:
+        client = connect(url, self._credentials, self._environment)
+        owner = self._owner
+        prefix = f"{client.prefix}/" if client.prefix else ""
+        root = f"{prefix}hybrisfs/{owner.volume.hex()}/".encode()
+        path = self._state / f"kv-{blake3(url.encode()).hexdigest()[:16]}.db"
+        if not path.exists():
+            MetadataDatabase.create(path, bytes(STORE_ID_SIZE))
+            sync_directory(path.parent)
+        debts = DeviceMetadata(path)
+        try:
+            metadata = EtcdMetadata(client, root, debts, owner.device, self._environment)
+        except BaseException:
+            debts.close()
+            client.close()
+            raise
+        sealer = ValueSealer(owner.names, metadata.store_id, owner.epochs)
+        return KeyValueStore(
+            metadata,
+            self._values,
+            sealer,
+            self._redundancy,
+            environment=self._environment,
+            permit=self._permit,
+        )
+
+    def holding(self, container: str) -> KeyValueStore | None:
+        """The store that has a container; None when none has it. Raises HybrisError when a service that may
+        have it does not answer."""
+        home = self._homes.get(container)
+        urls = self.services.urls() if home is None or home not in self._stores else [home]
+        trouble: HybrisError | None = None
+        for url in urls:
+            try:
+                store = self.at(url)
+                store.metadata.container(container)
+            except NoSuchContainerError:
+                if self._homes.pop(container, None) is not None:
+                    return self.holding(container)
+            except HybrisError as error:
+                trouble = trouble or error
+            else:
+                self._homes[container] = url
+                return store
+        if trouble is not None:
+            raise trouble
+        return None
+
+    def all(self) -> Iterator[tuple[str, KeyValueStore | HybrisError]]:
+        """All stores with their URLs, or why they cannot be used now."""
+        urls = self.services.urls()
+        with self._lock:
+            forgotten = [self._stores.pop(url) for url in self._stores.keys() - set(urls)]
+        for store in forgotten:  # by another device
+            store.close()
+        for url in urls:
+            try:
+                yield url, self.at(url)
+            except HybrisError as error:
+                yield url, error
+
+    def opened(self) -> list[KeyValueStore]:
+        """Those that were asked for already."""
+        with self._lock:
+            return list(self._stores.values())
+
+    def use(self, redundancy: Redundancy) -> None:
+        """Store values like this from now on."""
+        self._redundancy = redundancy
+        for store in self.opened():
+            store.uploader.redundancy = redundancy
+
+    def forget(self, url: str) -> None:
+        """Use a service no longer; what is in it stays there. Raises HybrisError."""
+        self.services.forget(url)
+        with self._lock:
+            store = self._stores.pop(url, None)
+        if store is not None:
+            store.close()
+
+    def close(self) -> None:
+        """Close all stores. Idempotent."""
+        with self._lock:
+            self._closed = True
+            stores = list(self._stores.values())
+        for store in stores:
+            store.close()
+
+
+# -- passwords ------------------------------------------------------------------------------------------
+
+
+def is_service(url: str) -> bool:
+    """Whether this is the URL of a service, rather than of a cloud."""
+    return url.partition("://")[0] in ("etcd", "etcds")
+
+
+def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
+    """What this device can be given for a service. Raises UsageError."""
+    settings = EtcdSettings.parse(url)
+    asked = [Secret("password", f"password of {settings.user}", True)] if settings.user else []
+    return SecretsOfPlace(url, asked, bool(store.lookup(url)))
+
+
+def log_in(url: str, secrets: Mapping[str, str] | None, store: CredentialStore) -> TriedPlace:
+    """Ask a service with these secrets, None: with those that there are, and keep them when it answers.
+    Raises HybrisError."""
+    client = connect(url, store if secrets is None else _Given(Secrets(secrets)))
+    with contextlib.closing(client):
+        began = time.monotonic()
+        client.range(Range(b"hybrisfs"))
+        seconds = time.monotonic() - began
+    if secrets is not None:
+        store.add(url, secrets)
+    return TriedPlace(url, {"get": seconds})
+
+
+class _Given(NamedTuple):
+    secrets: Secrets
+
+    def lookup(self, url: str) -> Secrets:
+        return self.secrets

@@ -1,0 +1,122 @@
+"""A real etcd of one or three nodes on this machine, whose nodes can be killed, stopped and started again.
+
+packaging/test-servers.sh installs etcd.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import urllib3
+
+from tests.backends.servers import program
+
+__all__ = ["EtcdCluster", "EtcdNode", "etcd_cluster"]
+
+_PATIENCE = 60.0  # seconds
+
+
+class EtcdNode:
+    """One server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        client: int,
+        peers: dict[str, int],
+        tls: tuple[Path, Path] | None = None,
+    ) -> None:
+        """*tls*: the files with certificate and key for clients."""
+        self.name = name
+        self.port = client
+        scheme = "http" if tls is None else "https"
+        files = () if tls is None else ("--cert-file", str(tls[0]), "--key-file", str(tls[1]))
+        self._command = [
+            program("etcd"),
+            *("--name", name, "--data-dir", str(folder / name), "--log-level", "error"),
+            *("--listen-client-urls", f"{scheme}://127.0.0.1:{client}", *files),
+            *("--advertise-client-urls", f"{scheme}://127.0.0.1:{client}"),
+            *("--listen-peer-urls", f"http://127.0.0.1:{peers[name]}"),
+            *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peers[name]}"),
+            *("--initial-cluster", ",".join(f"{one}=http://127.0.0.1:{port}" for one, port in peers.items())),
+            # What counts here is what happens, not how long the disk takes.
+            *("--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500"),
+        ]
+        self._log = folder / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, or start again with what the disk has."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """It answers nothing until `resume`; its connections stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves linearizable reads."""
+        retry = urllib3.Retry(
+            600, backoff_factor=0.05, backoff_max=0.1, status_forcelist=(503,), allowed_methods=None
+        )
+        health = f"http://127.0.0.1:{self.port}/health"
+        answer = urllib3.request("GET", health, retries=retry, timeout=_PATIENCE)
+        assert answer.status == 200, self._log.read_text()
+
+    @property
+    def leads(self) -> bool:
+        answer = urllib3.request(
+            "POST", f"http://127.0.0.1:{self.port}/v3/maintenance/status", json={}, timeout=_PATIENCE
+        ).json()
+        return bool(answer["leader"] == answer["header"]["member_id"])
+
+
+class EtcdCluster:
+    """Its nodes."""
+
+    def __init__(self, nodes: list[EtcdNode]) -> None:
+        self.nodes = nodes
+
+    @property
+    def url(self) -> str:
+        return "etcd://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @property
+    def leader(self) -> EtcdNode:
+        return next(node for node in self.nodes if node.leads)
+
+
+@contextmanager
+def etcd_cluster(folder: Path, size: int = 1, tls: tuple[Path, Path] | None = None) -> Iterator[EtcdCluster]:
+    """A cluster that is ready, unless it has *tls*; it ends with the context."""
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as ends:
+        probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * size)]
+        ports = [probe.getsockname()[1] for probe in probes]
+        for probe in probes:
+            probe.close()
+        peers = {f"n{number}": ports[size + number] for number in range(size)}
+        nodes = [EtcdNode(folder, name, ports[number], peers, tls) for number, name in enumerate(peers)]
+        for node in nodes:
+            ends.callback(node.kill)
+            node.start()
+        for node in nodes if tls is None else ():
+            node.wait_until_ready()
+        yield EtcdCluster(nodes)

@@ -1,0 +1,427 @@
+"""The metadata store in etcd, against a real one: answers get lost, leases end, nodes die."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import urllib3
+
+from hybrisfs.environment import SYSTEM, Environment, Limits
+from hybrisfs.errors import UsageError
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+)
+from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, EtcdSettings, OutcomeUnknownError
+from hybrisfs.kv.etcd_metadata import EtcdMetadata
+from hybrisfs.kv.etcd_requests import Outcome, Put, Range
+from hybrisfs.kv.etcd_writes import WriteLostError
+from hybrisfs.kv.metadata import Change, Garbage, Listed
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
+from hybrisfs.kv.rmds import DeviceMetadata
+from hybrisfs.kv.shared import ServiceLimits, connect
+from tests.backends.servers import FixedCredentials
+from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
+from tests.kv.rig import new_database
+
+CHECKSUM = b"c" * 16
+Open = Callable[..., EtcdMetadata]
+
+
+def entry(sn: int, write: int) -> KeyMetadata:
+    return KeyMetadata(sn, write, 100, 129, 1, (0, 1), (CHECKSUM,))
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with etcd_cluster(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def open_store(etcd: EtcdCluster, tmp_path: Path) -> Iterator[Open]:
+    """Opens the store of this test for a device, each time anew."""
+    root, opened = f"{uuid4().hex}/".encode(), list[EtcdMetadata]()
+
+    def open_for(
+        device: int = 1, client: type[EtcdClient] = EtcdClient, environment: Environment = SYSTEM
+    ) -> EtcdMetadata:
+        connection = client(EtcdSettings.parse(etcd.url), None, 10.0)
+        folder = tmp_path / uuid4().hex
+        folder.mkdir()
+        debts = DeviceMetadata(new_database(folder))
+        opened.append(EtcdMetadata(connection, root, debts, bytes([device]) * 16, environment))
+        return opened[-1]
+
+    yield open_for
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def metadata(open_store: Open) -> EtcdMetadata:
+    store = open_store()
+    store.create_container("box")
+    return store
+
+
+@pytest.fixture
+def box(metadata: EtcdMetadata) -> int:
+    return metadata.container("box")
+
+
+def listed(metadata: EtcdMetadata, box: int, prefix: bytes = b"", after: bytes | None = None) -> list[Listed]:
+    with metadata.listing(box, prefix, after, 2) as pages:
+        return list(chain.from_iterable(pages))
+
+
+def new_entry(metadata: EtcdMetadata, sn: int = 0) -> KeyMetadata:
+    """Of a write that has begun, and whose objects may be on the clouds."""
+    write = metadata.new_write()
+    metadata.intend([Garbage(write, 1)])
+    return entry(sn, write)
+
+
+def test_conditional_updates(metadata: EtcdMetadata, box: int) -> None:
+    place = (box, b"key")
+    assert metadata.read(place) is None
+    first, second = new_entry(metadata), new_entry(metadata)
+    assert metadata.update([Change(place, second)]) == [second._replace(sn=1)]
+    assert metadata.update([Change(place, first._replace(sn=1))]) is None, "the second one has overtaken it"
+    assert metadata.read(place) == second._replace(sn=1)
+    third = new_entry(metadata)
+    assert metadata.update([Change(place, third)]) == [third._replace(sn=2)]
+    tombstone = KeyMetadata(0, metadata.new_write())
+    assert metadata.update([Change(place, tombstone)], {place: PRESENT}) == [tombstone._replace(sn=3)]
+    with pytest.raises(ConditionNotMetError):
+        metadata.update([Change(place, KeyMetadata(0, metadata.new_write()))], {place: PRESENT})
+
+
+def test_conditions_are_checked_against_what_is_there_now(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """Not against what this machine has seen last."""
+    a, b = (box, b"a"), (box, b"b")
+    other = open_store(2)
+    assert other.container("box") == box
+    made = metadata.update([Change(a, new_entry(metadata))], {a: ABSENT})
+    assert made is not None
+    with pytest.raises(ConditionNotMetError) as caught:
+        other.update([Change(b, new_entry(other))], {a: ABSENT})
+    assert caught.value.found == made[0]
+    tag = Condition(tag=Timestamp(made[0].sn, made[0].write))
+    replaced = other.update([Change(a, new_entry(other))], {a: tag})
+    assert replaced is not None
+    with pytest.raises(ConditionNotMetError):
+        metadata.update([Change(a, new_entry(metadata))], {a: tag})
+    assert metadata.read(a) == replaced[0]
+    assert metadata.read(b) is None
+
+
+def test_transactions_of_two_machines_are_whole(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
+    """Two keys always have the same version, whoever writes them."""
+    pair = [(box, b"a"), (box, b"b")]
+    stores = [metadata, open_store(2)]
+    stores[1].container("box")
+
+    def write(number: int) -> None:
+        store = stores[number % 2]
+        while store.update([Change(place, new_entry(store)) for place in pair]) is None:
+            pass
+
+    with ThreadPoolExecutor(6) as pool:
+        writes = [pool.submit(write, number) for number in range(30)]
+        while not all(one.done() for one in writes):
+            assert len({one.entry.sn for one in listed(metadata, box)}) <= 1
+        for one in writes:
+            one.result()
+    assert [one.entry.sn for one in listed(metadata, box)] == [30, 30]
+
+
+def test_lists(metadata: EtcdMetadata, box: int) -> None:
+    keys = [b"a", b"a/1", b"a/2", b"a\xff", b"b", "ä".encode(), b"\xff\xff"]
+    for key in keys:
+        metadata.update([Change((box, key), new_entry(metadata))])
+    metadata.update([Change((box, b"a/1"), KeyMetadata(0, metadata.new_write()))])
+
+    def keys_of(prefix: bytes, after: bytes | None = None) -> list[bytes]:
+        return [one.key for one in listed(metadata, box, prefix, after)]
+
+    left = sorted(set(keys) - {b"a/1"})
+    assert keys_of(b"") == left
+    assert keys_of(b"a") == [b"a", b"a/2", b"a\xff"]
+    assert keys_of(b"a\xff") == [b"a\xff"]
+    assert keys_of(b"\xff") == [b"\xff\xff"]
+    assert keys_of(b"", after=left[1]) == left[2:]
+    assert keys_of(b"a", after=b"a/2") == [b"a\xff"]
+    assert keys_of(b"b", after=b"a") == [b"b"]
+    with metadata.listing(box, b"", None, 2) as pages:
+        first = next(pages)
+        metadata.update([Change((box, b"a"), new_entry(metadata))])
+        metadata.update([Change((box, b"zz"), new_entry(metadata))])
+        assert [one.key for one in (*first, *chain.from_iterable(pages))] == left, "all of one moment"
+    metadata.update([Change((box, b"zz"), KeyMetadata(0, metadata.new_write()))])
+    assert {one.place[1] for one in metadata.values()} == set(left)
+    assert (metadata.held(0), metadata.held(7), metadata.count()) == (len(left), 0, len(keys) + 1)
+
+
+def test_containers(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
+    other = open_store(2)
+    with pytest.raises(ContainerExistsError):
+        other.create_container("box")
+    place = (other.container("box"), b"key")
+    metadata.update([Change(place, new_entry(metadata))])
+    with pytest.raises(ContainerInUseError):
+        other.delete_container("box")
+    metadata.update([Change(place, KeyMetadata(0, metadata.new_write()))])
+    other.delete_container("box")
+    for change in (new_entry(metadata), KeyMetadata(0, metadata.new_write())):
+        with pytest.raises(NoSuchContainerError):
+            metadata.update([Change(place, change)])
+    with pytest.raises(NoSuchContainerError):
+        other.container("box")
+    other.create_container("box")
+    again = other.container("box")
+    assert again != box
+    other.update([Change((again, b"key"), new_entry(other))])
+    with pytest.raises(NoSuchContainerError):
+        metadata.read(place)
+    assert metadata.container("box") == again, "after that error it is looked up"
+    assert metadata.read((again, b"key")) is not None
+    assert metadata.containers() == ["box"]
+
+
+def test_writes_without_success_become_garbage_and_cannot_take_place_any_more(
+    metadata: EtcdMetadata, box: int
+) -> None:
+    failed, replaced, kept = (new_entry(metadata) for _ in range(3))
+    place = (box, b"key")
+    metadata.update([Change(place, replaced)])
+    metadata.update([Change(place, kept)])
+    writes = metadata.writes
+    assert [one.write for one in writes.garbage()] == [replaced.write], "the others have not ended"
+    writes.ended([failed.write, replaced.write, kept.write])
+    assert sorted(one.write for one in writes.garbage()) == [failed.write, replaced.write]
+    with pytest.raises(WriteLostError):
+        metadata.update([Change(place, failed)])
+    assert metadata.read(place) == kept._replace(sn=2)
+    writes.forget([failed.write, replaced.write])
+    assert writes.garbage() == []
+
+
+def test_a_process_takes_over_what_the_one_before_has_left(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    left, kept = new_entry(metadata), new_entry(metadata)
+    metadata.update([Change((box, b"key"), kept)])
+    again = open_store()
+    again.container("box")
+    garbage = {one.write for one in again.writes.garbage()}
+    assert left.write in garbage
+    assert kept.write not in garbage
+    with pytest.raises(WriteLostError):
+        metadata.update([Change((box, b"key"), left)])
+
+
+def test_machines_take_over_what_a_silent_one_has_left(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """A laptop sleeps through its lease; its write must fail, as the others may have deleted the objects."""
+    sleeping, other = open_store(2), open_store(3)
+    sleeping.container("box")
+    other.container("box")
+    place = (box, b"key")
+    sleeping.update([Change(place, new_entry(sleeping))])
+    began = new_entry(sleeping)
+    assert other.writes.garbage() == [], "it is at work"
+    lease = sleeping.writes._lease
+    assert lease is not None
+    sleeping._client.end_lease(lease)
+    assert began.write in {one.write for one in metadata.writes.garbage()}
+    with pytest.raises(WriteLostError):
+        sleeping.update([Change(place, began)])
+    assert metadata.read(place) is not None
+
+
+def test_numbers_of_writes_are_never_used_twice(open_store: Open, metadata: EtcdMetadata) -> None:
+    stores = [metadata, open_store(2), open_store(3)]
+    with ThreadPoolExecutor(6) as pool:
+        drawn = list(pool.map(lambda number: stores[number % 3].new_write(), range(2000)))
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_blocks_go_when_all_their_writes_have_ended(metadata: EtcdMetadata, box: int) -> None:
+    writes = [metadata.new_write() for _ in range(257)]
+    for write in writes[:10]:
+        metadata.intend([Garbage(write, 1)])
+        metadata.update([Change((box, b"key"), entry(0, write))])
+    metadata.writes.ended(writes[:255])
+    metadata.writes.forget([one.write for one in metadata.writes.garbage()])
+    assert len(list(metadata.writes._all_of(b"b"))) == 2
+    metadata.writes.ended(writes[255:])
+    assert metadata.writes.garbage() == []
+    assert len(list(metadata.writes._all_of(b"b"))) == 1
+    assert list(metadata.writes._all_of(b"u")) == []
+
+
+class Forgetful(EtcdClient):
+    """A client whose answers to transactions get lost, as often as it is told."""
+
+    lose = 0
+
+    def transact(self, *asked: Any, **named: Any) -> Outcome:
+        answer = super().transact(*asked, **named)
+        if self.lose:
+            self.lose -= 1
+            raise OutcomeUnknownError("the etcd has not answered")
+        return answer
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_what_took_place_without_an_answer_is_not_done_twice(open_store: Open, lost: int) -> None:
+    store, other = open_store(client=Forgetful), open_store(2)
+    client = store._client
+    assert isinstance(client, Forgetful)
+    client.lose = lost
+    store.create_container("box")
+    place = (store.container("box"), b"key")
+    other.container("box")
+    for number in range(3):
+        client.lose = lost
+        made = store.update([Change(place, new_entry(store))], {place: Condition(version=number)})
+        assert made is not None
+        assert (made[0].sn, store.read(place)) == (number + 1, made[0])
+    mine = new_entry(store)
+    client.lose = 1
+    began = client.transact
+
+    def overtaken(*asked: Any, **named: Any) -> Outcome:
+        """Another one writes before the answer that was lost is asked for again."""
+        if not client.lose:
+            client.transact = began  # type: ignore[method-assign]
+            other.update([Change(place, new_entry(other))])
+        return began(*asked, **named)
+
+    client.transact = overtaken  # type: ignore[method-assign]
+    made = store.update([Change(place, mine)])
+    assert made is not None
+    assert made[0].sn == 4, "it took place before the other one, once"
+    found = store.read(place)
+    assert found is not None
+    assert found.sn == 5
+    assert mine.write in {one.write for one in other.writes.garbage()}, "the other one has replaced it"
+
+
+def test_an_outcome_that_stays_unknown_is_said_to_be(
+    metadata: EtcdMetadata, open_store: Open, box: int
+) -> None:
+    clock = itertools.count()
+    hurried = Environment(monotonic=lambda: next(clock) * 10.0)
+    store = open_store(client=Forgetful, environment=hurried)
+    store.container("box")
+    change = Change((box, b"key"), new_entry(store))
+    client = store._client
+    assert isinstance(client, Forgetful)
+    client.lose = 1000
+    with pytest.raises(OutcomeUnknownError, match="not known whether this took place"):
+        store.update([change])
+    client.lose = 0
+    store.writes.ended([change.entry.write])
+    assert metadata.read((box, b"key")) == change.entry._replace(sn=1)
+    assert change.entry.write not in {one.write for one in store.writes.garbage()}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "etcd:///x",
+        "http://a",
+        "etcd://u:p@h",
+        "etcd://h:x",
+        "etcd://h?ca=/f",
+        "etcd://h:1/a#b",
+        "etcd://h:99999",
+    ],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(UsageError):
+        EtcdSettings.parse(url)
+
+
+def test_urls() -> None:
+    one = EtcdSettings.parse("etcds://anna@db1,db2:1000,[::1]:2379/a/b/")
+    assert one.endpoints == ("https://db1:2379", "https://db2:1000", "https://[::1]:2379")
+    assert (one.prefix, one.user) == ("a/b", "anna")
+
+
+def test_an_etcd_that_is_away_is_said_to_be() -> None:
+    client = EtcdClient(EtcdSettings.parse("etcd://127.0.0.1:1"), None, 0.5)
+    with pytest.raises(EtcdError, match="has not answered"):
+        client.range(Range(b"key"))
+
+
+def test_a_user_has_a_password(tmp_path: Path) -> None:
+    with etcd_cluster(tmp_path / "etcd") as cluster:
+        address = f"http://127.0.0.1:{cluster.nodes[0].port}/v3/auth"
+        for path, asked in (
+            ("user/add", {"name": "root", "password": "secret"}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("enable", {}),
+        ):
+            assert urllib3.request("POST", f"{address}/{path}", json=asked).status == 200
+        url = cluster.url.replace("etcd://", "etcd://root@")
+        with contextlib.closing(connect(url, FixedCredentials({"password": "secret"}))) as client:
+            client.change([Put(b"key", b"value")])
+            client._token = "of a server that was started again"  # or that has run out
+            assert client.range(Range(b"key")).keys[0].value == b"value"
+        cases: list[tuple[str, dict[str, str]]] = [(url, {"password": "wrong"}), (url, {}), (cluster.url, {})]
+        for wrong, secrets in cases:
+            with (
+                contextlib.closing(connect(wrong, FixedCredentials(secrets))) as client,
+                pytest.raises(EtcdError, match="does not let this machine in"),
+            ):
+                client.range(Range(b"key"))
+
+
+def test_servers_show_a_certificate(tmp_path: Path) -> None:
+    for name in ("ours", "another"):
+        names = ["-subj", "/CN=etcd", "-addext", "subjectAltName=IP:127.0.0.1"]
+        files = ["-keyout", str(tmp_path / f"{name}.key"), "-out", str(tmp_path / f"{name}.pem")]
+        kind = [
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ]
+        subprocess.run(["openssl", *kind, *names, *files], check=True, capture_output=True)
+    ours = tmp_path / "ours.pem", tmp_path / "ours.key"
+    with etcd_cluster(tmp_path / "etcd", tls=ours) as cluster:
+        url = cluster.url.replace("etcd://", "etcds://")
+        with contextlib.closing(connect(url, FixedCredentials({"ca": str(ours[0])}))) as client:
+            client.change([Put(b"key", b"value")])
+            assert client.range(Range(b"key")).keys[0].value == b"value"
+        hurried = Environment(limits=Limits(ServiceLimits(patience=0.5)))
+        strange: list[dict[str, str]] = [{"ca": str(tmp_path / "another.pem")}, {}]
+        for secrets in strange:
+            with (
+                contextlib.closing(connect(url, FixedCredentials(secrets), hurried)) as client,
+                pytest.raises(EtcdError, match="certificate"),
+            ):
+                client.range(Range(b"key"))

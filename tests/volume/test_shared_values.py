@@ -1,0 +1,143 @@
+"""Containers in an etcd: all devices of a volume use them, whichever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError
+from hybrisfs.kv.opening import KeyValues
+from hybrisfs.kv.shared import ServiceLimits
+from hybrisfs.kv.store import KeyValueStore
+from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
+from tests.volume.device import Device, Second
+from tests.volume.test_clouds import gone
+from tests.volume.test_clouds_of_two import hears
+
+BOX = "box"
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    with etcd_cluster(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
+    first = Device(tmp_path / "1", 4)
+    try:
+        second = Second(tmp_path / "2", first)
+        try:
+            yield first, second
+        finally:
+            second.close()
+    finally:
+        first.close()
+
+
+def values(device: Device) -> KeyValues:
+    return device.volume.key_values
+
+
+def learns(device: Device, url: str) -> None:
+    hears(device, lambda: url in values(device).shared.services.urls())
+
+
+def box(device: Device) -> KeyValueStore:
+    return values(device).of(BOX)
+
+
+def test_a_container_of_one_device_is_there_on_all(devices: tuple[Device, Device], etcd: EtcdCluster) -> None:
+    first, second = devices
+    values(first).create_container(BOX, etcd.url)
+    values(first).create_container("mine", None)
+    put = box(first).put(BOX, "key", b"value")
+    learns(second, etcd.url)
+    found = box(second).get(BOX, "key")
+    assert (found.value, found.timestamp) == (b"value", put)
+    box(second).put(BOX, "key", b"another")
+    assert box(first).get(BOX, "key").value == b"another"
+    assert [(one.service, one.containers) for one in values(second).containers()] == [
+        (None, []),
+        (etcd.url, [BOX]),
+    ]
+    assert [(one.service, one.containers) for one in values(first).containers()] == [
+        (None, ["mine"]),
+        (etcd.url, [BOX]),
+    ]
+    with pytest.raises(NoSuchContainerError):
+        values(second).of("mine")
+    for service in (None, etcd.url):
+        with pytest.raises(ContainerExistsError):
+            values(second).create_container(BOX, service)
+
+
+def test_all_is_there_after_a_restart_and_old_values_go(device: Device, etcd: EtcdCluster) -> None:
+    values(device).create_container(BOX, etcd.url)
+    for number in range(3):
+        box(device).put(BOX, "key", b"value %d" % number)
+    device.reopen()
+    assert box(device).get(BOX, "key").value == b"value 2"
+    box(device).collector.collect()
+    held = [len([path for path in cloud.rglob("kv/*/*") if path.is_file()]) for cloud in device.clouds]
+    assert sum(held) == 2, "copies of the newest value only"
+
+
+def test_values_of_all_stores_leave_with_their_cloud(etcd: EtcdCluster, tmp_path: Path) -> None:
+    device = Device(tmp_path / "four", 4)
+    try:
+        values(device).create_container(BOX, etcd.url)
+        for number in range(6):
+            box(device).put(BOX, f"{number}", b"value %d" % number)
+        cloud = next(one for one in device.clouds if any(one.rglob("kv/*/*")))
+        device.volume.clouds.drain(cloud.name)
+        assert gone(device, cloud.name)[0]
+        assert not [path for path in cloud.rglob("kv/*/*") if path.is_file()]
+        assert [box(device).get(BOX, f"{number}").value for number in range(6)] == [
+            b"value %d" % number for number in range(6)
+        ]
+        report = device.fsck(clouds=True)
+        assert report.problems == []
+    finally:
+        device.close()
+
+
+def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_working(tmp_path: Path) -> None:
+    with ExitStack() as ends:
+        cluster = ends.enter_context(etcd_cluster(tmp_path / "etcd"))
+        device = Device(tmp_path, limits=[ServiceLimits(patience=0.5)])
+        ends.callback(device.close)
+        values(device).create_container(BOX, cluster.url)
+        values(device).create_container("mine", None)
+        box(device).put(BOX, "key", b"value")
+        device.reopen()
+        cluster.nodes[0].kill()
+        with pytest.raises(HybrisError, match="has not answered"):
+            values(device).of(BOX)
+        values(device).of("mine").put("mine", "key", b"value")
+        assert [bool(one.trouble) for one in values(device).containers()] == [False, True]
+        cluster.nodes[0].start()
+        cluster.nodes[0].wait_until_ready()
+        assert box(device).get(BOX, "key").value == b"value"
+
+
+def test_a_service_can_be_forgotten_and_found_again(
+    devices: tuple[Device, Device], etcd: EtcdCluster
+) -> None:
+    first, second = devices
+    values(first).create_container(BOX, etcd.url)
+    box(first).put(BOX, "key", b"value")
+    learns(second, etcd.url)
+    values(second).forget_service(etcd.url)
+    with pytest.raises(NoSuchContainerError):
+        values(second).of(BOX)
+    with pytest.raises(UsageError):
+        values(second).forget_service(etcd.url)
+    with pytest.raises(ContainerExistsError):
+        values(second).create_container(BOX, etcd.url)
+    assert box(second).get(BOX, "key").value == b"value"
