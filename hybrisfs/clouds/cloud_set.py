@@ -211,7 +211,8 @@ class CloudSet:
                 told = {n: record for n, (record, _) in read_clouds(tx.registers).items()}
                 agreed = read_redundancy(tx.registers)
                 gone = [n for n, record in told.items() if record.state is CloudState.GONE]
-                named = {n for n in gone if self._count_at(tx, n)}
+                # The device that let it go has seen that no shared store names it.
+                named = {n for n in gone if self._count_at(tx, n, unknown=0)}
             redundancy = agreed[0] if agreed is not None else None
             self._use(lambda config: agreed_config(config, told, redundancy, named), told)
 
@@ -265,9 +266,9 @@ class CloudSet:
         """What all clouds are called that there ever were."""
         return {number: record.name for number, (record, _) in self.records()[0].items()}
 
-    def _count_at(self, tx: Transaction, number: int) -> int:
-        """How many objects a cloud should hold."""
-        return self._drain.count_at(tx, number) + self._clouds.key_values.held(number)
+    def _count_at(self, tx: Transaction, number: int, *, unknown: int = 1) -> int:
+        """How many objects a cloud should hold; *unknown*: see `KeyValues.held`."""
+        return self._drain.count_at(tx, number) + self._clouds.key_values.held(number, unknown)
 
     # -- the stage ------------------------------------------------------------------------------
 

@@ -226,7 +226,8 @@ class ValueKeeping:
         try:
             for store, mender in self._key_values.menders():
                 self._were_under_way(store, cloud)
-                if store.metadata.held(cloud):
+                # Other devices may have put something into a shared store since its values were counted.
+                if store.metadata.is_shared or store.metadata.held(cloud):
                     self._rewrite(store, mender, lambda entry: cloud in entry.placement, go_on, troubles)
         except HybrisError as error:
             troubles.append(str(error))

@@ -193,10 +193,10 @@ class EtcdMetadata:
         pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), 10 * _PAGE)
         return sum(len(page.keys) for page in pages)
 
-    def held(self, cloud: int) -> int:
-        """How many values a cloud should hold, as of the last time that all were looked at; 1 when that has
-        not been. Does not wait."""
-        return 1 if self._held is None else self._held.get(cloud, 0)
+    def held(self, cloud: int) -> int | None:
+        """How many values a cloud should hold, as of the last time that all were looked at, if ever. Does not
+        wait."""
+        return None if self._held is None else self._held.get(cloud, 0)
 
     def problems(self) -> list[str]:
         """What is wrong with the whole: whether etcd can be asked."""

@@ -101,8 +101,9 @@ class MetadataStore(Protocol):
     def count(self) -> int:
         """How many keys there are, deleted ones included."""
 
-    def held(self, cloud: int) -> int:
-        """How many values a cloud should hold; 1 when that is not known. Does not wait."""
+    def held(self, cloud: int) -> int | None:
+        """How many values a cloud should hold; None when that is not known. Of a shared store, as of the last
+        time that all were looked at. Does not wait."""
 
     def problems(self) -> list[str]:
         """What is wrong with the whole, in sentences."""

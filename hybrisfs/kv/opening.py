@@ -182,13 +182,14 @@ class KeyValues:
         except (OSError, sqlite3.Error) as error:
             raise DamagedError(f"{self._path} cannot be opened", str(error), DAMAGE_ADVICE) from error
 
-    def held(self, cloud: int) -> int:
-        """How many values a cloud should hold; 1 when that is not known. Does not wait."""
+    def held(self, cloud: int, unknown: int = 1) -> int:
+        """How many values a cloud should hold; so many of each shared store of which that is *unknown*, and 1
+        of the device's. Does not wait."""
         store = self._store
         here = store.metadata.held(cloud) if store is not None else int(self.exists)
-        opened = self.shared.opened()
-        unknown = len(self.shared.services.urls()) - len(opened)
-        return here + sum(one.metadata.held(cloud) for one in opened) + max(0, unknown)
+        opened = [one.metadata.held(cloud) for one in self.shared.opened()]
+        closed = max(0, len(self.shared.services.urls()) - len(opened))
+        return here + sum(unknown if one is None else one for one in opened) + unknown * closed
 
     def refuses_deletion(self, cloud: int) -> bool:
         """Whether a cloud has lately refused to let this device delete anything."""

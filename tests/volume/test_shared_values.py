@@ -107,6 +107,29 @@ def test_values_of_all_stores_leave_with_their_cloud(etcd: EtcdCluster, tmp_path
         device.close()
 
 
+def test_what_another_device_has_put_there_leaves_with_a_cloud(
+    devices: tuple[Device, Device], etcd: EtcdCluster
+) -> None:
+    """Also since the values were counted here; a device that has not opened the store hears of the end."""
+    first, second = devices
+    values(first).create_container(BOX, etcd.url)
+    assert list(box(first).metadata.values()) == []
+    learns(second, etcd.url)
+    for number in range(6):
+        box(second).put(BOX, f"{number}", b"value %d" % number)
+    values(second).shared.at(etcd.url).close()  # it looks after nothing any more
+    values(second).shared._stores.clear()
+    cloud = next(one for one in first.clouds if any(one.rglob("kv/*/*")))
+    first.volume.clouds.drain(cloud.name)
+    assert gone(first, cloud.name)[0]
+    hears(second, lambda: cloud.name not in [one.name for one in second.volume.config.clouds])
+    kept = [path for one in first.clouds if one != cloud for path in one.rglob("kv/*/*") if path.is_file()]
+    assert len(kept) >= 2 * 6
+    assert [box(first).get(BOX, f"{number}").value for number in range(6)] == [
+        b"value %d" % number for number in range(6)
+    ]
+
+
 def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_working(tmp_path: Path) -> None:
     with ExitStack() as ends:
         cluster = ends.enter_context(etcd_cluster(tmp_path / "etcd"))
