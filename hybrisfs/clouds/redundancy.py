@@ -224,7 +224,7 @@ class ValueKeeping:
         """Rewrite the values on a cloud that gets nothing new; which could not be, in sentences."""
         troubles: list[str] = []
         try:
-            for store, mender in self._key_values.menders():
+            for store, mender in self._key_values.menders(used=False):
                 self._were_under_way(store, cloud)
                 # Other devices may have put something into a shared store since its values were counted.
                 if store.metadata.is_shared or store.metadata.held(cloud):
@@ -239,7 +239,7 @@ class ValueKeeping:
     def settle(self, cloud: int) -> str | None:
         """Why a value may yet come to be placed there; None when none can."""
         try:
-            stores = [store for store, _ in self._key_values.menders()]
+            stores = [store for store, _ in self._key_values.menders(used=False)]
         except HybrisError as error:
             return str(error)
         if any(self._were_under_way(one, cloud) & one.collector.under_way() for one in stores):
@@ -250,7 +250,7 @@ class ValueKeeping:
         """Delete there what no key names any more; why that failed, None when it is done, or when this device
         may not: then it stays there."""
         try:
-            for store, _ in self._key_values.menders():
+            for store, _ in self._key_values.menders(used=False):
                 store.collector.collect()
                 if cloud in store.metadata.owing() and not self._key_values.refuses_deletion(cloud):
                     return "it has not deleted the values that are elsewhere now"

@@ -16,6 +16,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -173,6 +174,11 @@ class EtcdClient:
         first, revision = asked.first, asked.revision
         while True:
             found = self.range(Range(first, asked.end, size, revision, asked.keys_only))
+            keys = [first, *(one.key for one in found.keys)]
+            if any(one > other for one, other in pairwise(keys)) or (found.more and len(keys) < 2):
+                raise EtcdError(
+                    f"the etcd at {self.address} answers in a way that is not etcd's", "keys out of order"
+                )
             yield found
             if not found.more:
                 return

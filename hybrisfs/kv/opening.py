@@ -156,14 +156,14 @@ class KeyValues:
         """Use a service no longer, on all devices; what is in it stays there. Raises UsageError."""
         self.shared.forget(url)
 
-    def menders(self) -> Iterator[tuple[KeyValueStore, ValueMender]]:
-        """All stores, and what looks after the values of each. Raises HybrisError when one cannot be opened,
-        after those that can."""
+    def menders(self, *, used: bool = True) -> Iterator[tuple[KeyValueStore, ValueMender]]:
+        """The stores that this device has used, or all, and what looks after the values of each. Raises
+        HybrisError when one cannot be opened, after those that can."""
         trouble: HybrisError | None = None
         device = self.existing()
         if device is not None:
             yield device, ValueMender(device, self._upkeep)
-        for _, store in self.shared.all():
+        for _, store in self.shared.all(used=used):
             if isinstance(store, HybrisError):
                 trouble = trouble or store
             else:

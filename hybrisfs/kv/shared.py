@@ -146,7 +146,7 @@ class SharedStores:
         owner = self._owner
         prefix = f"{client.prefix}/" if client.prefix else ""
         root = f"{prefix}hybrisfs/{owner.volume.hex()}/".encode()
-        path = self._state / f"kv-{blake3(url.encode()).hexdigest()[:16]}.db"
+        path = self._database(url)
         if not path.exists():
             MetadataDatabase.create(path, bytes(STORE_ID_SIZE))
             sync_directory(path.parent)
@@ -166,6 +166,9 @@ class SharedStores:
             environment=self._environment,
             permit=self._permit,
         )
+
+    def _database(self, url: str) -> Path:
+        return self._state / f"kv-{blake3(url.encode()).hexdigest()[:16]}.db"
 
     def holding(self, container: str) -> KeyValueStore | None:
         """The store that has a container; None when none has it. Raises HybrisError when a service that may
@@ -189,11 +192,13 @@ class SharedStores:
             raise trouble
         return None
 
-    def all(self) -> Iterator[tuple[str, KeyValueStore | HybrisError]]:
-        """All stores with their URLs, or why they cannot be used now."""
-        urls = self.services.urls()
+    def all(self, *, used: bool = False) -> Iterator[tuple[str, KeyValueStore | HybrisError]]:
+        """All stores with their URLs, or why they cannot be used now; with *used* only those that a program
+        on this device has used, for any member can name a service."""
+        urls = [url for url in self.services.urls() if not used or self._database(url).exists()]
         with self._lock:
-            forgotten = [self._stores.pop(url) for url in self._stores.keys() - set(urls)]
+            gone = [url for url in self._stores if url not in urls]
+            forgotten = [self._stores.pop(url) for url in gone]
         for store in forgotten:  # by another device
             store.close()
         for url in urls:

@@ -25,7 +25,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, EtcdSettings, OutcomeUnknownError
 from hybrisfs.kv.etcd_metadata import EtcdMetadata
-from hybrisfs.kv.etcd_requests import Outcome, Put, Range
+from hybrisfs.kv.etcd_requests import Found, KeyValue, Outcome, Put, Range
 from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.metadata import Change, Garbage, Listed
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
@@ -425,3 +425,15 @@ def test_servers_show_a_certificate(tmp_path: Path) -> None:
                 pytest.raises(EtcdError, match="certificate"),
             ):
                 client.range(Range(b"key"))
+
+
+@pytest.mark.parametrize("keys", [[], [b"b"], [b"d", b"c"]])
+def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
+    class Hostile(EtcdClient):
+        def range(self, asked: Range) -> Found:
+            return Found([KeyValue(key, b"", 1) for key in keys], 1, more=True)
+
+    client = Hostile(EtcdSettings.parse("etcd://127.0.0.1:1"), None, 1.0)
+    with pytest.raises(EtcdError, match="out of order"):
+        for _ in client.pages(Range(b"c", b"z"), 2):
+            pass
