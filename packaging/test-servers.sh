@@ -4,7 +4,7 @@
 # development dependencies, the SFTP server is Debian's openssh-server.
 #
 # They go to ${XDG_CACHE_HOME:-~/.cache}/hybrisfs-test-servers, or to the folder that is given as the argument.
-# Needs Go 1.24, Node 18 and npm, takes about six minutes and 550 MB, and no time when all is there already.
+# Needs Go 1.24, Node 18 and npm, takes about eight minutes and 600 MB, and no time when all is there already.
 
 set -eu
 
