@@ -32,6 +32,7 @@ _TYPES: Final = {
 }
 _FORGOTTEN_AFTER: Final = 900.0  # seconds without a request; a page that is open asks every minute
 _LOOK_EVERY: Final = 5.0  # seconds
+_LOOK_SOON: Final = 0.01  # seconds, until it has started
 _CONNECTIONS: Final = 64
 _GOODBYE: Final = 3  # seconds for requests that are under way
 
@@ -79,16 +80,23 @@ def serve(show: Callable[[str], None]) -> None:
             limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_GOODBYE,
         )
-        show(dashboard.link)
         try:
-            asyncio.run(_run(uvicorn.Server(config), listener, dashboard))
+            asyncio.run(_run(uvicorn.Server(config), listener, dashboard, show))
         finally:
             dashboard.jobs.stop_all()
 
 
-async def _run(server: uvicorn.Server, listener: socket.socket, dashboard: Dashboard) -> None:
+async def _run(
+    server: uvicorn.Server, listener: socket.socket, dashboard: Dashboard, show: Callable[[str], None]
+) -> None:
     async with _ending(server, dashboard):
-        await server.serve(sockets=[listener])
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        # Whoever sees the link may press Ctrl-C at once: by then the server has to listen to signals.
+        while not (server.started or serving.done()):
+            await asyncio.sleep(_LOOK_SOON)
+        if not serving.done():
+            await asyncio.to_thread(show, dashboard.link)
+        await serving
 
 
 @contextlib.asynccontextmanager

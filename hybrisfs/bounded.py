@@ -58,13 +58,22 @@ def in_parallel(jobs: Iterable[Callable[[], T]], workers: int, name: str) -> Ite
 
 
 class _Turn:
-    """One who waits."""
+    """One who waits. A plain lock: unlike an event, it can be interrupted while it is waited for."""
 
-    __slots__ = ("amount", "come")
+    __slots__ = ("_lock", "amount", "has_come")
 
     def __init__(self, amount: int) -> None:
         self.amount = amount
-        self.come = threading.Event()
+        self.has_come = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def come(self) -> None:
+        self.has_come = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        self._lock.acquire()
 
 
 class Room:
@@ -83,11 +92,11 @@ class Room:
             with self._lock:
                 self._line.append(turn)
                 self._serve()
-            turn.come.wait()
+            turn.wait()
             yield
         finally:
             with self._lock:
-                if turn.come.is_set():
+                if turn.has_come:
                     self._free += turn.amount
                 elif turn in self._line:  # interrupted while it waited
                     self._line.remove(turn)
@@ -97,4 +106,4 @@ class Room:
         while self._line and self._line[0].amount <= self._free:
             turn = self._line.popleft()
             self._free -= turn.amount
-            turn.come.set()
+            turn.come()

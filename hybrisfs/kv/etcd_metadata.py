@@ -505,8 +505,8 @@ class EtcdMetadata:
 def _store_id(client: EtcdClient, root: bytes) -> bytes:
     """The id of the store; whoever asks first draws it."""
     key = root + b"s"
-    drawn = secrets.token_bytes(STORE_ID_SIZE)
-    client.settle([Compare(key, 0)], [Put(key, drawn)], key)
+    if not client.range(Range(key)).keys:
+        client.settle([Compare(key, 0)], [Put(key, secrets.token_bytes(STORE_ID_SIZE))], key)
     return client.range(Range(key)).keys[0].value
 
 
