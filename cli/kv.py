@@ -144,7 +144,7 @@ Examples:
 @_volume
 @_address
 @_source
-@click.option("--if-absent", is_flag=True, help="Only when there is no such key.")
+@click.option("--if-absent", is_flag=True, help="Write only if the key does not exist.")
 @_if_match
 @_if_version
 @json_option
@@ -299,7 +299,7 @@ def _show(value: bytes) -> None:
 @_if_match
 @_if_version
 def delete(name: str, address: str, if_match: str | None, if_version: int | None) -> int:
-    """Delete a key. The clouds are told in the background to delete its value.
+    """Delete a key. The daemon deletes its value from the clouds in the background.
 
     The exit code is 1 when there is no such key, 6 when a condition does not hold.
     """
@@ -369,7 +369,7 @@ Examples:
     "absent",
     multiple=True,
     metavar="CONTAINER/KEY",
-    help="Only when there is no such key. May be given again, also of keys that are not written.",
+    help="Write only if this key does not exist. Can be repeated, also for keys that are not written.",
 )
 @click.option(
     "--if-match",

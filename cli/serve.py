@@ -41,8 +41,8 @@ def s3(name: str, listen: str, show_keys: bool, as_json: bool) -> int:
     S3 stores here goes to all clouds of the volume at once, sealed. Address buckets in the path. The
     access key is made when it is first used.
 
-    By default only programs of this machine can connect. There is no TLS: on a network that others can listen
-    on, they see what is transferred.
+    By default only programs of this machine can connect. There is no TLS: others on
+    the same network can read all that is transferred.
     """
     from gateway.server import key_of, parse_address
     from gateway.server import serve as serve_s3

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway import answers
-from gateway.asked import Asked, decoded, read_request
+from gateway.asked import REPRESENTATION, Asked, decoded, read_request
 from gateway.documents import document, element, read_complete_upload, read_deletions, text
 from gateway.errors import S3Error, translated
 from gateway.objects import Objects, Reading
@@ -61,14 +61,6 @@ _OBJECT_PARTS: Final = frozenset(
         *("acl", "attributes", "legal-hold", "partNumber", "restore", "retention", "select", "tagging"),
         *("torrent", "uploadId", "uploads", "versionId"),
     }
-)
-_OVERRIDES: Final = (
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-type",
-    "expires",
 )
 
 
@@ -450,7 +442,7 @@ def _wanted_range(asked: Asked, etag: str, size: int) -> Span | None:
 
 def _overridden(asked: Asked) -> dict[str, str]:
     """Headers that the request itself wants in its answer. Raises S3Error."""
-    wanted = {name: value for name in _OVERRIDES if (value := asked.query.get(f"response-{name}"))}
+    wanted = {name: value for name in REPRESENTATION if (value := asked.query.get(f"response-{name}"))}
     if not all(value.isascii() and value.isprintable() for value in wanted.values()):
         raise S3Error("InvalidArgument", "a header of the answer has characters that none can have")
     return wanted

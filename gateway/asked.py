@@ -16,10 +16,11 @@ from gateway.signature import Verified, Verifier, parse_query
 from gateway.uploads import Description
 from gateway.values import WriteConditions
 
-__all__ = ["DEFAULT_TYPE", "Asked", "read_request"]
+__all__ = ["DEFAULT_TYPE", "REPRESENTATION", "Asked", "read_request"]
 
 DEFAULT_TYPE: Final = "application/octet-stream"
-_KEPT: Final = (
+# Headers that are kept with an object, and that a query can override in an answer.
+REPRESENTATION: Final = (
     "cache-control",
     "content-disposition",
     "content-encoding",
@@ -73,7 +74,7 @@ class Asked:
                 raise S3Error("NotImplemented", f"{name} is not supported")
         if self.headers.get("x-amz-acl", _OWN_ACL[0]) not in _OWN_ACL:
             raise S3Error("NotImplemented", "objects are private")
-        kept = {name: self.headers[name] for name in _KEPT if self.headers.get(name)}
+        kept = {name: self.headers[name] for name in REPRESENTATION if self.headers.get(name)}
         encodings = [one.strip() for one in kept.pop("content-encoding", "").split(",")]
         encoding = ", ".join(one for one in encodings if one not in ("", "aws-chunked"))
         if encoding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -194,7 +195,7 @@ class Values:
         self._empty.close()
 
 
-class Intake:
+class Intake(ABC):
     """A body on its way to the store: spooled to a file of at most *piece* bytes at a time. Not thread-safe.
 
     Whoever feeds it calls `pass_on`, in a thread, whenever it is full and there is more.
@@ -237,9 +238,9 @@ class Intake:
                 self.pass_on()
             data = self.feed(data)
 
+    @abstractmethod
     def pass_on(self) -> None:
         """Store what is in the file as a piece, and empty the file. Raises HybrisError, OSError."""
-        raise NotImplementedError
 
     def discard(self) -> None:
         """Forget it, or what is left of it. Idempotent."""

@@ -25,8 +25,9 @@ f/DEVICE/OF/WRITE   decimal            what a block of machine OF has left is be
 **Nothing that a key names is deleted.** A machine puts objects to the clouds only under numbers of its
 blocks, and an update names them only if the block is there and the write is not in ``x``; it puts the write
 into ``u``. Objects are deleted only when their write is in ``g``. It gets there when an update replaces it,
-or when a write has ended without success, after ``x`` was set in a transaction that found no ``u``; or when a
-block has been removed, which no later update can follow, by looking which of its writes are not in ``u``. A
+or when a write has ended without success, after ``x`` was set in a transaction that found its block and no
+``u``; or when a block has been removed, which no later update can follow, by looking which of its writes are
+not in ``u``: marks go with their block, or with the note in ``f`` of the machine that has taken it over. A
 machine whose lease has ended, since it slept or died, loses its blocks to the others in that way: an update
 that it had begun fails then.
 
@@ -53,7 +54,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Put, Range, Remove, after_prefix
+from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Outcome, Put, Range, Remove, after_prefix
 from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError
 from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
 from hybrisfs.kv.metadata import Found as FoundValue
@@ -67,18 +68,13 @@ __all__ = ["EtcdMetadata"]
 
 log = logging.getLogger(__name__)
 
-_BLOCK: Final = 256  # numbers of writes
 _PAGE: Final = 1000  # keys
-_BATCH: Final = 100  # operations of a transaction; etcd allows 128
 _SEEN: Final = 50_000  # entries
 _MOST_GARBAGE: Final = 1 << 30  # rows
-_LEASE_SECONDS: Final = 60
-_ADOPT_SECONDS: Final = 60.0
 _UPDATE_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
 _DROPPING: Final = b" dropping"
 _DROP_SECONDS: Final = 30.0  # then whoever began to drop a container has given up
-_MOST_NAMES: Final = 32  # of an erasure-coded value
 
 
 class _Seen(NamedTuple):
@@ -164,7 +160,7 @@ class EtcdMetadata:
     def _pages(self, container: int, prefix: bytes, after: bytes | None, most: int) -> Iterator[list[Listed]]:
         base = self._entry_key((container, b""))
         first = base + prefix if after is None or after < prefix else base + after + b"\0"
-        last = after_prefix(base) if not prefix.rstrip(b"\xff") else base + _after(prefix)
+        last = after_prefix(base + prefix)
         for page in self._client.pages(Range(first, last), most):
             entries = [(one.key[len(base) :], self._decode(one.value)) for one in page.keys]
             yield [Listed(key, entry) for key, entry in entries if entry.live]
@@ -308,25 +304,11 @@ class EtcdMetadata:
             then.append(Put(self.writes.of(b"u", entry.objects), b""))
             if old is not None and old.live:
                 then.append(Put(self.writes.of(b"g", old.objects), b"%d" % old.names))
-        otherwise = [Range(one.key) for one in compare] + [Range(self.writes.of(b"u", writes[0]))]
-        is_unknown = False
-        while True:
-            try:
-                outcome = self._client.transact(compare, then, otherwise)
-                break
-            except EtcdError as error:
-                is_unknown |= isinstance(error, OutcomeUnknownError)
-                if not is_unknown:
-                    raise
-                if self._environment.monotonic() >= deadline:
-                    raise OutcomeUnknownError(
-                        "it is not known whether this took place",
-                        f"{error.what}: {error.why}",
-                        "Look again later.",
-                    ) from error
-                self._environment.sleep(_PAUSE)
-        found = dict(zip([one.key for one in compare] + [b"used"], outcome.found, strict=False))
-        if outcome.succeeded or found[b"used"].keys:
+        used = self.writes.of(b"u", writes[0])
+        asked = [*(one.key for one in compare), used]
+        outcome, was_unknown = self._until_answered(compare, then, [Range(key) for key in asked], deadline)
+        found = {} if outcome.succeeded else dict(zip(asked, outcome.found, strict=True))
+        if outcome.succeeded or found[used].keys:
             self.writes.took_place(writes)
             for place, entry, _ in entries:
                 self._keep(place, _Seen(entry, outcome.revision) if outcome.succeeded else None)
@@ -334,9 +316,35 @@ class EtcdMetadata:
         for name, one in containers.values():
             if [now.revision for now in found[self._container_key(name)].keys] != [one.revision]:
                 self._forget(name)  # it has gone, or somebody looks whether it may go
-        if any(not found[key].keys for key in blocks) or any(found[key].keys for key in fences):
+        lost = {key for key in blocks if not found[key].keys}
+        self.writes.lost(lost)
+        if lost and was_unknown:
+            # Those that have taken over the block have removed the mark, if there was one.
+            raise _unknown("others took this machine for gone before the metadata store had answered")
+        if lost or any(found[key].keys for key in fences):
             raise WriteLostError
         return {place: self._note(place, found[self._entry_key(place)]) for place in places}
+
+    def _until_answered(
+        self,
+        compare: Sequence[Compare],
+        then: Sequence[Put | Remove],
+        otherwise: Sequence[Range],
+        deadline: float,
+    ) -> tuple[Outcome, bool]:
+        """The first answer to a transaction, and whether there was none before, so that it may be a repeated
+        one."""
+        was_unknown = False
+        while True:
+            try:
+                return self._client.transact(compare, then, otherwise), was_unknown
+            except EtcdError as error:
+                was_unknown |= isinstance(error, OutcomeUnknownError)
+                if not was_unknown:
+                    raise
+                if self._environment.monotonic() >= deadline:
+                    raise _unknown(f"{error.what}: {error.why}") from error
+                self._environment.sleep(_PAUSE)
 
     # -- what this device is to delete from the clouds -------------------------------------------
     # Garbage leaves etcd when the clouds have deleted it, or `debts` remember which have not. If that is cut
@@ -410,8 +418,12 @@ class EtcdMetadata:
             self._client.settle(mine, [Put(key, value)], key)
             raise ContainerInUseError(name)
         entries = self._entry_key((one.number, b""))
-        self._client.settle(mine, [Remove(key), Remove(entries, after_prefix(entries))], key)
+        left = self._client.settle(mine, [Remove(key), Remove(entries, after_prefix(entries))], key)
         self._forget(name)
+        if left is not None and left.value.startswith(
+            value
+        ):  # it took so long that another has put it back to use
+            raise ContainerInUseError(name)
 
     def _look_up(self, name: str) -> _Container:
         """The container as it is when nobody looks whether it may go. Raises NoSuchContainerError."""
@@ -534,6 +546,5 @@ def _number_of(container: KeyValue) -> int:
     return int(container.value[:16], 16)
 
 
-def _after(prefix: bytes) -> bytes:
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,))
+def _unknown(why: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError("it is not known whether this took place", why, "Look again later.")

@@ -130,8 +130,9 @@ class Outcome(NamedTuple):
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first key after all that begin with *prefix*, which does not end in 0xff."""
-    return prefix[:-1] + bytes((prefix[-1] + 1,))
+    """The first key after all that begin with *prefix*, which has a byte that is not 0xff."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,))
 
 
 _Number = Annotated[str, Meta(pattern="^-?[0-9]{1,19}$")]

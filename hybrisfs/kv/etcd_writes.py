@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -95,6 +95,12 @@ class EtcdWrites:
                 if names:
                     self._failed[write] = names
 
+    def lost(self, blocks: Container[bytes]) -> None:
+        """Others have taken over these of the keys of our blocks: no number of them is of use any more."""
+        with self._numbering:
+            for first in [first for first in self._blocks if self.of(b"b", first) in blocks]:
+                del self._blocks[first]
+
     # -- what is to be deleted from the clouds ---------------------------------------------------
 
     def garbage(self) -> list[Garbage]:
@@ -119,8 +125,10 @@ class EtcdWrites:
         for write, names in failed:
             fence, used = self.of(b"x", write), self.of(b"u", write)
             then: list[Put | Remove] = [Put(fence, b""), Put(self.of(b"g", write), b"%d" % names)]
-            # Whether it is fenced now, or was before, or has taken place: it has ended.
-            self._client.settle([Compare(used, 0), Compare(fence, 0)], then, fence)
+            # That there is no mark proves nothing when others have taken over the block: then they look after
+            # it. Whether it is fenced now, or was before, or has taken place: it has ended.
+            block = Compare(self.block_of(write), None)
+            self._client.settle([block, Compare(used, 0), Compare(fence, 0)], then, fence)
             with self._lock:
                 del self._failed[write]
 
@@ -136,7 +144,10 @@ class EtcdWrites:
             for first in over:
                 del self._blocks[first]
         for first in over:
-            self._client.change([Remove(self.of(b"b", first)), *self._marks(self._device, first, _BLOCK)])
+            # Others that have taken it over need its marks.
+            block = self.of(b"b", first)
+            changes = [Remove(block), *self._marks(self._device, first, _BLOCK)]
+            self._client.settle([Compare(block, None)], changes, block)
 
     def _begin(self) -> None:
         """Announce this process, and take over what an earlier one of this machine has left."""
@@ -191,6 +202,8 @@ class EtcdWrites:
     def _finish(self) -> None:
         """Make garbage of the writes of removed blocks that have not taken place."""
         for one in self._all_of(b"f"):
+            # While the note is there, nobody has removed the marks.
+            is_ours = Compare(one.key, one.revision)
             device, text = one.key.split(b"/")[-2:]
             first, count = int(text, 16), int(one.value)
             prefix = self._key(b"u/%b/" % device)
@@ -201,8 +214,8 @@ class EtcdWrites:
             left = [write for write in range(first, first + count) if write not in used]
             for start in range(0, len(left), _BATCH):
                 some = left[start : start + _BATCH]
-                self._client.change([Put(self.of(b"g", write), b"0") for write in some])
-            self._client.change([Remove(one.key), *self._marks(device, first, count)])
+                self._client.settle([is_ours], [Put(self.of(b"g", write), b"0") for write in some], one.key)
+            self._client.settle([is_ours], [Remove(one.key), *self._marks(device, first, count)], one.key)
 
     def _marks(self, device: bytes, first: int, count: int) -> list[Remove]:
         ranges = []
@@ -245,9 +258,8 @@ class EtcdWrites:
                     [Compare(counter, revision)],
                     [Put(counter, b"%d" % (first + _BLOCK)), Put(self.of(b"b", first), b"%d" % _BLOCK)],
                 )
-            except (
-                OutcomeUnknownError
-            ):  # its numbers are lost if it took place: the next start looks after them
+            except OutcomeUnknownError:
+                # If it took place, its numbers are lost: the next start looks after them.
                 if self._environment.monotonic() >= deadline:
                     raise
                 continue
@@ -261,10 +273,6 @@ class EtcdWrites:
         end = after_prefix(first) if last is None else last
         for page in self._client.pages(Range(first, end, keys_only=keys_only), _PAGE):
             yield from page.keys
-
-    def _in_batches(self, changes: Sequence[Put | Remove]) -> None:
-        for start in range(0, len(changes), _BATCH):
-            self._client.change(changes[start : start + _BATCH])
 
     # -- the lease -------------------------------------------------------------------------------
 

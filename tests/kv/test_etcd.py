@@ -245,9 +245,7 @@ def test_machines_take_over_what_a_silent_one_has_left(
     sleeping.update([Change(place, new_entry(sleeping))])
     began = new_entry(sleeping)
     assert other.writes.garbage() == [], "it is at work"
-    lease = sleeping.writes._lease
-    assert lease is not None
-    sleeping._client.end_lease(lease)
+    fall_silent(sleeping)
     assert began.write in {one.write for one in metadata.writes.garbage()}
     with pytest.raises(WriteLostError):
         sleeping.update([Change(place, began)])
@@ -321,6 +319,112 @@ def test_what_took_place_without_an_answer_is_not_done_twice(open_store: Open, l
     assert found is not None
     assert found.sn == 5
     assert mine.write in {one.write for one in other.writes.garbage()}, "the other one has replaced it"
+
+
+def fall_silent(store: EtcdMetadata) -> None:
+    """As if the machine slept through its lease."""
+    lease = store.writes._lease
+    assert lease is not None
+    store._client.end_lease(lease)
+
+
+def test_what_took_place_without_an_answer_is_kept_when_others_have_cleaned_up(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """The mark that it took place has gone with its block: that it is missing proves nothing."""
+    sleeping = open_store(2, client=Forgetful)
+    sleeping.container("box")
+    place, mine = (box, b"key"), new_entry(sleeping)
+    client = sleeping._client
+    assert isinstance(client, Forgetful)
+    client.lose = 1
+    began = client.transact
+
+    def slept(*asked: Any, **named: Any) -> Outcome:
+        """The others clean up before the answer that was lost is asked for again."""
+        if not client.lose:
+            client.transact = began  # type: ignore[method-assign]
+            fall_silent(sleeping)
+            metadata.writes.garbage()
+        return began(*asked, **named)
+
+    client.transact = slept  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError, match="not known whether this took place"):
+        sleeping.update([Change(place, mine)])
+    sleeping.writes.ended([mine.write])
+    assert metadata.read(place) == mine._replace(sn=1)
+    for store in (sleeping, metadata):
+        assert mine.write not in {one.write for one in store.writes.garbage()}
+
+
+def test_marks_of_a_block_that_others_have_taken_over_stay_until_they_have_seen_them(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    sleeping = open_store(2)
+    sleeping.container("box")
+    kept = new_entry(sleeping)
+    sleeping.update([Change((box, b"key"), kept)])
+    rest = [sleeping.new_write() for _ in range(255)]
+    (block,) = sleeping.writes._all_of(b"b")
+    metadata.new_write()
+    metadata.writes._take_over(sleeping.writes._device, block, [])
+    sleeping.writes.ended([kept.write, *rest])
+    sleeping.writes.garbage()
+    metadata.writes._finish()
+    garbage = {one.write for one in metadata.writes.garbage()}
+    assert kept.write not in garbage
+    assert set(rest) <= garbage
+
+
+class Interrupted(EtcdClient):
+    """A client whose machine sleeps before it looks for the marks of a block."""
+
+    wake: Callable[[], object] | None = None
+
+    def pages(self, asked: Range, size: int) -> Iterator[Found]:
+        if self.wake is not None and b"/u/" in asked.first:
+            wake, self.wake = self.wake, None
+            wake()
+        return super().pages(asked, size)
+
+
+def test_a_machine_that_slept_while_it_looked_for_garbage_makes_none_of_what_is_named(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """Another one has finished its work meanwhile, and removed the marks."""
+    first, sleeping = open_store(2), open_store(3, client=Interrupted)
+    first.container("box")
+    kept = new_entry(first)
+    first.update([Change((box, b"key"), kept)])
+    sleeping.new_write()
+    (block,) = first.writes._all_of(b"b")
+    sleeping.writes._take_over(first.writes._device, block, [])
+    client = sleeping._client
+    assert isinstance(client, Interrupted)
+
+    def others_work() -> None:
+        fall_silent(sleeping)
+        metadata.writes.garbage()
+
+    client.wake = others_work
+    sleeping.writes._finish()
+    assert client.wake is None
+    for store in (metadata, sleeping):
+        assert kept.write not in {one.write for one in store.writes.garbage()}
+
+
+def test_a_machine_that_slept_can_write_again(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
+    """The first write fails; the next one has a number of a new block."""
+    sleeping, place = open_store(2), (box, b"key")
+    sleeping.container("box")
+    sleeping.update([Change(place, new_entry(sleeping))])
+    fall_silent(sleeping)
+    metadata.writes.garbage()
+    with pytest.raises(WriteLostError):
+        sleeping.update([Change(place, new_entry(sleeping))])
+    made = sleeping.update([Change(place, new_entry(sleeping))])
+    assert made is not None
+    assert metadata.read(place) == made[0]
 
 
 def test_an_outcome_that_stays_unknown_is_said_to_be(
