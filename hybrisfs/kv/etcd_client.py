@@ -167,7 +167,7 @@ class EtcdClient:
     def look(self, *asked: Range) -> Sequence[Found]:
         """What several ranges hold at one moment. Raises EtcdError."""
         ranges = {"success": [{"request_range": one.request()} for one in asked]}
-        return self._repeatedly("kv/txn", ranges, Transacted).found()
+        return self._found(self._repeatedly("kv/txn", ranges, Transacted), len(asked))
 
     def pages(self, asked: Range, size: int) -> Iterator[Found]:
         """All of a range in portions of *size* keys, as of the moment of the first. Raises EtcdError."""
@@ -202,7 +202,8 @@ class EtcdClient:
         }
         deadline = self._environment.monotonic() + self._timeout
         answer = self._ask("kv/txn", asked, Transacted, deadline)
-        return Outcome(answer.succeeded, int(answer.header.revision), answer.found())
+        found = self._found(answer, 0 if answer.succeeded else len(otherwise))
+        return Outcome(answer.succeeded, int(answer.header.revision), found)
 
     def settle(self, compare: Sequence[Compare], then: Sequence[Put | Remove], key: bytes) -> KeyValue | None:
         """Repeat a transaction until there is an answer: None when it succeeded, or what *key* is instead.
@@ -369,6 +370,14 @@ class EtcdClient:
                 "hybrisfs cloud login sets the password.",
             )
         return EtcdError(what, why)
+
+    def _found(self, answer: Transacted, ranges: int) -> list[Found]:
+        """What a transaction with so many ranges has found."""
+        found = answer.found()
+        if len(found) != ranges:
+            why = f"{len(found)} ranges instead of {ranges}"
+            raise self._unknown(f"the answer is not etcd's: {why}")
+        return found
 
     def _unknown(self, why: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(f"the etcd at {self.address} has not answered", why, "Try again later.")

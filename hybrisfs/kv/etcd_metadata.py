@@ -420,9 +420,8 @@ class EtcdMetadata:
         entries = self._entry_key((one.number, b""))
         left = self._client.settle(mine, [Remove(key), Remove(entries, after_prefix(entries))], key)
         self._forget(name)
-        if left is not None and left.value.startswith(
-            value
-        ):  # it took so long that another has put it back to use
+        if left is not None and left.value.startswith(value):
+            # It took so long that another one has put it back to use.
             raise ContainerInUseError(name)
 
     def _look_up(self, name: str) -> _Container:

@@ -413,6 +413,30 @@ def test_a_machine_that_slept_while_it_looked_for_garbage_makes_none_of_what_is_
         assert kept.write not in {one.write for one in store.writes.garbage()}
 
 
+class Curt(EtcdClient):
+    """A client of something that is not an etcd: its answers lack what was asked for."""
+
+    curt = False
+
+    def _ask(self, path: str, asked: dict[str, Any], kind: type[Any], deadline: float) -> Any:
+        answer = super()._ask(path, asked, kind, deadline)
+        return type(answer)(answer.header) if self.curt and path == "kv/txn" else answer
+
+
+def test_an_answer_without_what_was_asked_for_is_an_error(open_store: Open) -> None:
+    clock = itertools.count()
+    hurried = Environment(monotonic=lambda: next(clock) * 10.0)
+    store = open_store(client=Curt, environment=hurried)
+    store.create_container("box")
+    change = Change((store.container("box"), b"key"), new_entry(store))
+    client = store._client
+    assert isinstance(client, Curt)
+    client.curt = True
+    with pytest.raises(OutcomeUnknownError, match="0 ranges instead of 5"):
+        store.update([change])
+    client.curt = False
+
+
 def test_a_machine_that_slept_can_write_again(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
     """The first write fails; the next one has a number of a new block."""
     sleeping, place = open_store(2), (box, b"key")
