@@ -123,9 +123,9 @@ def test_a_folder_that_moves_is_heard_of_though_a_program_has_found_it_already(
     two: tuple[Path, Path],
 ) -> None:
     here, there = two
-    for name in ("one", "other", "one/moved"):
+    for name in ("one", "other"):
         (here / name).mkdir()
-    until(lambda: (there / "one" / "moved").exists() and (there / "other").exists(), "the folders to arrive")
+    until(lambda: (there / "one").exists() and (there / "other").exists(), "the folders to arrive")
     over = threading.Event()
 
     def look() -> None:
@@ -137,6 +137,8 @@ def test_a_folder_that_moves_is_heard_of_though_a_program_has_found_it_already(
     looker.start()
     try:
         with Watch(there / "one") as one, Watch(there / "other") as other:
+            (here / "one" / "moved").mkdir()
+            one.wait_for("folder moved to", "moved")  # or that were taken for the second move
             for source, target, watch in [("one", "other", other), ("other", "one", one)] * 10:
                 (here / source / "moved").rename(here / target / "moved")
                 watch.wait_for("folder moved to", "moved")

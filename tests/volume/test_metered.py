@@ -25,37 +25,49 @@ def _answer(message: Message, metered: int | str | None) -> Message:
 
 
 def _serve(listener: socket.socket, metered: int | str | None) -> None:
-    connection, _ = listener.accept()
-    with connection:
-        said = b""
-        while b"BEGIN\r\n" not in said:
-            part = connection.recv(1000)
-            if not part:
-                return
-            if b"AUTH" in part:
-                connection.sendall(b"OK " + b"0" * 32 + b"\r\n")
-            said += part
-        parser, serial = Parser(), 0
-        parser.add_data(said.partition(b"BEGIN\r\n")[2])
-        while True:
-            while (message := parser.get_next_message()) is not None:
-                serial += 1
-                connection.sendall(_answer(message, metered).serialise(serial=serial))
-            data = connection.recv(4096)
-            if not data:
-                return
-            parser.add_data(data)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:  # shut down
+            return
+        with connection:
+            _talk(connection, metered)
+
+
+def _talk(connection: socket.socket, metered: int | str | None) -> None:
+    said = b""
+    while b"BEGIN\r\n" not in said:
+        part = connection.recv(1000)
+        if not part:
+            return
+        if b"AUTH" in part:
+            connection.sendall(b"OK " + b"0" * 32 + b"\r\n")
+        said += part
+    parser, serial = Parser(), 0
+    parser.add_data(said.partition(b"BEGIN\r\n")[2])
+    while True:
+        while (message := parser.get_next_message()) is not None:
+            serial += 1
+            connection.sendall(_answer(message, metered).serialise(serial=serial))
+        data = connection.recv(4096)
+        if not data:
+            return
+        parser.add_data(data)
 
 
 @contextmanager
 def fake_bus(path: Path, metered: int | str | None) -> Iterator[None]:
+    """A bus that answers whoever asks until the end of the block."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
         server = threading.Thread(target=_serve, args=(listener, metered), daemon=True)
         server.start()
-        yield
-        server.join(10)
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            server.join(10)
         assert not server.is_alive()
 
 
