@@ -89,9 +89,16 @@ class Collector:
         self._debtor_ended = threading.Condition()  # guards the debtors, and who is late
         self._late: dict[int, _Late] = {}
 
-    def draw(self, count: int) -> list[int]:
-        """Begin so many writes; return their numbers."""
-        writes = [self._metadata.new_write() for _ in range(count)]
+    def draw(self, count: int, above: int = 0) -> list[int]:
+        """Begin so many writes; return their numbers, which are higher than *above*."""
+        writes: list[int] = []
+        try:
+            for _ in range(count):
+                write = self._metadata.new_write(above)
+                writes.append(write)  # also when the next one fails
+        except BaseException:
+            self._metadata.ended(writes)
+            raise
         self.begin(writes)
         return writes
 

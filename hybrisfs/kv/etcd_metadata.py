@@ -38,6 +38,7 @@ until there is an answer; when it had taken place, the repeated one fails, and f
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import threading
 from collections import OrderedDict
@@ -55,7 +56,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
 from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Outcome, Put, Range, Remove, after_prefix
-from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError
+from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError, damaged
 from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
 from hybrisfs.kv.metadata import Found as FoundValue
 from hybrisfs.kv.record import Condition, KeyMetadata, Place, spell
@@ -74,6 +75,8 @@ _MOST_GARBAGE: Final = 1 << 30  # rows
 _UPDATE_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
 _DROPPING: Final = b" dropping"
+_CONTAINER: Final = re.compile(rb"([0-9a-f]{16})( dropping)?")
+_PLACE: Final = re.compile(rb"([0-9a-f]{16})/(.*)", re.DOTALL)
 _DROP_SECONDS: Final = 30.0  # then whoever began to drop a container has given up
 
 
@@ -142,7 +145,8 @@ class EtcdMetadata:
         """The names of all containers, sorted."""
         prefix = self._key(b"c/")
         pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), _PAGE)
-        return sorted(one.key[len(prefix) :].decode() for page in pages for one in page.keys)
+        names = (one.key[len(prefix) :] for page in pages for one in page.keys)
+        return sorted(name.decode(errors="replace") for name in names)
 
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""
@@ -171,7 +175,11 @@ class EtcdMetadata:
         held: dict[int, int] = {}
         for page in self._client.pages(Range(prefix, after_prefix(prefix)), _PAGE):
             for one in page.keys:
-                place = int(one.key[len(prefix) :][:16], 16), one.key[len(prefix) + 17 :]
+                named = _PLACE.fullmatch(one.key, len(prefix))
+                if named is None:
+                    log.warning("the key %r in etcd is damaged", one.key)
+                    continue
+                place = int(named[1], 16), named[2]
                 try:
                     entry = KeyMetadata.decode(one.value)
                 except DecodeError:
@@ -219,9 +227,9 @@ class EtcdMetadata:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def new_write(self) -> int:
-        """Begin a write: a number that no other write has."""
-        return self.writes.new_write()
+    def new_write(self, above: int = 0) -> int:
+        """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
+        return self.writes.new_write(above)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
@@ -542,7 +550,10 @@ def _evaluated(
 
 
 def _number_of(container: KeyValue) -> int:
-    return int(container.value[:16], 16)
+    number = _CONTAINER.fullmatch(container.value)
+    if number is None:
+        raise damaged(container, "it is no container")
+    return int(number[1], 16)
 
 
 def _unknown(why: str) -> OutcomeUnknownError:

@@ -6,27 +6,43 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from hybrisfs.environment import Environment
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
 from hybrisfs.kv.etcd_requests import Compare, KeyValue, Put, Range, Remove, after_prefix
 from hybrisfs.kv.metadata import Garbage
 
-__all__ = ["EtcdWrites", "WriteLostError"]
+__all__ = ["EtcdLimits", "EtcdWrites", "WriteLostError", "damaged"]
 
 log = logging.getLogger(__name__)
 
-_BLOCK: Final = 256  # numbers of writes
 _PAGE: Final = 1000  # keys
 _BATCH: Final = 100  # operations of a transaction; etcd allows 128
-_LEASE_SECONDS: Final = 60
-_ADOPT_SECONDS: Final = 60.0
 _BLOCK_SECONDS: Final = 30.0
+_MOST_BLOCK: Final = 1 << 16  # numbers
+_MOST_NAMES: Final = 1 << 16  # of the objects of a write
+_MOST_WRITE: Final = (1 << 63) - 1
+_DECIMAL: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
+_WRITE: Final = re.compile(rb"/([0-9a-f]{16})\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdLimits:
+    """See `hybrisfs.environment.Limits`. All machines of a volume have the same."""
+
+    block: int = 256
+    """Numbers of writes that a machine takes at once."""
+    lease_seconds: int = 60
+    """For how long a machine may be silent before others take over what it has left."""
+    adopt_seconds: float = 60.0
+    """How often a machine looks for others that are silent."""
 
 
 class WriteLostError(HybrisError):
@@ -49,6 +65,7 @@ class EtcdWrites:
         self._root = root
         self._device = device.hex().encode()
         self._environment = environment
+        self._limits = environment.limits.of(EtcdLimits)
         self._lock = threading.Lock()
         self._numbering = threading.Lock()
         self._blocks: dict[int, int] = {}  # those of this process: the first number, and the next to give out
@@ -63,14 +80,16 @@ class EtcdWrites:
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
 
-    def new_write(self) -> int:
-        """Begin a write: a number that no other write has."""
+    def new_write(self, above: int = 0) -> int:
+        """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
         self._begin()
         with self._numbering:
+            block = self._limits.block
             write = next(
-                (following for first, following in self._blocks.items() if following < first + _BLOCK), None
+                (following for first, following in self._blocks.items() if above < following < first + block),
+                None,
             )
-            first = self._new_block() if write is None else _first_of(write)
+            first = self._new_block() if write is None else self._first_of(write)
             write = write or first
             self._blocks[first] = write + 1
             with self._lock:
@@ -109,7 +128,10 @@ class EtcdWrites:
         self._begin()
         self._adopt()
         self._fence()
-        found = [Garbage(int(one.key[-16:], 16), int(one.value)) for one in self._all_of(b"g")]
+        found: list[Garbage] = []
+        for one in self._all_of(b"g"):
+            with _unless_damaged():
+                found.append(Garbage(_write_of(one), _decimal(one, _MOST_NAMES)))
         self._retire()
         return found
 
@@ -135,18 +157,18 @@ class EtcdWrites:
     def _retire(self) -> None:
         """Remove blocks of ours of which all writes have ended."""
         with self._numbering, self._lock:
-            busy = {_first_of(write) for write in (*self._open, *self._failed)}
+            busy = {self._first_of(write) for write in (*self._open, *self._failed)}
             over = [
                 first
                 for first, following in self._blocks.items()
-                if following == first + _BLOCK and first not in busy
+                if following == first + self._limits.block and first not in busy
             ]
             for first in over:
                 del self._blocks[first]
         for first in over:
             # Others that have taken it over need its marks.
             block = self.of(b"b", first)
-            changes = [Remove(block), *self._marks(self._device, first, _BLOCK)]
+            changes = [Remove(block), *self._marks(self._device, first, self._limits.block)]
             self._client.settle([Compare(block, None)], changes, block)
 
     def _begin(self) -> None:
@@ -165,7 +187,7 @@ class EtcdWrites:
     def _adopt(self) -> None:
         """Take over what machines have left that are silent for longer than their lease."""
         now = self._environment.monotonic()
-        if now - self._adopted_at < _ADOPT_SECONDS:
+        if now - self._adopted_at < self._limits.adopt_seconds:
             return
         self._adopted_at = now
         alive = {one.key.rpartition(b"/")[2] for one in self._all(self._key(b"l/"), keys_only=True)}
@@ -202,20 +224,26 @@ class EtcdWrites:
     def _finish(self) -> None:
         """Make garbage of the writes of removed blocks that have not taken place."""
         for one in self._all_of(b"f"):
-            # While the note is there, nobody has removed the marks.
-            is_ours = Compare(one.key, one.revision)
-            device, text = one.key.split(b"/")[-2:]
-            first, count = int(text, 16), int(one.value)
-            prefix = self._key(b"u/%b/" % device)
-            used = {
-                int(mark.key[-16:], 16)
-                for mark in self._all(prefix + text, prefix + b"%016x" % (first + count), keys_only=True)
-            }
-            left = [write for write in range(first, first + count) if write not in used]
-            for start in range(0, len(left), _BATCH):
-                some = left[start : start + _BATCH]
-                self._client.settle([is_ours], [Put(self.of(b"g", write), b"0") for write in some], one.key)
-            self._client.settle([is_ours], [Remove(one.key), *self._marks(device, first, count)], one.key)
+            with _unless_damaged():
+                self._finish_block(one)
+
+    def _finish_block(self, note: KeyValue) -> None:
+        # While the note is there, nobody has removed the marks.
+        is_ours = Compare(note.key, note.revision)
+        device = note.key.split(b"/")[-2]
+        first, count = _write_of(note), _decimal(note, _MOST_BLOCK)
+        prefix = self._key(b"u/%b/" % device)
+        used = {
+            _write_of(mark)
+            for mark in self._all(
+                prefix + b"%016x" % first, prefix + b"%016x" % (first + count), keys_only=True
+            )
+        }
+        left = [write for write in range(first, first + count) if write not in used]
+        for start in range(0, len(left), _BATCH):
+            some = left[start : start + _BATCH]
+            self._client.settle([is_ours], [Put(self.of(b"g", write), b"0") for write in some], note.key)
+        self._client.settle([is_ours], [Remove(note.key), *self._marks(device, first, count)], note.key)
 
     def _marks(self, device: bytes, first: int, count: int) -> list[Remove]:
         ranges = []
@@ -245,18 +273,25 @@ class EtcdWrites:
 
     def block_of(self, write: int) -> bytes:
         """The key of the block that a write of this machine is in."""
-        return self.of(b"b", _first_of(write))
+        return self.of(b"b", self._first_of(write))
+
+    def _first_of(self, write: int) -> int:
+        """The first number of the block that a write of this machine is in."""
+        return write - (write - 1) % self._limits.block
 
     def _new_block(self) -> int:
         counter = self._key(b"n")
         deadline = self._environment.monotonic() + _BLOCK_SECONDS
         while True:
             found = self._client.range(Range(counter)).keys
-            first, revision = (int(found[0].value), found[0].revision) if found else (1, 0)
+            block = self._limits.block
+            first, revision = (_decimal(found[0], _MOST_WRITE), found[0].revision) if found else (1, 0)
+            if first != self._first_of(first):
+                raise damaged(found[0], "no block begins with this number")
             try:
                 outcome = self._client.transact(
                     [Compare(counter, revision)],
-                    [Put(counter, b"%d" % (first + _BLOCK)), Put(self.of(b"b", first), b"%d" % _BLOCK)],
+                    [Put(counter, b"%d" % (first + block)), Put(self.of(b"b", first), b"%d" % block)],
                 )
             except OutcomeUnknownError:
                 # If it took place, its numbers are lost: the next start looks after them.
@@ -278,18 +313,42 @@ class EtcdWrites:
 
     def _renew_lease(self) -> None:
         if self._lease is None or not self._client.keep_alive(self._lease):
-            self._lease = self._client.grant_lease(_LEASE_SECONDS)
+            self._lease = self._client.grant_lease(self._limits.lease_seconds)
             self._client.change([Put(self._key(b"l/" + self._device), b"", self._lease)])
 
     def _keep_alive(self) -> None:
-        while not self._ended.wait(_LEASE_SECONDS / 3):
+        while not self._ended.wait(self._limits.lease_seconds / 3):
             with _unless_unreachable():
                 self._renew_lease()
 
 
-def _first_of(write: int) -> int:
-    """The first number of the block that a write is in."""
-    return write - (write - 1) % _BLOCK
+def _decimal(one: KeyValue, most: int) -> int:
+    """The number that a key holds. Raises DamagedError."""
+    if _DECIMAL.fullmatch(one.value) is None or int(one.value) > most:
+        raise damaged(one, f"it is no number up to {most}")
+    return int(one.value)
+
+
+def _write_of(one: KeyValue) -> int:
+    """The write that a key is about. Raises DamagedError."""
+    number = _WRITE.search(one.key)
+    if number is None or int(number[1], 16) > _MOST_WRITE:
+        raise damaged(one, "its key names no write")
+    return int(number[1], 16)
+
+
+def damaged(one: KeyValue, why: str) -> DamagedError:
+    """That a key of etcd cannot be read."""
+    return DamagedError(f"the key {one.key.decode(errors='replace')!r} in etcd is damaged", why)
+
+
+@contextmanager
+def _unless_damaged() -> Iterator[None]:
+    """One damaged key must not keep the others from being looked after."""
+    try:
+        yield
+    except DamagedError as error:
+        log.warning("what it is about stays on the clouds: %s", error)
 
 
 @contextmanager

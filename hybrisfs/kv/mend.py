@@ -233,7 +233,7 @@ class ValueMender:
         """The entry that the value has now, or would have if the key had not got another one; or why not."""
         collector, uploader = self._store.collector, self._store.uploader
         # What a cloud has lost stays on its record until all is done, so that it is not chosen again.
-        writes = collector.draw(_TRIES)
+        writes = collector.draw(_TRIES, above=entry.write)
         trouble = ""
         try:
             uploads = [uploader.plan(self._metadata.spelled(place), write, value) for write in writes]

@@ -113,8 +113,8 @@ class MetadataStore(Protocol):
 
     # -- writing
 
-    def new_write(self) -> int:
-        """Begin a write: a number that no other write has."""
+    def new_write(self, above: int = 0) -> int:
+        """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""

@@ -257,7 +257,7 @@ class DeviceMetadata:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def new_write(self) -> int:
+    def new_write(self, above: int = 0) -> int:
         """A number that no other write has; it is recorded by whatever is written next."""
         return next(self._writes)
 

@@ -16,7 +16,7 @@ import pytest
 import urllib3
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import DamagedError, UsageError
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -377,12 +377,12 @@ def test_marks_of_a_block_that_others_have_taken_over_stay_until_they_have_seen_
 
 
 class Interrupted(EtcdClient):
-    """A client whose machine sleeps before it looks for the marks of a block."""
+    """A client whose machine sleeps before it looks for the marks of a block, or for keys."""
 
     wake: Callable[[], object] | None = None
 
     def pages(self, asked: Range, size: int) -> Iterator[Found]:
-        if self.wake is not None and b"/u/" in asked.first:
+        if self.wake is not None and (b"/u/" in asked.first or b"/k/" in asked.first):
             wake, self.wake = self.wake, None
             wake()
         return super().pages(asked, size)
@@ -411,6 +411,55 @@ def test_a_machine_that_slept_while_it_looked_for_garbage_makes_none_of_what_is_
     assert client.wake is None
     for store in (metadata, sleeping):
         assert kept.write not in {one.write for one in store.writes.garbage()}
+
+
+def test_a_container_that_was_put_back_to_use_while_it_was_dropped_stays(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """The machine that drops it is so slow that another one has given up waiting for it."""
+    slow = open_store(2, client=Interrupted)
+    key = metadata._container_key("box")
+    clock = itertools.count()
+    other = open_store(3, environment=Environment(monotonic=lambda: next(clock) * 20.0))
+    client = slow._client
+    assert isinstance(client, Interrupted)
+    client.wake = lambda: other.container("box")
+    with pytest.raises(ContainerInUseError):
+        slow.delete_container("box")
+    assert client.wake is None
+    assert metadata._client.range(Range(key)).keys[0].value == b"%016x" % box
+    metadata.update([Change((box, b"key"), new_entry(metadata))])
+
+
+def test_damaged_keys_keep_others_from_nothing(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
+    writes, device = metadata.writes, b"\1" * 16
+    kept, failed = new_entry(metadata), new_entry(metadata)
+    metadata.update([Change((box, b"key"), kept)])
+    writes.ended([failed.write])
+    root, mine = metadata._key(b""), device.hex().encode()
+    for key, value in (
+        (b"g/%b/%016x" % (mine, 7), b"many"),
+        (b"g/%b/%016x" % (mine, 8), b"99999999999"),
+        (b"g/%b/write" % mine, b"1"),
+        (b"f/%b/%b/%016x" % (mine, mine, 9), b"1000000000000000000"),
+        (b"f/%b/%b/%016x" % (mine, mine, 1 << 63), b"3"),
+        (b"b/%b/block" % (b"9" * 32), b"256"),
+        (b"k/nowhere", b""),
+        (b"c/\xff", b"nothing"),
+    ):
+        metadata._client.change([Put(root + key, value)])
+    assert failed.write in {one.write for one in writes.garbage()}
+    assert [one.place for one in metadata.values()] == [(box, b"key")]
+    assert "box" in metadata.containers()
+    assert len(metadata.containers()) == 2
+
+
+@pytest.mark.parametrize("number", [b"", b"-1", b"7", b"0x101", b"9223372036854775809"])
+def test_a_damaged_counter_gives_no_numbers(open_store: Open, number: bytes) -> None:
+    store = open_store()
+    store._client.change([Put(store._key(b"n"), number)])
+    with pytest.raises(DamagedError):
+        store.new_write()
 
 
 class Curt(EtcdClient):

@@ -1,0 +1,369 @@
+"""Machines that use the same etcd, in random order, one request at a time.
+
+Answers get lost, requests arrive long after the client has given up, leases end, processes are killed and
+start again. Whatever the order: nothing that a key names is deleted, a write that failed never takes place,
+no number is drawn twice, and one machine that goes on cleans up after all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
+from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
+from hybrisfs.kv.etcd_metadata import EtcdMetadata
+from hybrisfs.kv.etcd_requests import KeyValue
+from hybrisfs.kv.etcd_writes import EtcdLimits
+from hybrisfs.kv.metadata import Change, Garbage, Owed
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata
+from hybrisfs.kv.rmds import DeviceMetadata
+from tests.kv.etcd_model import Actor, EtcdModel, Killed, ModelClient, Verdict
+from tests.kv.rig import new_database
+
+SEEDS: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "300")) // 2
+PARTS: Final = 4
+ROOT: Final = b"v/"
+BOX: Final = "box"
+KEYS: Final = (b"a", b"b", b"c")
+CHECKSUM: Final = b"c" * 16
+LIMITS: Final = EtcdLimits(block=3, lease_seconds=10**6, adopt_seconds=0)
+FAULTS: Final = (
+    [Verdict.ANSWERED] * 40
+    + [Verdict.UNANSWERED, Verdict.LATE] * 2
+    + [Verdict.REFUSED, Verdict.KILLED, Verdict.KILLED_AFTER]
+)
+
+
+class Process:
+    """One process of a machine, and what it does."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self._world = world
+        self.machine = machine
+        self.client = ModelClient(world.model, world.late, world.slow)
+        self.store = EtcdMetadata(
+            self.client, ROOT, DeviceMetadata(machine.database), machine.device, world.environment
+        )
+        self.actors: list[Actor] = []
+        self.is_ready = False
+        self._under_way: set[int] = set()
+
+    def end(self) -> None:
+        """As if killed."""
+        for actor in self.actors:
+            actor.step(Verdict.KILLED)
+            assert actor.over
+        self.client.is_dead = True
+        self.store.close()
+
+    # -- what actors do
+
+    def begin(self) -> None:
+        self.store.writes.garbage()
+        self.is_ready = True
+
+    def write(self) -> None:
+        random, store = self._world.random, self.store
+        box = store.container(BOX)
+        places = [(box, key) for key in random.sample(KEYS, random.choice((1, 1, 2)))]
+        conditions: dict[tuple[int, bytes], Condition] = {}
+        if random.random() < 0.3:
+            conditions[box, random.choice(KEYS)] = random.choice((ABSENT, PRESENT))
+        with self._writing(len(places), random.random() > 0.2) as entries:
+            changes = [Change(place, entry) for place, entry in zip(places, entries, strict=True)]
+            try:
+                made = store.update(changes, conditions)
+            except OutcomeUnknownError:
+                return
+            except HybrisError:
+                made = None
+            self._world.settled(entries, took_place=made is not None)
+
+    def move(self) -> None:
+        place = self.store.container(BOX), self._world.random.choice(KEYS)
+        old = self.store.read(place)
+        if old is None or not old.live:
+            return
+        with self._writing(1, True, old.write) as (entry,):
+            try:
+                moved = self.store.move(place, old, old._replace(moved=entry.write))
+            except OutcomeUnknownError:
+                return
+            except HybrisError:
+                moved = False
+            self._world.settled([entry], took_place=moved)
+
+    @contextlib.contextmanager
+    def _writing(self, count: int, has_value: bool, above: int = 0) -> Iterator[list[KeyMetadata]]:
+        """New writes, and with values their objects on the clouds."""
+        actor, entries = threading.current_thread(), list[KeyMetadata]()
+        assert isinstance(actor, Actor)
+        try:
+            for _ in range(count):
+                actor.is_exclusive = True
+                write = self.store.new_write(above)
+                actor.is_exclusive = False
+                self._world.drawn(write)
+                self._under_way.add(write)
+                entries.append(_entry(write) if has_value else KeyMetadata(0, write))
+            if has_value:
+                self.store.intend([Garbage(one.write, one.names) for one in entries])
+                self._world.upload(actor, entries)
+            yield entries
+        except Killed:
+            raise
+        except EtcdError:
+            self._ended(entries)
+            raise
+        else:
+            self._ended(entries)
+
+    def _ended(self, entries: list[KeyMetadata]) -> None:
+        writes = [one.write for one in entries]
+        self._under_way -= {*writes}
+        self.store.ended(writes)
+
+    def collect(self) -> None:
+        actor, store, random = threading.current_thread(), self.store, self._world.random
+        assert isinstance(actor, Actor)
+        store.gather_garbage()
+        found = [one for one in store.garbage(0, 1000) if one.write not in self._under_way]
+        if not found:
+            return
+        self._world.delete(actor, [one.write for one in found])
+        owed = [Owed(0, *one) for one in found if random.random() < 0.1]
+        store.forget_garbage([one.write for one in found], owed)
+        store.forget_owed(owed)
+
+    def renew(self) -> None:
+        self.store.writes._renew_lease()
+
+    def drop(self) -> None:
+        with contextlib.suppress(NoSuchContainerError, ContainerInUseError):
+            self.store.delete_container(BOX)
+
+    def create(self) -> None:
+        with contextlib.suppress(ContainerExistsError):
+            self.store.create_container(BOX)
+
+
+def _entry(write: int) -> KeyMetadata:
+    return KeyMetadata(0, write, 100, 129, 1, (0, 1), (CHECKSUM,))
+
+
+class Machine:
+    def __init__(self, world: World, number: int, folder: Path) -> None:
+        folder.mkdir()
+        self._world = world
+        self.database = new_database(folder)
+        self.device = bytes([number]) * 16
+        self.process: Process | None = None
+        self.sleeps = 0
+        """For how many steps it stands still yet."""
+
+    def act(self, weights: dict[str, int]) -> None:
+        """Begin something."""
+        if self.process is None:
+            self.process = Process(self._world, self)
+        if not self.process.is_ready:
+            what: Callable[[], None] = self.process.begin
+            if self.process.actors:
+                return
+        else:
+            (name,) = self._world.random.choices([*weights], [*weights.values()])
+            what = getattr(self.process, name)
+        self.process.actors.append(Actor(what))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.end()
+            self.process = None
+
+    def fall_asleep(self) -> None:
+        """Stand still for so long that the lease ends."""
+        self.sleeps = self._world.random.randrange(150)
+        lease = None if self.process is None else self.process.store.writes._lease
+        if lease is not None:
+            self._world.model.end_lease(lease)
+
+
+class World:
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.random = Random(seed)
+        self.model = EtcdModel(self._check)
+        self.late: list[Callable[[], object]] = []
+        self._now = 0.0
+        self.environment = Environment(monotonic=lambda: self._now, sleep=self._pass, limits=Limits(LIMITS))
+        self._drawn: set[int] = set()
+        self._named: set[int] = set()
+        self._refused: set[int] = set()
+        self._objects: set[int] = set()
+        self._deleted: set[int] = set()
+        self.machines = [Machine(self, number, folder / f"{number}") for number in range(3)]
+
+    def _pass(self, seconds: float) -> None:
+        self._now += seconds
+
+    def slow(self) -> None:
+        """There was no answer, which took a while."""
+        self._pass(self.random.choice((0.5, 0.5, 40.0)))
+
+    # -- what must be
+
+    def drawn(self, write: int) -> None:
+        assert write not in self._drawn
+        self._drawn.add(write)
+
+    def settled(self, entries: list[KeyMetadata], *, took_place: bool) -> None:
+        """A write has ended, with success or without."""
+        writes = {one.write for one in entries}
+        if took_place:
+            assert writes <= self._named, "it said so, and was not there"
+        else:
+            assert not writes & self._named, "it failed, and was there"
+            self._refused |= writes
+
+    def _check(self, before: dict[bytes, KeyValue], after: dict[bytes, KeyValue]) -> None:
+        for key, one in after.items():
+            if key.startswith(ROOT + b"k/") and before.get(key) != one:
+                entry = KeyMetadata.decode(one.value)
+                assert entry.objects not in self._refused, "a write that failed took place"
+                self._named.add(entry.objects)
+                if entry.live:
+                    assert entry.objects in self._objects - self._deleted, "its objects are gone"
+        for key in before.keys() - after.keys():
+            if key.startswith(ROOT + b"k/"):
+                assert not KeyMetadata.decode(before[key].value).live, "a value went with its container"
+
+    def _now_named(self) -> set[int]:
+        entries = [
+            KeyMetadata.decode(one.value)
+            for key, one in self.model.keys.items()
+            if key.startswith(ROOT + b"k/")
+        ]
+        return {one.objects for one in entries if one.live}
+
+    def upload(self, actor: Actor, entries: list[KeyMetadata]) -> None:
+        self._objects |= {one.write for one in entries}
+        actor.rest()
+
+    def delete(self, actor: Actor, writes: list[int]) -> None:
+        assert not self._now_named() & {*writes}, "a key names what is deleted"
+        self._deleted |= {*writes}
+        self._objects -= self._deleted
+        actor.rest()
+
+    def check_what_is_left(self) -> None:
+        assert self._objects - self._now_named() <= self._deleted, "objects that nobody deletes"
+        mine = b"/" + self.machines[0].device.hex().encode() + b"/"
+        assert not [key for key in self.model.keys if key[len(ROOT) :][:2] in (b"g/", b"f/", b"x/")]
+        for kind in (b"b/", b"u/"):
+            left = [key for key in self.model.keys if key.startswith(ROOT + kind)]
+            assert all(mine in key for key in left)
+
+    # -- what happens
+
+    def run(self, steps: int) -> None:
+        creator = Process(self, Machine(self, 9, self.machines[0].database.parent / "9"))
+        creator.create()
+        creator.end()
+        weights = {"write": 8, "move": 3, "collect": 4, "renew": 2, "drop": 1, "create": 2}
+        for _ in range(steps):
+            for machine in self.machines:
+                machine.sleeps = max(0, machine.sleeps - 1)
+            self._happen(weights)
+        for machine in self.machines:
+            machine.sleeps = 0
+        while actors := self._actors():
+            self._step(self.random.choice(actors), Verdict.ANSWERED)
+        for machine in self.machines:
+            machine.kill()
+        for lease in [*self.model.leases]:
+            self.model.end_lease(lease)
+        self._arrive(len(self.late) // 2)
+        survivor = self.machines[0]
+        for what in (
+            "begin",
+            "create",
+            "renew",
+            "collect",
+            "collect",
+            "late",
+            "collect",
+            "collect",
+            "collect",
+        ):
+            if what == "late":
+                self._arrive(len(self.late))
+                continue
+            survivor.act({what: 1})
+            while actors := self._actors():
+                self._step(actors[0], Verdict.ANSWERED)
+        self.check_what_is_left()
+        survivor.kill()
+
+    def _happen(self, weights: dict[str, int]) -> None:
+        random, machine = self.random, self.random.choice(self.machines)
+        chance = random.random()
+        if chance < 0.03:
+            machine.fall_asleep()
+        elif chance < 0.04:
+            machine.kill()
+        elif chance < 0.08:
+            self._arrive(1)
+        elif len(self._actors()) < 4 and chance < 0.25:
+            if not machine.sleeps and (machine.process is None or len(machine.process.actors) < 2):
+                machine.act(weights)
+        elif actors := self._actors():
+            process, actor = random.choice(actors)
+            verdict = random.choice(FAULTS)
+            self._step((process, actor), verdict)
+            if verdict in (Verdict.UNANSWERED, Verdict.LATE) and random.random() < 0.5:
+                process.machine.fall_asleep()
+
+    def _arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.late))):
+            with contextlib.suppress(EtcdError):
+                self.late.pop(self.random.randrange(len(self.late)))()
+
+    def _actors(self) -> list[tuple[Process, Actor]]:
+        """Those that can go on."""
+        able = []
+        for machine in self.machines:
+            if machine.process is not None and not machine.sleeps:
+                actors = machine.process.actors
+                exclusive = [one for one in actors if one.is_exclusive]
+                able += [(machine.process, one) for one in exclusive or actors]
+        return able
+
+    def _step(self, one: tuple[Process, Actor], verdict: Verdict) -> None:
+        process, actor = one
+        actor.step(verdict)
+        if actor.over:
+            process.actors.remove(actor)
+        if actor.failure is not None and not isinstance(actor.failure, EtcdError | NoSuchContainerError):
+            raise actor.failure
+        if verdict in (Verdict.KILLED, Verdict.KILLED_AFTER):
+            process.machine.kill()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_schedules(part: int, tmp_path: Path) -> None:
+    for seed in range(part, SEEDS, PARTS):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        try:
+            World(seed, folder).run(Random(seed).randrange(20, 400))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
