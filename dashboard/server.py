@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +17,7 @@ from starlette.types import ASGIApp
 from dashboard.api import Api
 from dashboard.guard import Guard, Session
 from dashboard.jobs import Jobs
+from hybrisfs import http_server
 
 __all__ = ["Dashboard", "serve"]
 
@@ -31,10 +29,7 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _FORGOTTEN_AFTER: Final = 900.0  # seconds without a request; a page that is open asks every minute
-_LOOK_EVERY: Final = 5.0  # seconds
-_LOOK_SOON: Final = 0.01  # seconds, until it has started
 _CONNECTIONS: Final = 64
-_GOODBYE: Final = 3  # seconds for requests that are under way
 
 
 class Dashboard:
@@ -67,52 +62,16 @@ def serve(show: Callable[[str], None]) -> None:
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dashboard = Dashboard(listener.getsockname()[1])
-        config = uvicorn.Config(
-            dashboard.app,
-            http="h11",
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_graceful_shutdown=_GOODBYE,
-        )
         try:
-            asyncio.run(_run(uvicorn.Server(config), listener, dashboard, show))
+            http_server.serve(
+                dashboard.app,
+                listener,
+                _CONNECTIONS,
+                lambda: show(dashboard.link),
+                is_over=lambda: dashboard.is_forgotten,
+            )
         finally:
             dashboard.jobs.stop_all()
-
-
-async def _run(
-    server: uvicorn.Server, listener: socket.socket, dashboard: Dashboard, show: Callable[[str], None]
-) -> None:
-    async with _ending(server, dashboard):
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        # Whoever sees the link may press Ctrl-C at once: by then the server has to listen to signals.
-        while not (server.started or serving.done()):
-            await asyncio.sleep(_LOOK_SOON)
-        if not serving.done():
-            await asyncio.to_thread(show, dashboard.link)
-        await serving
-
-
-@contextlib.asynccontextmanager
-async def _ending(server: uvicorn.Server, dashboard: Dashboard) -> AsyncIterator[None]:
-    """Within the block, end the server when nobody looks any more."""
-
-    async def watch() -> None:
-        while not dashboard.is_forgotten:
-            await asyncio.sleep(_LOOK_EVERY)
-        server.should_exit = True
-
-    watcher = asyncio.create_task(watch())
-    try:
-        yield
-    finally:
-        watcher.cancel()
 
 
 def _pages() -> list[BaseRoute]:

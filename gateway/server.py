@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import ipaddress
 import re
@@ -13,18 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import uvicorn
-
 from gateway.app import Gateway
 from gateway.keys import access_key
 from gateway.objects import Objects
 from gateway.signature import AccessKey, Verifier
+from hybrisfs import http_server
 from hybrisfs.client import Client, HybrisError, UsageError, scratch_folder, settings_folder
 
 __all__ = ["Address", "Endpoint", "key_of", "parse_address", "serve"]
 
 _CONNECTIONS: Final = 256
-_GOODBYE: Final = 3  # seconds for requests that are under way
 _IDLE: Final = 60  # seconds that a connection is kept
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]+)):([0-9]{1,5})")
 
@@ -69,24 +66,11 @@ def serve(volume: str, address: Address, show: Callable[[Endpoint], None]) -> No
     with _the_only_one(scratch / "lock", volume), _listening(address) as listener:
         objects = Objects(volume, partial(Client.connect, start=False), scratch)
         gateway = Gateway(objects, Verifier(key))
-        config = uvicorn.Config(
-            gateway,
-            http="h11",
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_CONNECTIONS,
-            timeout_keep_alive=_IDLE,
-            timeout_graceful_shutdown=_GOODBYE,
-        )
         objects.start()
-        show(_endpoint(listener, key))
         try:
-            asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+            http_server.serve(
+                gateway, listener, _CONNECTIONS, lambda: show(_endpoint(listener, key)), idle=_IDLE
+            )
         finally:
             objects.close()
             gateway.close()

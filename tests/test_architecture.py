@@ -20,8 +20,8 @@ ONLY = {
     "sync": ("sync",),
     "backends": ("backends",),
     "cli": ("cli", "dashboard.server", "gateway.server", "hybrisfs.api", "hybrisfs.client"),
-    "dashboard": ("dashboard", "hybrisfs.api", "hybrisfs.client"),
-    "gateway": ("gateway", "hybrisfs.api", "hybrisfs.client"),
+    "dashboard": ("dashboard", "hybrisfs.api", "hybrisfs.client", "hybrisfs.http_server"),
+    "gateway": ("gateway", "hybrisfs.api", "hybrisfs.client", "hybrisfs.http_server"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
@@ -36,7 +36,18 @@ NEVER = dict.fromkeys(
 
 # The packages and modules of `hybrisfs`, from the bottom up: each imports what is in rows above it only.
 LAYERS = (
-    ("bounded", "chunk_namer", "core_dumps", "environment", "errors", "fuse", "kinds", "polling", "process"),
+    (
+        "bounded",
+        "chunk_namer",
+        "core_dumps",
+        "environment",
+        "errors",
+        "fuse",
+        "http_server",
+        "kinds",
+        "polling",
+        "process",
+    ),
     ("shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
     ("exposition", "history", "home", "keys", "state", "verdict"),

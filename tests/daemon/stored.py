@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
+from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import KEY, Rig
 
-__all__ = ["Stored"]
+__all__ = ["Stored", "rig_of"]
 
 
 class Stored(NamedTuple):
@@ -43,3 +46,12 @@ class Stored(NamedTuple):
 
     def rebuild(self) -> tuple[Path, Salvaged]:
         return Path("/state/aside"), Salvaged(same_store=True, keys=3, damaged=1)
+
+
+@contextmanager
+def rig_of(volume: str, daemon: Daemon, volumes: FakeVolumes, folder: Path) -> Iterator[Rig]:
+    """Start a daemon one of whose volumes has a store."""
+    daemon.start()
+    with Rig(folder) as rig:
+        volumes.opened[volume].key_values = Stored(rig)
+        yield rig

@@ -28,7 +28,7 @@ from hybrisfs.home import Home
 from tests.cli.conftest import served, volumes
 from tests.daemon.conftest import home
 from tests.daemon.fake import FakeVolumes
-from tests.daemon.stored import Stored
+from tests.daemon.stored import rig_of
 from tests.kv.rig import CONTAINER, Rig
 
 __all__ = ["home", "served", "volumes"]
@@ -38,9 +38,7 @@ PHOTOS = "photos"
 
 @pytest.fixture
 def rig(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> Iterator[Rig]:
-    served.start()
-    with Rig(tmp_path) as rig:
-        volumes.opened[PHOTOS].key_values = Stored(rig)
+    with rig_of(PHOTOS, served, volumes, tmp_path) as rig:
         yield rig
 
 

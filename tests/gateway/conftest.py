@@ -14,7 +14,7 @@ from hybrisfs.home import Home
 from tests.cli.conftest import run, served, volumes
 from tests.daemon.conftest import home
 from tests.daemon.fake import FakeVolumes
-from tests.daemon.stored import Stored
+from tests.daemon.stored import rig_of
 from tests.gateway.rig import VOLUME, boto, made_objects, running
 from tests.kv.rig import Rig
 
@@ -23,9 +23,7 @@ __all__ = ["home", "objects", "rig", "run", "s3", "served", "url", "volumes"]
 
 @pytest.fixture
 def rig(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> Iterator[Rig]:
-    served.start()
-    with Rig(tmp_path) as rig:
-        volumes.opened[VOLUME].key_values = Stored(rig)
+    with rig_of(VOLUME, served, volumes, tmp_path) as rig:
         yield rig
 
 

@@ -59,6 +59,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert "Traceback" not in errors
 
 
+def test_it_ends_quietly_the_moment_its_address_is_shown(served: Served) -> None:
+    device = Device(served.device.root / "another")
+    with device:
+        device.create(3)
+        process, _ = start(device)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.strip()) == (0, "")
+
+
 def program(name: str) -> str:
     """Where a program is. Where nothing may be skipped, it has to be there."""
     path = shutil.which(name)

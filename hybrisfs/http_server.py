@@ -1,0 +1,84 @@
+"""Serves HTTP/1.1 on a socket, as the dashboard and the S3 gateway do: in the foreground, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["serve"]
+
+_GOODBYE: Final = 3  # seconds for requests that are under way
+_LOOK_EVERY: Final = 5.0  # seconds
+_LOOK_SOON: Final = 0.01  # seconds, until it has started
+
+
+def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    connections: int,
+    started: Callable[[], object],
+    *,
+    idle: int = 5,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Serve an application to at most so many connections at once; those that are idle are kept for *idle*
+    seconds.
+
+    *started* is called, in a thread of its own, when clients can connect and Ctrl-C ends the server. Returns
+    soon after *is_over* says so; raises KeyboardInterrupt at Ctrl-C.
+    """
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=connections,
+        timeout_keep_alive=idle,
+        timeout_graceful_shutdown=_GOODBYE,
+    )
+    asyncio.run(_run(uvicorn.Server(config), listener, started, is_over))
+
+
+async def _run(
+    server: uvicorn.Server,
+    listener: socket.socket,
+    started: Callable[[], object],
+    is_over: Callable[[], bool],
+) -> None:
+    async with _ending(server, is_over):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        # A person who is told of it may press Ctrl-C at once: by then the server has to listen to signals.
+        while not (server.started or serving.done()):
+            await asyncio.sleep(_LOOK_SOON)
+        if not serving.done():
+            await asyncio.to_thread(started)
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def _ending(server: uvicorn.Server, is_over: Callable[[], bool]) -> AsyncIterator[None]:
+    """Within the block, end the server when it is over."""
+
+    async def watch() -> None:
+        while not is_over():
+            await asyncio.sleep(_LOOK_EVERY)
+        server.should_exit = True
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
