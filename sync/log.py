@@ -84,7 +84,7 @@ from sync.vector import MAX_WRITERS, VersionVector
 
 __all__ = ["Bound", "LogState", "most_branches"]
 
-_LEAST_BRANCHES = 4  # a device may have been set back to a backup as often
+_LEAST_BRANCHES = 4  # the first one, and one for each of three times that a device was set back to a backup
 _ROOM = 2000  # entries of vectors, with some left for those who do not fork themselves
 _MOST_VOUCHED = 100_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations, count
@@ -51,6 +52,7 @@ _CRASHES: Final = 0.4
 _RESTARTS: Final = 0.2
 _BACKUPS: Final = 0.5
 _RESTORES: Final = 0.5
+_MOST_RESTORED: Final = 3  # times; others need not take in more branches of a device
 _CLOCK_JUMPS: Final = 0.2
 _SLEEPS: Final = 0.15
 _RESTS: Final = 1.25  # when all stand still for a moment, as checkpoints want it; for all together
@@ -72,6 +74,7 @@ class Simulation:
         self.trace: list[str] = []
         self.lives: dict[str, list[Operation]] = {}  # of devices whose daemon has ended
         self.restored: set[int] = set()
+        self._times_restored = Counter[int]()
         self.bodies: dict[bytes, bytes] = {}  # of all updates that may be known through checkpoints only
         self.clouds = Clouds(self.random, count=2 * _F + 1, f=_F, copies=_F + 1)
         self.liar = self._invite_liar() if self.random.random() < 0.35 else None
@@ -337,6 +340,9 @@ class Simulation:
         others = [other for other in self.honest if other != device]
         if not self.world.has_backup(device) or not others or self.badness.discards:
             return
+        if self._times_restored[device] == _MOST_RESTORED:
+            return
+        self._times_restored[device] += 1
         self.sign(device)
         self.send(device, self.random.choice(others))
         self._remember_life(device)

@@ -66,6 +66,14 @@ def test_so_many_branches_are_accepted_and_no_more() -> None:
     assert isinstance(outcome, Refused) and outcome.reason is Reason.NOT_VOUCHED
 
 
+def test_a_device_that_was_set_back_three_times_is_heard_in_the_largest_volume() -> None:
+    others = [DeviceKey.from_seed(number.to_bytes(32)) for number in range(200)]
+    ada = Honest(KEYS[0], Members([key.public for key in (*KEYS, *others)]))
+    for branch in forks(4):
+        ada.hear(branch)
+    assert ada.branches() == 4
+
+
 def test_those_who_took_different_forks_go_on_with_each_other() -> None:
     ada, bob, cyd = (Honest(key) for key in KEYS[:3])
     every = forks(3 * MOST_BRANCHES, 2)
