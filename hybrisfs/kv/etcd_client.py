@@ -169,11 +169,13 @@ class EtcdClient:
         ranges = {"success": [{"request_range": one.request()} for one in asked]}
         return self._found(self._repeatedly("kv/txn", ranges, Transacted), len(asked))
 
-    def pages(self, asked: Range, size: int) -> Iterator[Found]:
-        """All of a range in portions of *size* keys, as of the moment of the first. Raises EtcdError."""
+    def pages(self, asked: Range, size: int, page: Found | None = None) -> Iterator[Found]:
+        """All of a range in portions of *size* keys, as of the moment of the first, *page* if that is there
+        already. Raises EtcdError."""
         first, revision = asked.first, asked.revision
         while True:
-            found = self.range(Range(first, asked.end, size, revision, asked.keys_only))
+            found = page or self.range(Range(first, asked.end, size, revision, asked.keys_only))
+            page = None
             keys = [first, *(one.key for one in found.keys)]
             if any(one > other for one, other in pairwise(keys)) or (found.more and len(keys) < 2):
                 raise EtcdError(

@@ -164,8 +164,9 @@ class EtcdMetadata:
     def _pages(self, container: int, prefix: bytes, after: bytes | None, most: int) -> Iterator[list[Listed]]:
         base = self._entry_key((container, b""))
         first = base + prefix if after is None or after < prefix else base + after + b"\0"
-        last = after_prefix(base + prefix)
-        for page in self._client.pages(Range(first, last), most):
+        asked = Range(first, after_prefix(base + prefix), most)
+        beginning = self._in_container(container, asked)
+        for page in self._client.pages(asked, most, beginning):
             entries = [(one.key[len(base) :], self._decode(one.value)) for one in page.keys]
             yield [Listed(key, entry) for key, entry in entries if entry.live]
 
@@ -422,11 +423,13 @@ class EtcdMetadata:
         if not found or found[0].value != value + _DROPPING:
             raise NoSuchContainerError(None, [])
         mine = [Compare(key, found[0].revision)]
-        if any(self._pages(one.number, b"", None, _PAGE)):
+        entries = self._entry_key((one.number, b""))
+        last = after_prefix(entries)
+        pages = self._client.pages(Range(entries, last), _PAGE)
+        if any(self._decode(one.value).live for page in pages for one in page.keys):
             self._client.settle(mine, [Put(key, value)], key)
             raise ContainerInUseError(name)
-        entries = self._entry_key((one.number, b""))
-        left = self._client.settle(mine, [Remove(key), Remove(entries, after_prefix(entries))], key)
+        left = self._client.settle(mine, [Remove(key), Remove(entries, last)], key)
         self._forget(name)
         if left is not None and left.value.startswith(value):
             # It took so long that another one has put it back to use.
@@ -490,12 +493,16 @@ class EtcdMetadata:
         return self._key(b"k/%016x/%b" % place)
 
     def _look(self, place: Place) -> _Seen:
-        name, one = self._container_of(place[0])
-        entry, container = self._client.look(Range(self._entry_key(place)), Range(self._container_key(name)))
+        return self._note(place, self._in_container(place[0], Range(self._entry_key(place))))
+
+    def _in_container(self, number: int, asked: Range) -> Found:
+        """What a range holds while there is the container. Raises NoSuchContainerError."""
+        name, one = self._container_of(number)
+        found, container = self._client.look(asked, Range(self._container_key(name)))
         if not container.keys or _number_of(container.keys[0]) != one.number:
             self._forget(name)
             raise NoSuchContainerError(None, [])
-        return self._note(place, entry)
+        return found
 
     def _note(self, place: Place, found: Found) -> _Seen:
         seen = _NOTHING

@@ -176,6 +176,22 @@ def test_lists(metadata: EtcdMetadata, box: int) -> None:
     assert (metadata.held(0), metadata.held(7), metadata.count()) == (len(left), 0, len(keys) + 1)
 
 
+def test_a_list_of_a_container_that_others_have_made_again_is_of_the_new_one(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    other = open_store(2)
+    other.container("box")
+    other.delete_container("box")
+    with pytest.raises(NoSuchContainerError):
+        listed(metadata, box)
+    other.create_container("box")
+    place = (other.container("box"), b"key")
+    other.update([Change(place, new_entry(other))])
+    with pytest.raises(NoSuchContainerError):
+        listed(metadata, box)
+    assert [one.key for one in listed(metadata, metadata.container("box"))] == [b"key"]
+
+
 def test_containers(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
     other = open_store(2)
     with pytest.raises(ContainerExistsError):
@@ -381,11 +397,11 @@ class Interrupted(EtcdClient):
 
     wake: Callable[[], object] | None = None
 
-    def pages(self, asked: Range, size: int) -> Iterator[Found]:
+    def pages(self, asked: Range, size: int, page: Found | None = None) -> Iterator[Found]:
         if self.wake is not None and (b"/u/" in asked.first or b"/k/" in asked.first):
             wake, self.wake = self.wake, None
             wake()
-        return super().pages(asked, size)
+        return super().pages(asked, size, page)
 
 
 def test_a_machine_that_slept_while_it_looked_for_garbage_makes_none_of_what_is_named(
