@@ -1,4 +1,4 @@
-"""hybrisfs kv put, append, replace, get, delete, list, tput, create, drop, containers, clean, rebuild"""
+"""hybrisfs kv: values by key, and the containers that they are in"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Final
 import click
 
 from cli.arguments import complete_volumes
-from cli.output import columns, count, json_option, print_json, show, shown, size
+from cli.output import columns, count, json_option, print_json, progress_bar, show, shown, size
 from hybrisfs.api.key_value import (
     Cleaned,
     KeyFacts,
@@ -29,6 +29,7 @@ from hybrisfs.api.key_value import (
     KvForgetRequest,
     KvGetRequest,
     KvListRequest,
+    KvMigrateRequest,
     KvPutRequest,
     KvRebuildRequest,
     KvReplaceRequest,
@@ -484,6 +485,36 @@ def containers(name: str, as_json: bool) -> int:
         for one in silent:
             click.echo(f"hybrisfs: {shown(one.trouble)}", err=True)
     return 1 if silent else 0
+
+
+@kv.command(
+    epilog="\b\nExamples:\n  hybrisfs kv migrate home notes --metadata etcd://db1,db2,db3"
+    "\n  hybrisfs kv migrate home/notes --metadata device"
+)
+@_volume
+@click.argument("container", required=False)
+@click.option("--metadata", metavar="device|URL", required=True, help="Where the list of keys is to be.")
+@json_option
+def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> None:
+    """Move a container to another place of its metadata.
+
+    Programs can go on using it; only at the end they get an error for a moment. Values, versions and
+    attributes stay, tags are new. A move that was cut short goes on when the command is given again.
+    """
+    if container is None:
+        name, _, container = name.partition("/")
+    if not container:
+        raise click.UsageError("name the container, as VOLUME CONTAINER or VOLUME/CONTAINER")
+    with Client.connect() as client, progress_bar("keys") as bar:
+        facts = client.call(
+            KvMigrateRequest(name, container, metadata),
+            lambda step: bar(shown(step.stage), step.done, step.total),
+        )
+    show(
+        facts,
+        as_json,
+        lambda moved: [f"Moved the container {shown(container)}: {count(moved.keys, 'key')} copied."],
+    )
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")

@@ -8,7 +8,17 @@ from typing import Annotated, ClassVar, Final, Protocol, TypeAlias
 from msgspec import Meta, field
 
 from hybrisfs.api.maintenance import UnnamedValues
-from hybrisfs.api.request import Done, Folder, PartsRequest, Record, Request, Seconds, Text
+from hybrisfs.api.request import (
+    Done,
+    Folder,
+    LongRequest,
+    PartsRequest,
+    Record,
+    Request,
+    Seconds,
+    Step,
+    Text,
+)
 
 __all__ = [
     "ON_DEVICE",
@@ -34,12 +44,14 @@ __all__ = [
     "KvDropRequest",
     "KvGetRequest",
     "KvListRequest",
+    "KvMigrateRequest",
     "KvPageRequest",
     "KvPutRequest",
     "KvRebuildRequest",
     "KvReplaceRequest",
     "KvStatRequest",
     "KvTputRequest",
+    "MigratedContainer",
     "Need",
     "RebuiltKeys",
     "Value",
@@ -81,6 +93,23 @@ class KvCreateRequest(Request[Done]):
     container: Text
     metadata: Text | None = None
     """Where its metadata are: `device`, as without it, or the URL of a service."""
+
+
+class MigratedContainer(Record):
+    """How many keys were copied. Those that an earlier attempt copied do not count."""
+
+    keys: int
+
+
+class KvMigrateRequest(LongRequest[MigratedContainer, Step]):
+    """Move a container to another metadata store, or go on with a move that was cut short."""
+
+    command: ClassVar = "kv migrate"
+
+    name: Text
+    container: Text
+    metadata: Text
+    """`device`, or the URL of a service."""
 
 
 class KvForgetRequest(Request[Done]):

@@ -187,6 +187,12 @@ class KeyValueControl(Protocol):
     def create_container(self, container: str, service: str | None) -> None:
         """Make a container on this device, or in a service. Raises ContainerExistsError."""
 
+    def delete_container(self, container: str) -> None:
+        """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
+
+    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+        """Move a container to this device, or to a service; how many keys were copied."""
+
     def containers(self) -> Sequence[Place]:
         """All containers, by where their metadata are."""
 

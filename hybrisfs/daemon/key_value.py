@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 
 from hybrisfs.api import key_value as api
 from hybrisfs.api.objects import is_in_parts
-from hybrisfs.api.request import Done, Handler, extended
+from hybrisfs.api.request import Done, Handler, Step, extended
 from hybrisfs.daemon.interfaces import KeyValueControl
-from hybrisfs.daemon.maintenance import unnamed_values
+from hybrisfs.daemon.maintenance import steps, unnamed_values
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.errors import NoSuchKeyError
@@ -40,6 +40,7 @@ class KeyValueCommands:
             [
                 api.KvCreateRequest.answered_by(self._create),
                 api.KvDropRequest.answered_by(self._drop),
+                api.KvMigrateRequest.answered_by(self._migrate),
                 api.KvForgetRequest.answered_by(self._forget),
                 api.KvContainersRequest.answered_by(self._containers),
                 api.KvPutRequest.answered_by(self._put),
@@ -69,8 +70,12 @@ class KeyValueCommands:
         return Done()
 
     def _drop(self, asked: api.KvDropRequest) -> Done:
-        self._store(asked).delete_container(asked.container)
+        self._all(asked.name).delete_container(asked.container)
         return Done()
+
+    def _migrate(self, asked: api.KvMigrateRequest, tell: Callable[[Step], None]) -> api.MigratedContainer:
+        service = None if asked.metadata == api.ON_DEVICE else asked.metadata
+        return api.MigratedContainer(self._all(asked.name).migrate(asked.container, service, steps(tell)))
 
     def _forget(self, asked: api.KvForgetRequest) -> Done:
         self._all(asked.name).forget_service(asked.metadata)

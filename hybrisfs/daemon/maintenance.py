@@ -35,7 +35,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.kv.salvage import UnnamedValues as FoundValues
 
-__all__ = ["MaintenanceCommands", "RecoveryCommands", "unnamed_values"]
+__all__ = ["MaintenanceCommands", "RecoveryCommands", "steps", "unnamed_values"]
 
 log = logging.getLogger(__name__)
 
@@ -58,33 +58,33 @@ class MaintenanceCommands:
 
     def _fsck(self, asked: FsckRequest, tell: Callable[[Step], None]) -> CheckedVolume:
         slot = self._slots.get(asked.name)
-        report = slot.open().fsck(clouds=asked.clouds, progress=_steps(tell))
+        report = slot.open().fsck(clouds=asked.clouds, progress=steps(tell))
         return extended(CheckedVolume, report.facts(), name=slot.name)
 
     def _scrub(self, asked: ScrubRequest, tell: Callable[[Step], None]) -> ScrubbedVolume:
         slot = self._slots.get(asked.name)
         volume = slot.open()
-        report = volume.maintenance.scrub(asked.sample, _steps(tell))
+        report = volume.maintenance.scrub(asked.sample, steps(tell))
         return extended(
             ScrubbedVolume, report.facts(), name=slot.name, sample=asked.sample, values=_unnamed(volume)
         )
 
     def _repair(self, asked: RepairRequest, tell: Callable[[Step], None]) -> RepairedVolume:
         slot = self._slots.get(asked.name)
-        report = slot.open().maintenance.repair(_steps(tell))
+        report = slot.open().maintenance.repair(steps(tell))
         return extended(RepairedVolume, report.facts(), name=slot.name)
 
     def _gc(self, asked: GcRequest, tell: Callable[[Step], None]) -> Collected:
         slot = self._slots.get(asked.name)
         volume = slot.open()
-        collection = volume.collector.collect(_steps(tell), dry_run=asked.dry_run)
+        collection = volume.collector.collect(steps(tell), dry_run=asked.dry_run)
         kept = volume.status(look=False).checkpoint.log
         told = {"name": slot.name, "dry_run": asked.dry_run, "log": kept, "values": _unnamed(volume)}
         return msgspec.convert({**collection.as_dict(), **told}, Collected)
 
     def _rebuild(self, asked: VolumeRebuildRequest, tell: Callable[[Step], None]) -> RebuiltVolume:
         slot = self._slots.get(asked.name)
-        return extended(RebuiltVolume, slot.rebuild(_steps(tell)), name=slot.name)
+        return extended(RebuiltVolume, slot.rebuild(steps(tell)), name=slot.name)
 
 
 def _unnamed(volume: OpenVolume) -> UnnamedValues | None:
@@ -102,7 +102,8 @@ def unnamed_values(found: FoundValues) -> UnnamedValues:
     return UnnamedValues(unnamed, former, found.of_others)
 
 
-def _steps(tell: Callable[[Step], None]) -> Callable[[str, int, int], None]:
+def steps(tell: Callable[[Step], None]) -> Callable[[str, int, int], None]:
+    """What tells a client how far its request is: stage, done, total."""
     return lambda stage, done, total: tell(Step(done, total, stage))
 
 

@@ -7,13 +7,14 @@ from itertools import islice
 from typing import ClassVar, Final
 
 from hybrisfs.errors import ConditionError, HybrisError
-from hybrisfs.kv.record import Condition, KeyMetadata
+from hybrisfs.kv.record import Condition, KeyMetadata, is_usable
 
 __all__ = [
     "DAMAGE_ADVICE",
     "ConditionNotMetError",
     "ContainerExistsError",
     "ContainerInUseError",
+    "ContainerMovingError",
     "NoSuchContainerError",
     "NoSuchKeyError",
 ]
@@ -58,15 +59,28 @@ class NoSuchContainerError(HybrisError):
     kind: ClassVar[str] = "no such container"
 
     def __init__(self, container: str | None, others: Iterable[str]) -> None:
-        some = ", ".join(islice(sorted(others), _SHOWN))
+        some = ", ".join(islice(sorted(filter(is_usable, others)), _SHOWN))
         there_are = f"There are: {some}. " if some else ""
-        what = "the container has just been deleted"
+        what = "the container has just been deleted or moved"
         if container is not None:
             what = f"there is no container {container!r}"
         super().__init__(
             what,
             "",
             f"{there_are}hybrisfs kv create VOLUME CONTAINER makes one.",
+        )
+
+
+class ContainerMovingError(HybrisError):
+    """A container cannot be used for a moment."""
+
+    kind: ClassVar[str] = "container is being moved"
+
+    def __init__(self, container: str) -> None:
+        super().__init__(
+            f"the container {container!r} cannot be used now",
+            "it is being moved to another place",
+            "Try again. hybrisfs kv migrate goes on with a move that was cut short.",
         )
 
 

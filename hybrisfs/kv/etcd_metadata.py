@@ -11,7 +11,8 @@ key                 value              meaning
 ==================  =================  ================================================================
 s                   16 bytes           the id of the store, part of the names of all its objects
 n                   decimal            the first number of a write that no block has
-c/NAME              ID, or ID dropping a container; ID is 16 hex digits
+c/NAME              ID, or ID dropping a container; ID is 16 hex digits. While it is being moved it has
+                                       another name (`migrate.py`)
 k/ID/KEY            `record.py`        the entry of a key, tombstones included
 l/DEVICE            empty, leased      the machine is at work
 b/DEVICE/WRITE      decimal            a block of so many numbers, from WRITE on, is the machine's
@@ -47,16 +48,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final, NamedTuple
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import DamagedError, HybrisError
-from hybrisfs.kv.errors import (
-    ConditionNotMetError,
-    ContainerExistsError,
-    ContainerInUseError,
-    NoSuchContainerError,
-)
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.errors import ConditionNotMetError
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Outcome, Put, Range, Remove, after_prefix
-from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError, damaged
+from hybrisfs.kv.etcd_containers import EtcdContainers, entry_of, number_of
+from hybrisfs.kv.etcd_requests import Compare, Found, Outcome, Put, Range, Remove, after_prefix
+from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError
 from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
 from hybrisfs.kv.metadata import Found as FoundValue
 from hybrisfs.kv.record import Condition, KeyMetadata, Place, spell
@@ -70,14 +67,12 @@ __all__ = ["EtcdMetadata"]
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 1000  # keys
+_AT_ONCE: Final = 50  # keys of a transaction with two changes each; etcd allows 128
 _SEEN: Final = 50_000  # entries
 _MOST_GARBAGE: Final = 1 << 30  # rows
 _UPDATE_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
-_DROPPING: Final = b" dropping"
-_CONTAINER: Final = re.compile(rb"([0-9a-f]{16})( dropping)?")
 _PLACE: Final = re.compile(rb"([0-9a-f]{16})/(.*)", re.DOTALL)
-_DROP_SECONDS: Final = 30.0  # then whoever began to drop a container has given up
 
 
 class _Seen(NamedTuple):
@@ -88,11 +83,6 @@ class _Seen(NamedTuple):
 
 
 _NOTHING: Final = _Seen(None, 0)
-
-
-class _Container(NamedTuple):
-    number: int
-    revision: int
 
 
 class EtcdMetadata:
@@ -122,10 +112,9 @@ class EtcdMetadata:
         self._root = root
         self._environment = environment
         self.writes: Final = EtcdWrites(client, root, device, environment)
+        self._containers = EtcdContainers(client, root, environment)
         self._lock = threading.Lock()
         self._seen: OrderedDict[Place, _Seen] = OrderedDict()
-        self._containers: dict[str, _Container] = {}
-        self._names: dict[int, str] = {}
         self._held: Mapping[int, int] | None = None
 
     # -- reading ---------------------------------------------------------------------------------
@@ -135,40 +124,35 @@ class EtcdMetadata:
         container is another one by now, and DamagedError."""
         return self._look(place).entry
 
-    def container(self, name: str) -> int:
-        """The number of a container. Raises NoSuchContainerError."""
-        with self._lock:
-            known = self._containers.get(name)
-        return known.number if known is not None else self._look_up(name).number
-
-    def containers(self) -> list[str]:
-        """The names of all containers, sorted."""
-        prefix = self._key(b"c/")
-        pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), _PAGE)
-        names = (one.key[len(prefix) :] for page in pages for one in page.keys)
-        return sorted(name.decode(errors="replace") for name in names)
-
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""
-        with self._lock:
-            return spell(self._names, place)
+        return spell(self._containers.names, place)
 
     @contextmanager
     def listing(
-        self, container: int, prefix: bytes, after: bytes | None = None, most: int = _PAGE
+        self,
+        container: int,
+        prefix: bytes,
+        after: bytes | None = None,
+        most: int = _PAGE,
+        *,
+        deleted: bool = False,
     ) -> Iterator[Iterator[list[Listed]]]:
         """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
-        *most* keys, all of one moment: that of the first page."""
-        yield self._pages(container, prefix, after, most)
+        *most* keys, all of one moment: that of the first page. With *deleted* those that have none any more,
+        too."""
+        yield self._pages(container, prefix, after, most, deleted=deleted)
 
-    def _pages(self, container: int, prefix: bytes, after: bytes | None, most: int) -> Iterator[list[Listed]]:
-        base = self._entry_key((container, b""))
+    def _pages(
+        self, container: int, prefix: bytes, after: bytes | None, most: int, *, deleted: bool
+    ) -> Iterator[list[Listed]]:
+        base = self._containers.entry_key((container, b""))
         first = base + prefix if after is None or after < prefix else base + after + b"\0"
         asked = Range(first, after_prefix(base + prefix), most)
-        beginning = self._in_container(container, asked)
+        beginning = self._containers.range_in(container, asked)
         for page in self._client.pages(asked, most, beginning):
-            entries = [(one.key[len(base) :], self._decode(one.value)) for one in page.keys]
-            yield [Listed(key, entry) for key, entry in entries if entry.live]
+            entries = [(one.key[len(base) :], entry_of(one)) for one in page.keys]
+            yield [Listed(key, entry) for key, entry in entries if deleted or entry.live]
 
     def values(self) -> Iterator[FoundValue]:
         """All keys that have values, and those with damaged records, as of one moment."""
@@ -224,7 +208,7 @@ class EtcdMetadata:
                 if now.revision != known.revision:
                     callback()
 
-        return self._client.watch(self._entry_key(place), known.revision + 1, changed)
+        return self._client.watch(self._containers.entry_key(place), known.revision + 1, changed)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -300,16 +284,16 @@ class EtcdMetadata:
         """Put *entries*, each with the one that it replaces, if all *places* are as they are *known*.
 
         None when that is done, or what is there instead."""
-        containers = {number: self._container_of(number) for number, _ in places}
+        containers = {number: self._containers.writable(number) for number, _ in places}
         writes = [entry.objects for _, entry, _ in entries]
         blocks = {self.writes.block_of(write) for write in writes}
         fences = [self.writes.of(b"x", write) for write in writes]
-        compare = [Compare(self._entry_key(place), known[place].revision) for place in places]
-        compare += [Compare(self._container_key(name), one.revision) for name, one in containers.values()]
+        compare = [Compare(self._containers.entry_key(place), known[place].revision) for place in places]
+        compare += [Compare(self._containers.key(name), one.revision) for name, one in containers.values()]
         compare += [Compare(key, None) for key in blocks] + [Compare(key, 0) for key in fences]
         then: list[Put | Remove] = []
         for place, entry, old in entries:
-            then.append(Put(self._entry_key(place), entry.encode()))
+            then.append(Put(self._containers.entry_key(place), entry.encode()))
             then.append(Put(self.writes.of(b"u", entry.objects), b""))
             if old is not None and old.live:
                 then.append(Put(self.writes.of(b"g", old.objects), b"%d" % old.names))
@@ -323,8 +307,8 @@ class EtcdMetadata:
                 self._keep(place, _Seen(entry, outcome.revision) if outcome.succeeded else None)
             return None
         for name, one in containers.values():
-            if [now.revision for now in found[self._container_key(name)].keys] != [one.revision]:
-                self._forget(name)  # it has gone, or somebody looks whether it may go
+            if [now.revision for now in found[self._containers.key(name)].keys] != [one.revision]:
+                self._containers.forget(name)  # it has gone, or somebody looks whether it may go
         lost = {key for key in blocks if not found[key].keys}
         self.writes.lost(lost)
         if lost and was_unknown:
@@ -332,7 +316,7 @@ class EtcdMetadata:
             raise _unknown("others took this machine for gone before the metadata store had answered")
         if lost or any(found[key].keys for key in fences):
             raise WriteLostError
-        return {place: self._note(place, found[self._entry_key(place)]) for place in places}
+        return {place: self._note(place, found[self._containers.entry_key(place)]) for place in places}
 
     def _until_answered(
         self,
@@ -406,77 +390,42 @@ class EtcdMetadata:
 
     # -- containers ------------------------------------------------------------------------------
 
+    def container(self, name: str) -> int:
+        """The number of a container. Raises NoSuchContainerError."""
+        return self._containers.number(name)
+
+    def containers(self) -> list[str]:
+        """The names of all containers, sorted, those included that are being moved."""
+        return self._containers.all()
+
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""
-        key, value = self._container_key(name), b"%016x" % secrets.randbits(63)
-        found = self._client.settle([Compare(key, 0)], [Put(key, value)], key)
-        if found is not None and found.value != value:
-            raise ContainerExistsError(name)
+        self._containers.create(name)
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
-        one = self._look_up(name)
-        key, value = self._container_key(name), b"%016x" % one.number
-        # From here on no update passes, as the revision of the container is another one.
-        self._client.settle([Compare(key, one.revision)], [Put(key, value + _DROPPING)], key)
+        self._containers.delete(name)
+
+    def rename_container(self, name: str, new: str) -> None:
+        """See `MetadataStore.rename_container`."""
+        self._containers.rename(name, new)
+
+    def discard_container(self, name: str) -> None:
+        """See `MetadataStore.discard_container`."""
+        key = self._containers.key(name)
         found = self._client.range(Range(key)).keys
-        if not found or found[0].value != value + _DROPPING:
-            raise NoSuchContainerError(None, [])
+        if not found:
+            return
         mine = [Compare(key, found[0].revision)]
-        entries = self._entry_key((one.number, b""))
-        last = after_prefix(entries)
-        pages = self._client.pages(Range(entries, last), _PAGE)
-        if any(self._decode(one.value).live for page in pages for one in page.keys):
-            self._client.settle(mine, [Put(key, value)], key)
-            raise ContainerInUseError(name)
-        left = self._client.settle(mine, [Remove(key), Remove(entries, last)], key)
-        self._forget(name)
-        if left is not None and left.value.startswith(value):
-            # It took so long that another one has put it back to use.
-            raise ContainerInUseError(name)
-
-    def _look_up(self, name: str) -> _Container:
-        """The container as it is when nobody looks whether it may go. Raises NoSuchContainerError."""
-        key = self._container_key(name)
-        first: KeyValue | None = None
-        began = self._environment.monotonic()
-        while True:
-            found = self._client.range(Range(key)).keys
-            if not found:
-                self._forget(name)
-                raise NoSuchContainerError(name, self.containers())
-            if not found[0].value.endswith(_DROPPING):
-                break
-            if first != found[0]:
-                first, began = found[0], self._environment.monotonic()
-            elif self._environment.monotonic() - began >= _DROP_SECONDS:  # whoever looked has given up
-                value = found[0].value.removesuffix(_DROPPING)
-                self._client.settle([Compare(key, found[0].revision)], [Put(key, value)], key)
-            self._environment.sleep(_PAUSE)
-        known = _Container(_number_of(found[0]), found[0].revision)
-        with self._lock:
-            self._containers[name] = known
-            self._names[known.number] = name
-        return known
-
-    def _container_of(self, number: int) -> tuple[str, _Container]:
-        with self._lock:
-            name = self._names.get(number)
-            known = None if name is None else self._containers.get(name)
-        if name is None:
-            raise NoSuchContainerError(None, [])
-        if known is None:
-            known = self._look_up(name)
-        if known.number != number:
-            raise NoSuchContainerError(None, [])
-        return name, known
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._containers.pop(name, None)
-
-    def _container_key(self, name: str) -> bytes:
-        return self._key(b"c/" + name.encode())
+        entries = self._containers.entry_key((number_of(found[0]), b""))
+        asked = Range(entries, after_prefix(entries), _AT_ONCE)
+        while page := self._client.range(asked).keys:
+            live = [entry for entry in (entry_of(one) for one in page) if entry.live]
+            garbage = [Put(self.writes.of(b"g", one.objects), b"%d" % one.names) for one in live]
+            if self._client.settle(mine, [*(Remove(one.key) for one in page), *garbage], key) is not None:
+                return  # another machine is quicker
+        self._client.settle(mine, [Remove(key)], key)
+        self._containers.forget(name)
 
     def close(self) -> None:
         """End the lease, and close the connections and the database. Idempotent."""
@@ -489,25 +438,15 @@ class EtcdMetadata:
     def _key(self, rest: bytes) -> bytes:
         return self._root + rest
 
-    def _entry_key(self, place: Place) -> bytes:
-        return self._key(b"k/%016x/%b" % place)
-
     def _look(self, place: Place) -> _Seen:
-        return self._note(place, self._in_container(place[0], Range(self._entry_key(place))))
-
-    def _in_container(self, number: int, asked: Range) -> Found:
-        """What a range holds while there is the container. Raises NoSuchContainerError."""
-        name, one = self._container_of(number)
-        found, container = self._client.look(asked, Range(self._container_key(name)))
-        if not container.keys or _number_of(container.keys[0]) != one.number:
-            self._forget(name)
-            raise NoSuchContainerError(None, [])
-        return found
+        return self._note(
+            place, self._containers.range_in(place[0], Range(self._containers.entry_key(place)))
+        )
 
     def _note(self, place: Place, found: Found) -> _Seen:
         seen = _NOTHING
         if found.keys:
-            seen = _Seen(self._decode(found.keys[0].value), found.keys[0].revision)
+            seen = _Seen(entry_of(found.keys[0]), found.keys[0].revision)
         self._keep(place, seen)
         return seen
 
@@ -518,14 +457,6 @@ class EtcdMetadata:
                 self._seen[place] = seen
                 if len(self._seen) > _SEEN:
                     self._seen.popitem(last=False)
-
-    def _decode(self, record: bytes) -> KeyMetadata:
-        try:
-            return KeyMetadata.decode(record)
-        except DecodeError as error:
-            raise DamagedError(
-                f"an entry in the etcd at {self._client.address} is damaged", str(error)
-            ) from error
 
 
 def _store_id(client: EtcdClient, root: bytes) -> bytes:
@@ -554,13 +485,6 @@ def _evaluated(
             return None
         made.append(new.under(conditions.get(place)))
     return made
-
-
-def _number_of(container: KeyValue) -> int:
-    number = _CONTAINER.fullmatch(container.value)
-    if number is None:
-        raise damaged(container, "it is no container")
-    return int(number[1], 16)
 
 
 def _unknown(why: str) -> OutcomeUnknownError:

@@ -83,16 +83,22 @@ class MetadataStore(Protocol):
         """The number of a container. Raises NoSuchContainerError."""
 
     def containers(self) -> list[str]:
-        """The names of all containers, sorted."""
+        """The names of all containers, sorted, also of those that are being moved (`hybrisfs.kv.migrate`)."""
 
     def spelled(self, place: Place) -> str:
         """A key as people write it: CONTAINER/KEY."""
 
     def listing(
-        self, container: int, prefix: bytes, after: bytes | None = None, most: int = ...
+        self,
+        container: int,
+        prefix: bytes,
+        after: bytes | None = None,
+        most: int = ...,
+        *,
+        deleted: bool = False,
     ) -> AbstractContextManager[Iterator[list[Listed]]]:
         """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
-        *most* keys, all of one moment."""
+        *most* keys, all of one moment. With *deleted* those that have none any more, too."""
 
     def values(self) -> Iterator[Found]:
         """All keys that have values, and those with damaged records; a key that changes may be in either
@@ -140,6 +146,16 @@ class MetadataStore(Protocol):
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
+
+    def rename_container(self, name: str, new: str) -> None:
+        """Give a container another name. Writes to it that are under way fail.
+
+        Raises NoSuchContainerError and ContainerExistsError.
+        """
+
+    def discard_container(self, name: str) -> None:
+        """Remove a container that nobody uses, if it is there, with all that it holds: its values are
+        garbage."""
 
     # -- what this device is to delete from the clouds
 

@@ -7,7 +7,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,9 +18,15 @@ from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.errors import DAMAGE_ADVICE, ContainerExistsError, NoSuchContainerError
+from hybrisfs.kv.errors import (
+    DAMAGE_ADVICE,
+    ContainerExistsError,
+    ContainerMovingError,
+    NoSuchContainerError,
+)
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.record import check_container
+from hybrisfs.kv.migrate import finish, left_behind, migrate
+from hybrisfs.kv.record import arriving, check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
@@ -76,6 +83,7 @@ class KeyValues:
         self._redundancy = redundancy
         self._lock = threading.Lock()
         self._store: DeviceStore | None = None
+        self._under_way: set[str] = set()  # containers that are being moved
         self._closed = False
         self._trouble = ""
         self._permit = permit
@@ -107,16 +115,17 @@ class KeyValues:
     # -- containers, whichever store has them ----------------------------------------------------
 
     def of(self, container: str) -> KeyValueStore:
-        """The store that has a container. Raises NoSuchContainerError, and HybrisError when a service that
-        may have it does not answer."""
+        """The store that has a container. Raises NoSuchContainerError, ContainerMovingError, and HybrisError
+        when a service that may have it does not answer."""
+        check_container(container)
         device = self.existing()
         if device is not None and device.metadata.has_container(container):
             return device
         found = self.shared.holding(container)
         if found is not None:
             return found
-        known = {name for place in self.containers() for name in place.containers}
-        raise NoSuchContainerError(container, known)
+        self._require_rest(container)
+        raise NoSuchContainerError(container, self._names())
 
     def create_container(self, container: str, service: str | None) -> None:
         """Make a container in the store of this device, or in the one in *service*, a URL.
@@ -131,13 +140,86 @@ class KeyValues:
             raise ContainerExistsError(container)
         if self.shared.holding(container) is not None:
             raise ContainerExistsError(container)
-        if service is None:
-            self.open().create_container(container)
-            return
+        self._require_rest(container)
+        (self.open() if service is None else self._at(service)).create_container(container)
+
+    def _at(self, service: str) -> KeyValueStore:
+        """The store in a service, which all devices use from now on."""
         store = self.shared.at(service)
         if service not in self.shared.services.urls():
             self.shared.services.add(service)
-        store.create_container(container)
+        return store
+
+    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+        """Move a container to the store of this device, or to the one in *service*, a URL, or go on with a
+        move that was cut short; return how many keys were copied.
+
+        See `hybrisfs.kv.migrate`. Raises UsageError when it is there already, NoSuchContainerError, and
+        HybrisError when a service does not answer, or another call moves it.
+        """
+        check_container(container)
+        self._permit()
+        with self._moving(container):
+            target = self.open() if service is None else self._at(service)
+            others = [store for store in self._stores() if store is not target]
+            using = _holding(others, container)
+            if _holding([target], container) is not None:
+                if using is not None:
+                    raise ContainerExistsError(container)
+                finished = [finish(container, store, target) for store in others]
+                if any(finished):
+                    return 0
+                for store in others:  # a move to another place was given up
+                    store.metadata.discard_container(arriving(container))
+                raise UsageError(f"the container {container!r} is there already")
+            if using is not None:
+                for store in others:
+                    finish(container, store, using)
+            source = using or next((one for one in others if left_behind(container, one)), None)
+            if source is None:
+                self._require_rest(container)
+                raise NoSuchContainerError(container, self._names())
+            return migrate(container, source, target, step)
+
+    def delete_container(self, container: str) -> None:
+        """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
+        store = self.of(container)
+        with suppress(HybrisError):  # a service that is away may have what an earlier move has left
+            for other in self._stores():
+                if other is not store:
+                    finish(container, other, store)
+        store.delete_container(container)
+
+    @contextmanager
+    def _moving(self, container: str) -> Iterator[None]:
+        with self._lock:
+            if container in self._under_way:
+                raise ContainerMovingError(container)
+            self._under_way.add(container)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.discard(container)
+
+    def _stores(self) -> Iterator[KeyValueStore]:
+        """All stores. Raises HybrisError when one cannot be opened."""
+        device = self.existing()
+        if device is not None:
+            yield device
+        for _, store in self.shared.all():
+            if isinstance(store, HybrisError):
+                raise store
+            yield store
+
+    def _names(self) -> set[str]:
+        return {name for place in self.containers() for name in place.containers}
+
+    def _require_rest(self, container: str) -> None:
+        """Raise ContainerMovingError while a container is on its way from one store to another."""
+        for store in self._stores():
+            if arriving(container) in store.metadata.containers() or left_behind(container, store):
+                raise ContainerMovingError(container)
 
     def containers(self) -> list[Place]:
         """All containers, by where their metadata are: first those of this device."""
@@ -268,6 +350,11 @@ class KeyValues:
             if self._store is not None:
                 self._store.close()
         self.shared.close()
+
+
+def _holding(stores: Iterable[KeyValueStore], name: str) -> KeyValueStore | None:
+    """The first of the stores that has a container of that name."""
+    return next((store for store in stores if name in store.metadata.containers()), None)
 
 
 def _is_sound(store: KeyValueStore) -> bool:

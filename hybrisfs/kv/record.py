@@ -52,8 +52,12 @@ __all__ = [
     "Place",
     "RecentEntries",
     "Timestamp",
+    "arriving",
     "check_container",
     "encode_key",
+    "is_leaving",
+    "is_usable",
+    "leaving",
     "spell",
 ]
 
@@ -318,6 +322,7 @@ class RecentEntries:
 
 MAX_KEY: Final = 1024  # bytes
 _MAX_CONTAINER: Final = 255  # bytes
+_LEAVING: Final = "/leaving/"
 
 
 def check_container(name: str) -> str:
@@ -328,6 +333,27 @@ def check_container(name: str) -> str:
             f"allowed are 1 to {_MAX_CONTAINER} bytes of printable text without a slash",
         )
     return name
+
+
+def arriving(container: str) -> str:
+    """The name of a container that is being copied to where it goes (`hybrisfs.kv.migrate`)."""
+    return f"{container}/arriving"
+
+
+def leaving(container: str, target: str = "") -> str:
+    """The name of a container where it was, from the moment on when it has been copied. *target* is the mark
+    of the copy, which no other container has; without it, what all such names begin with."""
+    return f"{container}{_LEAVING}{target}"
+
+
+def is_leaving(name: str) -> bool:
+    """Whether nobody may write to a container of that name."""
+    return _LEAVING in name
+
+
+def is_usable(name: str) -> bool:
+    """Whether programs can use a container of that name: it is not on its way."""
+    return "/" not in name
 
 
 def encode_key(key: str) -> bytes:

@@ -25,7 +25,16 @@ from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.metadata import Change, Found, Garbage, Listed, Owed
-from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
+from hybrisfs.kv.record import (
+    TOMBSTONES,
+    Condition,
+    KeyMetadata,
+    Place,
+    RecentEntries,
+    is_leaving,
+    leaving,
+    spell,
+)
 from hybrisfs.kv.repetition import Repetition
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
 from hybrisfs.kv.store import KeyValueStore
@@ -85,7 +94,14 @@ class DeviceMetadata:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, place: Place) -> KeyMetadata | None:
-        """The entry of a key, a tombstone included. Linearizable. Raises DamagedError."""
+        """The entry of a key, a tombstone included. Linearizable. Raises DamagedError, and
+        NoSuchContainerError when the container has been moved meanwhile."""
+        entry = self._read(place)
+        if entry is None and is_leaving(self._names.get(place[0], leaving(""))):
+            raise NoSuchContainerError(None, self._containers)
+        return entry
+
+    def _read(self, place: Place) -> KeyMetadata | None:
         try:
             return self._recent.find(place)
         except KeyError:
@@ -114,15 +130,21 @@ class DeviceMetadata:
         return spell(self._names, place)
 
     def containers(self) -> list[str]:
-        """The names of all containers, sorted."""
+        """The names of all containers, sorted, those included that are being moved."""
         return sorted(self._containers)
 
     @contextmanager
     def listing(
-        self, container: int, prefix: bytes, after: bytes | None = None, most: int = _ROWS
+        self,
+        container: int,
+        prefix: bytes,
+        after: bytes | None = None,
+        most: int = _ROWS,
+        *,
+        deleted: bool = False,
     ) -> Iterator[Iterator[list[Listed]]]:
         """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
-        *most* keys.
+        *most* keys. With *deleted* those that have none any more, too.
 
         All pages are of the moment at which the context is entered. SQLite's log grows until it ends. A page
         raises DamagedError when a record cannot be read.
@@ -134,8 +156,10 @@ class DeviceMetadata:
         if end is not None:
             query += " AND key < ?"
             bounds.append(end)
-        query += " AND substr(record, 1, 1) NOT IN (?, ?, ?) ORDER BY key"
-        with self._database.snapshot(query, (*bounds, *TOMBSTONES), most) as parts:
+        if not deleted:
+            query += " AND substr(record, 1, 1) NOT IN (?, ?, ?)"
+            bounds += TOMBSTONES
+        with self._database.snapshot(f"{query} ORDER BY key", bounds, most) as parts:
             yield ([Listed(key, self._decode(record)) for key, record in rows] for rows in parts)
 
     def values(self) -> Iterator[Found]:
@@ -298,6 +322,15 @@ class DeviceMetadata:
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         self._do(lambda transaction: transaction.delete_container(name))
+
+    def rename_container(self, name: str, new: str) -> None:
+        """See `MetadataStore.rename_container`."""
+        self._do(lambda transaction: transaction.rename_container(name, new))
+
+    def discard_container(self, name: str) -> None:
+        """See `MetadataStore.discard_container`."""
+        while self._do(lambda transaction: transaction.discard(name, _ROWS)):
+            pass
 
     def forget_garbage(
         self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()

@@ -38,6 +38,7 @@ from hybrisfs.kv.record import (
     Timestamp,
     check_container,
     encode_key,
+    is_usable,
 )
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
@@ -187,8 +188,8 @@ class KeyValueStore:
         self.metadata.delete_container(name)
 
     def containers(self) -> Sequence[str]:
-        """The names of all containers, sorted."""
-        return self.metadata.containers()
+        """The names of all containers, sorted, but for those that are being moved."""
+        return list(filter(is_usable, self.metadata.containers()))
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -316,6 +317,26 @@ class KeyValueStore:
             for place, upload, entry in zip(places.values(), uploads, entries, strict=True):
                 self._cache.written(place, upload.value, entry, moment)
         return [entry.timestamp for entry in entries]
+
+    def copy(
+        self, container: str, key: str, value: bytes | None, facts: KeyFacts, condition: Condition
+    ) -> None:
+        """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
+
+        Raises ConditionNotMetError.
+        """
+        self._permit()
+        place = self._place(container, key)
+        with self._room_for([len(value or b"")]):
+            numbers = self.collector.draw(1)
+            try:
+                upload = self.uploader.plan(self.metadata.spelled(place), numbers[0], value, facts.attributes)
+                (stored,) = self._store([upload])
+                entry = stored._replace(sn=facts.timestamp.sn, written=facts.written)
+                self.metadata.update([Change(place, entry)], {place: condition})
+            finally:
+                if not self.metadata.failed:
+                    self.collector.end(numbers)
 
     def _read_meanwhile(self, place: Place) -> Callable[[], KeyMetadata | None]:
         """Read the entry of a key; return what waits for it."""

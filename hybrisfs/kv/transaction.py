@@ -25,7 +25,15 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.metadata import Change, Owed
-from hybrisfs.kv.record import TOMBSTONES, Condition, KeyMetadata, Place, RecentEntries, spell
+from hybrisfs.kv.record import (
+    TOMBSTONES,
+    Condition,
+    KeyMetadata,
+    Place,
+    RecentEntries,
+    is_leaving,
+    spell,
+)
 from hybrisfs.kv.repetition import Repetition
 
 __all__ = ["Action", "GroupCommit", "Request", "Transaction"]
@@ -46,7 +54,7 @@ class Transaction:
         self._db = connection
         self._recent = recent
         self.containers = containers
-        self._numbers = set(containers.values())
+        self._numbers = _writable(containers)
         self.owing = dict(owing)
         self.entries: dict[Place, KeyMetadata] = {}
         self._unwritten: dict[Place, KeyMetadata] = {}
@@ -155,6 +163,39 @@ class Transaction:
         self.containers = {key: value for key, value in self.containers.items() if key != name}
         self._numbers.discard(number)
 
+    def rename_container(self, name: str, new: str) -> None:
+        """Give a container another name. Raises NoSuchContainerError and ContainerExistsError."""
+        if name not in self.containers:
+            raise NoSuchContainerError(name, self.containers)
+        if new in self.containers:
+            raise ContainerExistsError(new)
+        self._db.execute("UPDATE container SET name = ? WHERE name = ?", (new, name))
+        self.containers = {new if one == name else one: number for one, number in self.containers.items()}
+        self._numbers = _writable(self.containers)
+
+    def discard(self, name: str, most: int) -> bool:
+        """Make garbage of that many values of a container that nobody writes to; whether some are left. The
+        container goes with the last ones."""
+        number = self.containers.get(name)
+        if number is None:
+            return False
+        rows = self._db.execute(
+            "SELECT key, record FROM entry WHERE container = ? LIMIT ?", (number, most)
+        ).fetchall()
+        entries = [KeyMetadata.decode(record) for _, record in rows]
+        for entry in entries:
+            if entry.live:
+                self._garbage[entry.objects] = entry.names
+                self.held.subtract(entry.placement)
+        self._db.executemany(
+            "DELETE FROM entry WHERE container = ? AND key = ?", [(number, key) for key, _ in rows]
+        )
+        if not rows:
+            self._db.execute("DELETE FROM container WHERE number = ?", (number,))
+            self.containers = {one: value for one, value in self.containers.items() if one != name}
+            self._numbers = _writable(self.containers)
+        return bool(rows)
+
     def forget_garbage(
         self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
     ) -> None:
@@ -202,6 +243,10 @@ class Transaction:
                 [(*place, entry.encode()) for place, entry in self._unwritten.items()],
             )
             self._unwritten.clear()
+
+
+def _writable(containers: Mapping[str, int]) -> set[int]:
+    return {number for name, number in containers.items() if not is_leaving(name)}
 
 
 Action: TypeAlias = Callable[[Transaction], object]

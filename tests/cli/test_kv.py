@@ -229,9 +229,18 @@ def test_containers(rig: Rig, run: Run) -> None:
     assert run("kv", "get", "nothing", "a/b").exit_code == 4
 
 
+@pytest.mark.parametrize("words", [("photos", CONTAINER), (f"photos/{CONTAINER}",)])
+def test_a_container_is_moved(rig: Rig, run: Run, words: tuple[str, ...]) -> None:
+    done = run("kv", "migrate", *words, "--metadata", "etcd://db")
+    assert (done.exit_code, done.stdout) == (0, f"Moved the container {CONTAINER}: 3 keys copied.\n")
+    assert json.loads(run("kv", "migrate", *words, "--metadata", "device", "--json").stdout)["keys"] == 3
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("migrate", "photos", "box"),
+        ("migrate", "photos", "--metadata", "device"),
         ("put", "photos", "no-slash"),
         ("get", "photos", "/key"),
         ("tput", "photos"),

@@ -159,6 +159,7 @@ def test_all_commands_are_there() -> None:
         "kv clean",
         "kv rebuild",
         "kv forget",
+        "kv migrate",
         "serve s3",
     }
 

@@ -118,6 +118,12 @@ class NoKeyValues:
     def containers(self) -> Sequence[Place]:
         raise HybrisError("this volume has no key-value store")
 
+    def delete_container(self, container: str) -> None:
+        raise HybrisError("this volume has no key-value store")
+
+    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+        raise HybrisError("this volume has no key-value store")
+
     def forget_service(self, url: str) -> None:
         raise HybrisError("this volume has no key-value store")
 

@@ -34,6 +34,13 @@ class Stored(NamedTuple):
             raise UsageError(f"{service!r} is not the URL of an etcd")
         self.rig.store.create_container(container)
 
+    def delete_container(self, container: str) -> None:
+        self.rig.store.delete_container(container)
+
+    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+        step("keys", 3, 3)
+        return 3
+
     def containers(self) -> Sequence[Place]:
         return [Place(self.service, list(self.rig.store.containers()), "")]
 

@@ -28,7 +28,7 @@ from hybrisfs.kv.etcd_metadata import EtcdMetadata
 from hybrisfs.kv.etcd_requests import Found, KeyValue, Outcome, Put, Range
 from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.metadata import Change, Garbage, Listed
-from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp, leaving
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.shared import ServiceLimits, connect
 from tests.backends.servers import FixedCredentials
@@ -190,6 +190,60 @@ def test_a_list_of_a_container_that_others_have_made_again_is_of_the_new_one(
     with pytest.raises(NoSuchContainerError):
         listed(metadata, box)
     assert [one.key for one in listed(metadata, metadata.container("box"))] == [b"key"]
+
+
+def test_a_machine_that_has_used_no_container_reads_entries(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """It looks after values of all containers, which it finds by number."""
+    made = metadata.update([Change((box, b"key"), new_entry(metadata))])
+    assert made is not None
+    other = open_store(2)
+    assert other.read((box, b"key")) == made[0]
+    moved = new_entry(other)
+    assert other.move((box, b"key"), made[0], made[0]._replace(moved=moved.write))
+    with pytest.raises(NoSuchContainerError):
+        other.read((box + 1, b"key"))
+
+
+def test_a_container_with_another_name_is_found_by_its_number(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    place, other = (box, b"key"), open_store(2)
+    other.read(place)
+    metadata.rename_container("box", "chest")
+    with pytest.raises(NoSuchContainerError):
+        other.read(place)
+    assert other.read(place) is None
+    assert metadata.update([Change(place, new_entry(metadata))]) is not None
+    with pytest.raises(NoSuchContainerError):
+        metadata.container("box")
+    with pytest.raises(NoSuchContainerError):
+        metadata.rename_container("box", "chest")
+    metadata.create_container("box")
+    with pytest.raises(ContainerExistsError):
+        metadata.rename_container("box", "chest")
+    assert metadata.containers() == ["box", "chest"]
+    assert other.container("chest") == box
+
+
+def test_nobody_writes_to_a_container_that_has_been_copied(
+    open_store: Open, metadata: EtcdMetadata, box: int
+) -> None:
+    """The write would be lost. It began when the container had its name still."""
+    other = open_store(2)
+    other.container("box")
+    place, began = (box, b"key"), new_entry(other)
+    made = metadata.update([Change(place, new_entry(metadata))])
+    assert made is not None
+    metadata.rename_container("box", leaving("box", "mark"))
+    for store in (other, metadata):
+        for _ in range(2):
+            with pytest.raises(NoSuchContainerError):
+                store.update([Change(place, began)])
+            with pytest.raises(NoSuchContainerError):
+                store.move(place, made[0], made[0]._replace(moved=began.write))
+    assert metadata.read(place) == made[0]
 
 
 def test_containers(open_store: Open, metadata: EtcdMetadata, box: int) -> None:
@@ -434,7 +488,7 @@ def test_a_container_that_was_put_back_to_use_while_it_was_dropped_stays(
 ) -> None:
     """The machine that drops it is so slow that another one has given up waiting for it."""
     slow = open_store(2, client=Interrupted)
-    key = metadata._container_key("box")
+    key = metadata._containers.key("box")
     clock = itertools.count()
     other = open_store(3, environment=Environment(monotonic=lambda: next(clock) * 20.0))
     client = slow._client

@@ -2,7 +2,8 @@
 
 Answers get lost, requests arrive long after the client has given up, leases end, processes are killed and
 start again. Whatever the order: nothing that a key names is deleted, a write that failed never takes place,
-no number is drawn twice, and one machine that goes on cleans up after all others.
+no number is drawn twice, nobody writes to a container that was dropped or moved away, and one machine that
+goes on cleans up after all others.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hybrisfs.kv.etcd_metadata import EtcdMetadata
 from hybrisfs.kv.etcd_requests import KeyValue
 from hybrisfs.kv.etcd_writes import EtcdLimits
 from hybrisfs.kv.metadata import Change, Garbage, Owed
-from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, leaving
 from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.etcd_model import Actor, EtcdModel, Killed, ModelClient, Verdict
 from tests.kv.rig import new_database
@@ -34,6 +35,7 @@ SEEDS: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "300")) // 2
 PARTS: Final = 4
 ROOT: Final = b"v/"
 BOX: Final = "box"
+HIDDEN: Final = leaving(BOX, "mark")
 KEYS: Final = (b"a", b"b", b"c")
 CHECKSUM: Final = b"c" * 16
 LIMITS: Final = EtcdLimits(block=3, lease_seconds=10**6, adopt_seconds=0)
@@ -153,8 +155,22 @@ class Process:
             self.store.delete_container(BOX)
 
     def create(self) -> None:
-        with contextlib.suppress(ContainerExistsError):
-            self.store.create_container(BOX)
+        if not any(one.startswith(leaving(BOX)) for one in self.store.containers()):
+            with contextlib.suppress(ContainerExistsError):
+                self.store.create_container(BOX)
+
+    def hide(self) -> None:
+        """As a move does when all is copied."""
+        with contextlib.suppress(NoSuchContainerError, ContainerExistsError):
+            self.store.rename_container(BOX, HIDDEN)
+
+    def show(self) -> None:
+        with contextlib.suppress(NoSuchContainerError, ContainerExistsError):
+            self.store.rename_container(HIDDEN, BOX)
+
+
+def _is_container(key: bytes, one: KeyValue, number: bytes) -> bool:
+    return key.startswith(ROOT + b"c/") and one.value == number
 
 
 def _entry(write: int) -> KeyMetadata:
@@ -239,6 +255,9 @@ class World:
                 entry = KeyMetadata.decode(one.value)
                 assert entry.objects not in self._refused, "a write that failed took place"
                 self._named.add(entry.objects)
+                number = key[len(ROOT) + 2 :][:16]
+                names = [name for name, found in after.items() if _is_container(name, found, number)]
+                assert names == [ROOT + b"c/box"], "nobody may write to it"
                 if entry.live:
                     assert entry.objects in self._objects - self._deleted, "its objects are gone"
         for key in before.keys() - after.keys():
@@ -278,6 +297,7 @@ class World:
         creator.create()
         creator.end()
         weights = {"write": 8, "move": 3, "collect": 4, "renew": 2, "drop": 1, "create": 2}
+        weights |= {"hide": 1, "show": 2}
         for _ in range(steps):
             for machine in self.machines:
                 machine.sleeps = max(0, machine.sleeps - 1)

@@ -26,7 +26,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.metadata import Change, Garbage, Owed
-from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestamp, leaving
 from hybrisfs.kv.repetition import Repetition, pack_writes
 from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.rig import new_database
@@ -454,3 +454,20 @@ def test_killed_in_the_middle_of_commits(
             assert number not in newest
     assert again.new_write() > highest
     again.close()
+
+
+def test_nobody_writes_to_a_container_that_has_been_copied(metadata: DeviceMetadata, box: int) -> None:
+    """The write would be lost. It began when the container had its name still."""
+    place = (box, b"key")
+    made = metadata.update([Change(place, entry(0, 1))])
+    assert made is not None
+    metadata.rename_container("box", leaving("box", "mark"))
+    with pytest.raises(NoSuchContainerError):
+        metadata.update([Change(place, entry(0, 2))])
+    assert not metadata.move(place, made[0], made[0]._replace(moved=3))
+    assert metadata.read(place) == made[0]
+    with pytest.raises(NoSuchContainerError):
+        metadata.read((box, b"none"))
+    metadata.discard_container(leaving("box", "mark"))
+    assert (metadata.containers(), metadata.count(), metadata.held(0)) == ([], 0, 0)
+    assert [one.write for one in metadata.garbage(0, 10)] == [made[0].write]

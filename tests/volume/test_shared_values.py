@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError
+from hybrisfs.kv.errors import ContainerExistsError, ContainerMovingError, NoSuchContainerError
+from hybrisfs.kv.migrate import left_behind
 from hybrisfs.kv.opening import KeyValues
+from hybrisfs.kv.record import leaving
 from hybrisfs.kv.shared import ServiceLimits
 from hybrisfs.kv.store import KeyValueStore
 from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
@@ -164,3 +166,68 @@ def test_a_service_can_be_forgotten_and_found_again(
     with pytest.raises(ContainerExistsError):
         values(second).create_container(BOX, etcd.url)
     assert box(second).get(BOX, "key").value == b"value"
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """Nobody looks at the progress."""
+
+
+def test_a_container_moves_to_a_service_and_all_devices_use_it(
+    devices: tuple[Device, Device], etcd: EtcdCluster
+) -> None:
+    first, second = devices
+    values(first).create_container(BOX, None)
+    put = box(first).put(BOX, "key", b"value")
+    assert values(first).migrate(BOX, etcd.url, quiet) == 1
+    learns(second, etcd.url)
+    found = box(second).get(BOX, "key")
+    assert (found.value, found.timestamp.sn) == (b"value", put.sn)
+    box(second).put(BOX, "key", b"another")
+    assert box(first).get(BOX, "key").value == b"another"
+    with pytest.raises(UsageError, match="there already"):
+        values(second).migrate(BOX, etcd.url, quiet)
+    assert values(second).migrate(BOX, None, quiet) == 1
+    with pytest.raises(NoSuchContainerError):
+        box(first).get(BOX, "key")
+    with pytest.raises(NoSuchContainerError):
+        values(first).migrate(BOX, etcd.url, quiet)
+    assert box(second).get(BOX, "key").value == b"another"
+
+
+def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, etcd: EtcdCluster) -> None:
+    values(device).create_container(BOX, None)
+    box(device).put(BOX, "key", b"value")
+    store = box(device)
+    store.metadata.rename_container(BOX, leaving(BOX, "mark"))
+    with pytest.raises(ContainerMovingError):
+        values(device).of(BOX)
+    with pytest.raises(ContainerMovingError):
+        values(device).create_container(BOX, None)
+    with pytest.raises(UsageError):
+        values(device).of(leaving(BOX, "mark"))
+    assert [one.containers for one in values(device).containers()] == [[]]
+    assert values(device).migrate(BOX, etcd.url, quiet) == 1
+    assert box(device).get(BOX, "key").value == b"value"
+
+
+def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
+    device: Device, etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The move was cut short at the very end. Nothing of it must come back later."""
+    values(device).create_container(BOX, None)
+    store = box(device)
+    store.put(BOX, "key", b"value")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.metadata, "discard_container", lambda name: None)
+        values(device).migrate(BOX, etcd.url, quiet)
+    assert left_behind(BOX, store) is not None
+    box(device).delete(BOX, "key")
+    values(device).delete_container(BOX)
+    assert left_behind(BOX, store) is None
+    values(device).create_container(BOX, None)
+    assert box(device).list(BOX) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(store.metadata, "discard_container", lambda name: None)
+        values(device).migrate(BOX, etcd.url, quiet)
+    assert values(device).migrate(BOX, etcd.url, quiet) == 0, "it is finished"
+    assert left_behind(BOX, store) is None
