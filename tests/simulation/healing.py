@@ -60,7 +60,7 @@ def _by_clouds(simulation: Simulation) -> None:
             simulation.pull(device, everything=True)
             simulation.ship(device, flush=True)
             simulation.look_at_checkpoints(device)
-        quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
+        quiet = quiet + 1 if _signed(simulation) == before and _are_done(simulation) else 0
         if quiet >= _QUIET:
             return
     raise AssertionError("devices that reach the clouds do not come to agree")
@@ -81,7 +81,7 @@ def _by_links(simulation: Simulation) -> None:
             simulation.sign(device)
             simulation.send(device, _next(simulation, device))
             simulation.send(_next(simulation, device), device)
-        quiet = quiet + 1 if _signed(simulation) == before and _agree(simulation) else 0
+        quiet = quiet + 1 if _signed(simulation) == before and _are_done(simulation) else 0
         if quiet >= _QUIET:
             return
     raise AssertionError("devices that reach each other do not come to agree")
@@ -104,9 +104,13 @@ def _signed(simulation: Simulation) -> list[object]:
     return [device.rig.updates.own_tip() for device in simulation.world.honest]
 
 
-def _agree(simulation: Simulation) -> bool:
-    """Whether all hold the same log. Equal vectors do not tell: each may know another branch of a liar."""
-    return len({device.rig.updates.state.history() for device in simulation.world.honest}) == 1
+def _are_done(simulation: Simulation) -> bool:
+    """Whether all hold the same log, and what they have heard last makes nobody sign anything. Equal vectors
+    do not tell: each may know another branch of a liar."""
+    honest = simulation.world.honest
+    return len({device.rig.updates.state.history() for device in honest}) == 1 and not any(
+        device.rig.fs.changes.unsigned for device in honest
+    )
 
 
 # -- what must hold ------------------------------------------------------------------------------
