@@ -19,7 +19,7 @@ from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
+_SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "kv", "conflicts", "cost", "log")
 
 
 @click.command(

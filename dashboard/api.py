@@ -2,13 +2,14 @@
 
 GET  /api/volumes[?look=1]           status of all volumes, each with its verdict; look: ask the clouds
 GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost, clouds, recovery,
-                                     deletions, events, conflicts?first=N
+                                     deletions, events, conflicts?first=N, containers
 POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder
 POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
 POST /api/volumes/NAME/versions      {"path"}: what a file was before
 POST /api/volumes/NAME/removed       {"path"}: what was removed from a folder
 POST /api/volumes/NAME/restore       {"path", "since"}: the version that was begun then;
                                      {"path", "at"}: as it was then; {"path"}: what was removed
+POST /api/volumes/NAME/keys          {"container", "prefix", "after"}: a page of the keys of a container
 POST /api/volumes/NAME/do/ACTION     one of `ACTIONS`
 GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
 POST /api/jobs/ID/stop
@@ -45,7 +46,15 @@ from hybrisfs.api.decisions import (
     DeletionsUndoRequest,
 )
 from hybrisfs.api.files import EvictRequest, FileReadRequest, FolderListRequest, PinRequest, UnpinRequest
+from hybrisfs.api.key_value import (
+    FoundKey,
+    KvContainersRequest,
+    KvCreateRequest,
+    KvForgetRequest,
+    KvPageRequest,
+)
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
+from hybrisfs.api.objects import attributes_of
 from hybrisfs.api.request import LongRequest, message_of
 from hybrisfs.api.request import Request as Command
 from hybrisfs.api.status import AnyVolume, EventsRequest, StatusRequest, UnusableVolume
@@ -64,7 +73,7 @@ from hybrisfs.client import Client, DaemonError, HybrisError, Message, UnknownVo
 __all__ = ["ACTIONS", "Action", "Api"]
 
 _MAX_BODY: Final = 64 << 10  # bytes
-_PAGE: Final = 100  # names or conflicts in one answer
+_PAGE: Final = 100  # names, keys or conflicts in one answer
 _EVENTS: Final = 200  # the latest
 _PAST: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
@@ -91,6 +100,7 @@ class Api:
             Route("/api/volumes/{name}/versions", _writing(self._versions), methods=["POST"]),
             Route("/api/volumes/{name}/removed", _writing(self._removed), methods=["POST"]),
             Route("/api/volumes/{name}/restore", _writing(self._restore), methods=["POST"]),
+            Route("/api/volumes/{name}/keys", _writing(self._keys), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
             Route("/api/volumes/{name}/{what}", _reading(self._facts)),
             Route("/api/jobs", _reading(lambda _: {"jobs": self._jobs.all()}), methods=["GET"]),
@@ -136,6 +146,8 @@ class Api:
             if not first.isdecimal() or len(first) > 9:
                 raise UsageError("first must be a number")
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
+        if what == "containers":
+            return {"places": message_of(ask(KvContainersRequest(name)).places)}
         if what == "recovery":
             return {"kits": [_kit(one) for one in ask(RecoveryShowRequest(name)).kits]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
@@ -168,6 +180,13 @@ class Api:
         if number is None:
             raise UsageError("this version is not kept any more")
         return message_of(ask(VersionsRestoreRequest(name=name, path=path, version=number)))
+
+    def _keys(self, request: Request, body: Message) -> Message:
+        asked: Message = {name: body[name] for name in ("container", "prefix", "after") if name in body}
+        # One more than is shown tells whether others follow.
+        asked.update(name=request.path_params["name"], limit=_PAGE + 1)
+        found = ask(KvPageRequest.read(asked)).keys
+        return {"keys": list(map(_key, found[:_PAGE])), "more": len(found) > _PAGE}
 
     # -- doing -----------------------------------------------------------------------------------
 
@@ -280,6 +299,18 @@ def _kit(kit: Kit) -> Message:
     }
 
 
+def _key(found: FoundKey) -> Message:
+    """What the page shows of a key."""
+    said = attributes_of(found.attributes)
+    return {
+        "key": found.key,
+        # The value of an object in parts is only the list of them.
+        "size": found.size if said is None or said.upload is None else said.size,
+        "version": found.version,
+        "written": found.written,
+    }
+
+
 def _text(data: bytes) -> str | None:
     """The text that the beginning of a file is; None when it is no text."""
     if b"\0" in data:
@@ -324,6 +355,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "unpin": Action(UnpinRequest, mounted_path=True),
     "evict": Action(EvictRequest, mounted_path=True),
     "stale-reads": Action(VolumeSetRequest, ("stale_reads",)),
+    "create-container": Action(KvCreateRequest, ("container", "metadata")),
+    "forget-service": Action(KvForgetRequest, ("metadata",)),
 }
 
 

@@ -7,12 +7,14 @@ import { cost } from "./cost.js";
 import { devices } from "./devices.js";
 import { events } from "./events.js";
 import { files } from "./files.js";
+import { keyValue } from "./key_value.js";
 import { overview } from "./overview.js";
 import { empty, icon, toast } from "./parts.js";
 import { transfers } from "./transfers.js";
 import { h, render } from "./vdom.js";
+import { sentence } from "./words.js";
 
-const SECTIONS = [overview, clouds, transfers, devices, files, conflicts, cost, events];
+const SECTIONS = [overview, clouds, transfers, devices, files, keyValue, conflicts, cost, events];
 const STATUS_EVERY = 2; // seconds
 const HIDDEN_EVERY = 60; // seconds between looks while nobody sees the page
 const TICK = 500; // milliseconds
@@ -62,7 +64,7 @@ const app = {
       return await work();
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
-      toast([error.message, error.advice].filter(Boolean).join(" "), "bad");
+      toast([sentence(error.message), error.advice].filter(Boolean).join(" "), "bad");
       return undefined;
     } finally {
       asked.clear();

@@ -59,6 +59,9 @@ export function list(names) {
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
 
+/** Words with the full stop that messages for a terminal do without. */
+export const sentence = (words) => (words.endsWith(".") ? words : `${words}.`);
+
 export const money = (dollars) => (dollars > 0 && dollars < 0.01 ? "under $0.01" : `$${dollars.toFixed(2)}`);
 
 const STATES = {

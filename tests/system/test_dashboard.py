@@ -5,6 +5,7 @@ HYBRISFS_SCREENSHOTS names a folder that the pictures are kept in.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ from tests.system.deadline import until
 from tests.system.device import Device
 from tests.system.pairing import pair
 
-_SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "conflicts", "cost", "log")
+_SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "kv", "conflicts", "cost", "log")
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _BROKEN_NAMES = """() => {
     for (const speed of document.querySelectorAll(".rows .name + span:not(.badge):not(.buttons)"))
@@ -48,6 +49,7 @@ _CHARGES = [
     {"kind": "offence", "what": "signed what it may not: attributes", "at": 1.0},
     {"kind": "fork", "what": "signed two histories", "at": 1.0},
 ]
+_ETCD = "etcd://db1:2379,db2:2379"
 _ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
 
@@ -393,6 +395,86 @@ def test_values_that_no_key_names_are_told_of(opened: Opened, machines: Pair, tm
     )
     device.run("kv", "clean", device.volume)
     assert not named.with_name("ab" * 16).exists()
+
+
+def test_keys_are_shown_page_by_page_and_filtered(opened: Opened, machines: Pair, tmp_path: Path) -> None:
+    page, device = opened.page, machines.here
+    (tmp_path / "value").write_bytes(b"value")
+    device.run("kv", "create", device.volume, "shelf")
+    puts = [f"--put shelf/{number:03} {tmp_path / 'value'}".split() for number in range(120)]
+    device.run("kv", "tput", device.volume, *itertools.chain(*puts))
+    device.run("kv", "put", device.volume, "shelf/<b>odd</b>", str(tmp_path / "value"))
+    page.set_viewport_size({"width": 1280, "height": 900})
+    _show(page, "kv")
+    page.get_by_role("button", name="Keys of shelf").click(timeout=_PATIENCE)
+    keys = page.locator("table.files tbody th")
+    expect(keys).to_have_count(100, timeout=_PATIENCE)
+    expect(page.locator("table.files tbody tr").first).to_contain_text("0005 bytes1")
+    page.get_by_role("button", name="Next keys").click()
+    expect(keys).to_have_count(21, timeout=_PATIENCE)
+    expect(keys.last).to_have_text("<b>odd</b>")
+    expect(page.get_by_role("button", name="Next keys")).to_be_disabled()
+    page.get_by_role("button", name="Previous keys").click()
+    expect(keys.first).to_have_text("000", timeout=_PATIENCE)
+    page.get_by_label("Keys that begin with").fill("01")
+    page.get_by_label("Keys that begin with").press("Enter")
+    expect(keys).to_have_text([f"{number:03}" for number in range(10, 20)], timeout=_PATIENCE)
+    for scheme in _SCHEMES:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        _no_violations(page)
+        _picture(page, f"keys-{scheme}")
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    _no_violations(page)
+    _picture(page, "keys-phone")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_label("Keys that begin with").fill("nothing")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("No key begins with nothing.")).to_be_visible(timeout=_PATIENCE)
+    page.get_by_role("button", name="Close: Keys of shelf").click()
+    expect(page.get_by_label("Keys that begin with")).to_have_count(0)
+    assert opened.complaints == []
+
+
+def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+
+    def tell(route: Route) -> None:
+        """As a daemon would whose volume has used an etcd that does not answer now."""
+        headers = {name: value for name, value in route.request.headers.items() if name != "if-none-match"}
+        response = route.fetch(headers=headers)
+        told = response.json()
+        told["places"].append(
+            {"metadata": _ETCD, "containers": [], "trouble": "the etcd does not answer: timed out"}
+        )
+        route.fulfill(response=response, json=told)
+
+    page.route("**/api/volumes/*/containers", tell)
+    _show(page, "kv")
+    name = f"drawer <i> {'x' * 200}"
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("button", name=f"Keys of {name}")).to_be_visible(timeout=_PATIENCE)
+    assert name in machines.here.run("kv", "containers", machines.here.volume)
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")
+    page.get_by_role("button", name=f"Keys of {name}").click()
+    expect(page.get_by_text("This container has no keys.")).to_be_visible(timeout=_PATIENCE)
+    expect(
+        page.get_by_text("Its containers are not known: the etcd does not answer: timed out.")
+    ).to_be_visible()
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        _no_violations(page)
+        _picture(page, f"silent-etcd-{width}")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_role("button", name=f"Forget {_ETCD}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    expect(page.locator(".toast.bad").last).to_contain_text(f"no service {_ETCD!r}.", timeout=_PATIENCE)
+    page.unroute_all(behavior="wait")
+    [refusal] = opened.complaints  # the daemon knows no such service
+    assert "status of 400" in refusal
+    opened.complaints.clear()
 
 
 def test_the_link_opens_one_page_only(opened: Opened, _browser: Browser, _served: str) -> None:
