@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import webbrowser
 from pathlib import Path
@@ -102,7 +103,18 @@ def _open(link: str) -> None:
     except webbrowser.Error:
         browser = None
     in_terminal = type(browser) is webbrowser.GenericBrowser and sys.stdin.isatty()
-    if isinstance(browser, webbrowser.GenericBrowser) and not in_terminal:  # a desktop has started us
-        browser = webbrowser.BackgroundBrowser([browser.name, *browser.args])
-    if browser is None or in_terminal or not browser.open(link):
+    if browser is None or in_terminal or not _starts(browser, link):
         click.echo("No browser could be opened: open the link yourself.", err=True)
+
+
+def _starts(browser: webbrowser.BaseBrowser, link: str) -> bool:
+    if not isinstance(browser, webbrowser.GenericBrowser):
+        return browser.open(link)
+    # Its own `open` waits for it, or takes one for failed that has handed the link on and ended already.
+    try:
+        process = subprocess.Popen(
+            [browser.name, *(word.replace("%s", link) for word in browser.args)], start_new_session=True
+        )
+    except OSError:
+        return False
+    return process.poll() in (None, 0)
