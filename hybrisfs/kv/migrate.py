@@ -6,16 +6,19 @@ container that is being moved has another name for a while, which no user can gi
 =====================  =====================  ==========================================================
 where it was           where it goes          what is done
 =====================  =====================  ==========================================================
-``NAME``               ``NAME/arriving``      keys are copied, again and again until few have changed
-``NAME/leaving/MARK``  ``NAME/arriving``      nobody reads or writes; what has changed since is copied
-``NAME/leaving/MARK``  ``NAME``               programs use it; the former values become garbage
+``NAME``               ``NAME/arriving/OLD``  keys are copied, again and again until few have changed
+``NAME/leaving/NEW``   ``NAME/arriving/OLD``  nobody reads or writes; what has changed since is copied
+``NAME/leaving/NEW``   ``NAME``               programs use it; the former values become garbage
 none                   ``NAME``               it is done
 =====================  =====================  ==========================================================
 
 Each row follows from the one before by one transaction, so a move that was cut short goes on where it was.
-MARK names the one container that the former values have been copied to: they are discarded when that one has
-the name, and stay where another container has it. A write that was under way when the container got its other
-name fails, as if the container had been deleted; a read may return what was there when it began.
+OLD and NEW are marks, each of one container of all that ever were. A copy of another container of that name,
+which was dropped since, is thrown away. What has been copied is discarded when its copy has the name, and
+stays where another container has it.
+
+A write that was under way when the container got its other name fails, as if the container had been deleted;
+a read may return what was there when it began.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Final
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
+    ContainerMovingError,
     NoSuchContainerError,
     NoSuchKeyError,
 )
@@ -35,7 +39,7 @@ from hybrisfs.kv.metadata import Listed
 from hybrisfs.kv.record import Condition, KeyMetadata, arriving, leaving
 from hybrisfs.kv.store import KeyFacts, KeyValueStore
 
-__all__ = ["finish", "left_behind", "migrate"]
+__all__ = ["finish", "give_up", "left_behind", "migrate"]
 
 _PASSES: Final = 10
 _FEW: Final = 20  # keys; so many are copied while nobody can use the container
@@ -49,35 +53,46 @@ def migrate(
 
     *step* gets the stage, and how many keys are done of how many; it may raise to stop. Raises
     ContainerExistsError when the other store has a container of that name, NoSuchContainerError,
-    CloudsUnavailable when a value cannot be read or stored, and HybrisError.
+    ContainerMovingError, CloudsUnavailable when a value cannot be read or stored, and HybrisError.
     """
     here, there = source.metadata, target.metadata
     copied = 0
     if container in here.containers():
         if container in there.containers():
             raise ContainerExistsError(container)
-        _begin(container, target)
+        if left_behind(container, source) is not None:  # of another one, that is not to be taken for this
+            raise ContainerMovingError(container)
+        copy = _begin(container, source, container, target)
         for _ in range(_PASSES):
-            changed = _copy(source, container, target, arriving(container), step, is_last=False)
+            changed = _copy(source, container, target, copy, step, is_last=False)
             copied += changed
             if changed <= _FEW:
                 break
-        here.rename_container(container, leaving(container, _mark(target, arriving(container))))
+        here.rename_container(container, leaving(container, _mark(target, copy)))
     left = left_behind(container, source)
     if left is None:
         raise NoSuchContainerError(container, [])
     if container not in there.containers():
-        _begin(container, target)
-        now = leaving(container, _mark(target, arriving(container)))
+        copy = _begin(container, source, left, target)
+        now = leaving(container, _mark(target, copy))
         if left != now:  # it was to go to another place, or somebody took that for given up
             here.rename_container(left, now)
             left = now
-        copied += _copy(source, left, target, arriving(container), step, is_last=True)
-        there.rename_container(arriving(container), container)
+        copied += _copy(source, left, target, copy, step, is_last=True)
+        if left not in here.containers():  # another machine moves it, too
+            raise ContainerMovingError(container)
+        there.rename_container(copy, container)
     if left != leaving(container, _mark(target, container)):
         raise ContainerExistsError(container)
     here.discard_container(left)
     return copied
+
+
+def give_up(container: str, target: KeyValueStore) -> None:
+    """Throw away what moves have copied that did not come to an end."""
+    for name in target.metadata.containers():
+        if name.startswith(arriving(container)):
+            target.metadata.discard_container(name)
 
 
 def left_behind(container: str, store: KeyValueStore) -> str | None:
@@ -96,9 +111,13 @@ def finish(container: str, source: KeyValueStore, target: KeyValueStore) -> bool
     return True
 
 
-def _begin(container: str, target: KeyValueStore) -> None:
-    if arriving(container) not in target.metadata.containers():
-        target.metadata.create_container(arriving(container))
+def _begin(container: str, source: KeyValueStore, name: str, target: KeyValueStore) -> str:
+    """See to it that there is a copy, and none of another container; its name."""
+    copy = arriving(container, _mark(source, name))
+    if copy not in target.metadata.containers():
+        give_up(container, target)
+        target.metadata.create_container(copy)
+    return copy
 
 
 def _mark(store: KeyValueStore, name: str) -> str:

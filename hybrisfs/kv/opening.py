@@ -25,8 +25,8 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.migrate import finish, left_behind, migrate
-from hybrisfs.kv.record import arriving, check_container
+from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
+from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
@@ -169,11 +169,11 @@ class KeyValues:
                 finished = [finish(container, store, target) for store in others]
                 if any(finished):
                     return 0
-                for store in others:  # a move to another place was given up
-                    store.metadata.discard_container(arriving(container))
+                for store in others:  # a move to another place was not brought to its end
+                    give_up(container, store)
                 raise UsageError(f"the container {container!r} is there already")
             if using is not None:
-                for store in others:
+                for store in (target, *others):
                     finish(container, store, using)
             source = using or next((one for one in others if left_behind(container, one)), None)
             if source is None:
@@ -217,9 +217,8 @@ class KeyValues:
 
     def _require_rest(self, container: str) -> None:
         """Raise ContainerMovingError while a container is on its way from one store to another."""
-        for store in self._stores():
-            if arriving(container) in store.metadata.containers() or left_behind(container, store):
-                raise ContainerMovingError(container)
+        if any(left_behind(container, store) for store in self._stores()):
+            raise ContainerMovingError(container)
 
     def containers(self) -> list[Place]:
         """All containers, by where their metadata are: first those of this device."""

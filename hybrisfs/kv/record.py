@@ -335,14 +335,14 @@ def check_container(name: str) -> str:
     return name
 
 
-def arriving(container: str) -> str:
-    """The name of a container that is being copied to where it goes (`hybrisfs.kv.migrate`)."""
-    return f"{container}/arriving"
+def arriving(container: str, source: str = "") -> str:
+    """The name of a container that is being copied (`hybrisfs.kv.migrate`), where it goes. *source* is the
+    mark of the one that is copied, which no other container has; without it, what such names begin with."""
+    return f"{container}/arriving/{source}"
 
 
 def leaving(container: str, target: str = "") -> str:
-    """The name of a container where it was, from the moment on when it has been copied. *target* is the mark
-    of the copy, which no other container has; without it, what all such names begin with."""
+    """The name of a container that has been copied, where it was; *target* is the mark of the copy."""
     return f"{container}{_LEAVING}{target}"
 
 

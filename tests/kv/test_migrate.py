@@ -20,8 +20,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
 from hybrisfs.kv.etcd_metadata import EtcdMetadata
-from hybrisfs.kv.migrate import finish, left_behind, migrate
-from hybrisfs.kv.record import arriving
+from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.store import KeyValueStore
@@ -225,9 +224,29 @@ def test_what_is_left_behind_stays_where_another_container_has_the_name(
         migrate(BOX, source, target, quiet)
     assert left_behind(BOX, source) is not None
     target.delete_container(BOX)
-    target.metadata.discard_container(arriving(BOX))
+    give_up(BOX, target)
     assert migrate(BOX, source, target, quiet) == 31, "the copy was given up: all are copied"
     assert len(content(target)) == 30
+
+
+def test_nothing_is_kept_of_a_container_of_the_same_name_that_was_dropped(
+    places: tuple[KeyValueStore, KeyValueStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy has higher versions than the new one."""
+    source, target = places
+    fill(source)
+    with monkeypatch.context() as patch:
+        cut_at(source, 1, after=False, monkeypatch=patch)
+        with pytest.raises(Cut):
+            migrate(BOX, source, target, quiet)
+    for one in source.list(BOX):
+        source.delete(BOX, one.key)
+    source.delete_container(BOX)
+    source.create_container(BOX)
+    source.put(BOX, "key 07", b"of the new one")
+    migrate(BOX, source, target, quiet)
+    assert [one[:3] for one in content(target)] == [("key 07", b"of the new one", 1)]
+    assert target.metadata.containers() == [BOX]
 
 
 def test_programs_use_it_meanwhile(places: tuple[KeyValueStore, KeyValueStore]) -> None:

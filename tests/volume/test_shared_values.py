@@ -231,3 +231,11 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
         values(device).migrate(BOX, etcd.url, quiet)
     assert values(device).migrate(BOX, etcd.url, quiet) == 0, "it is finished"
     assert left_behind(BOX, store) is None
+    assert values(device).migrate(BOX, None, quiet) == 0, "it is empty"
+    box(device).put(BOX, "key", b"value")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.metadata, "discard_container", lambda name: None)
+        values(device).migrate(BOX, etcd.url, quiet)
+    assert values(device).migrate(BOX, None, quiet) == 1, "back, beside what is left there"
+    assert store.metadata.containers() == [BOX]
+    assert box(device).get(BOX, "key").value == b"value"
