@@ -13,39 +13,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Final
 
-from backends.credentials import CredentialStore
 from hybrisfs import VERSION
-from hybrisfs.admit.create import create_volume
-from hybrisfs.admit.invitation import Joining
-from hybrisfs.admit.rebuild import rebuild_volume
-from hybrisfs.admit.recover import recover_volume
-from hybrisfs.api.key_value import WAIT_FOR_CLOUDS
-from hybrisfs.api.maintenance import Recovered
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon import supervisor
-from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.only_one import end_daemon, only_one
 from hybrisfs.daemon.supervisor import Readiness, clear_mounts, detach, open_folders, supervise, word_to
-from hybrisfs.errors import HybrisError, UnknownVolumeError
+from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
-from hybrisfs.kv import shared
-from hybrisfs.pairing import Dialogue
 from hybrisfs.polling import readable
-from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.sharing import default_device_name
-from hybrisfs.stores.own_places import OwnPlaces
-from hybrisfs.stores.tryout import describe_secrets, log_in, try_place
 from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
-from hybrisfs.volume.volume import Volume as LocalVolume
 from hybrisfs.wire import Channel, ChannelError, connect_socket
 
-__all__ = ["LocalVolumes", "Watchdog", "main"]
+__all__ = ["Watchdog", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +101,9 @@ def _pause(seconds: float, listener: socket.socket) -> None:
 
 
 def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:
+    from hybrisfs.api.key_value import WAIT_FOR_CLOUDS
     from hybrisfs.daemon.control import ControlLimits, ControlServer
+    from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
     from hybrisfs.process import tune_process
 
@@ -240,73 +226,3 @@ class Watchdog:
             )
             if asked.returncode:
                 raise ChannelError(asked.stderr.decode(errors="replace").strip().rpartition("\n")[2])
-
-
-# -- the volumes that are really there: `hybrisfs.volume` as the daemon wants to see it -----------------
-
-
-class LocalVolumes:
-    """A `hybrisfs.daemon.interfaces.VolumeKind`."""
-
-    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
-        return _described(create_volume(home, name, clouds, f, k))
-
-    def join(
-        self, home: Home, code: str, name: str | None, own_name: str | None
-    ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
-        joining = Joining(home, code, name, own_name or default_device_name())
-
-        def join(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:
-            make = joining.run(dialogue, stop)
-            return lambda: _described(make())
-
-        return join
-
-    def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
-        store = CredentialStore(home.credentials)
-        return shared.describe_secrets(url, store) if shared.is_service(url) else describe_secrets(url, store)
-
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
-        home.prepare()
-        store, places = CredentialStore(home.credentials), OwnPlaces(home)
-        if shared.is_service(url):
-            return shared.log_in(url, secrets, store)
-        return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
-
-    def recover(
-        self,
-        home: Home,
-        clouds: Sequence[str],
-        passphrase: str,
-        name: str | None,
-        own_name: str | None,
-        *,
-        incomplete: bool,
-        tell: Callable[[str], None],
-    ) -> Recovered:
-        own_name = own_name or default_device_name()
-        found = recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
-        return Recovered(_described(found.config), list(found.missing), found.agreed)
-
-    def open(self, home: Home, name: str) -> OpenVolume:
-        return LocalVolume.open(home, name)
-
-    def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
-        return rebuild_volume(home, name, step)
-
-    def list(self, home: Home) -> Sequence[Volume]:
-        """All volumes, with those whose configuration is damaged: opening them says what is wrong."""
-        configs: list[Volume] = []
-        for name in home.volume_names():
-            try:
-                configs.append(_described(VolumeConfig.load(home, name)))
-            except UnknownVolumeError:
-                continue  # one that was not created to the end
-            except HybrisError:
-                configs.append(Volume(name, [], 0, 0))  # only its name is known
-        return configs
-
-
-def _described(config: VolumeConfig) -> Volume:
-    clouds = [CloudUrl(cloud.name, cloud.url) for cloud in config.clouds]
-    return Volume(config.name, clouds, config.f, config.k)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.daemon.main import LocalVolumes
+from hybrisfs.daemon.local import LocalVolumes
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home

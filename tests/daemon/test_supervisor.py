@@ -243,3 +243,12 @@ def test_a_volume_that_should_be_mounted_and_is_not_is_an_alarm(device: Device) 
     calm = device.attempt("status")
     assert calm.returncode == 0
     assert "not mounted\n" in calm.stdout
+
+
+def test_the_process_that_watches_over_the_daemon_loads_little() -> None:
+    """It lives as long as the daemon, and has its memory beside it."""
+    script = "import sys, hybrisfs.daemon.main\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "hybrisfs.daemon.supervisor" in loaded
+    assert not {"hybrisfs.volume", "hybrisfs.api", "backends", "cryptography", "msgspec", "nacl"} & loaded
