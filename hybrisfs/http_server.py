@@ -27,7 +27,7 @@ def serve(
     started: Callable[[], object],
     *,
     idle: int = 5,
-    is_over: Callable[[], bool] = lambda: False,
+    is_over: Callable[[], bool] | None = None,
 ) -> None:
     """Serve an application to at most so many connections at once; those that are idle are kept for *idle*
     seconds.
@@ -56,11 +56,11 @@ async def _run(
     server: uvicorn.Server,
     listener: socket.socket,
     started: Callable[[], object],
-    is_over: Callable[[], bool],
+    is_over: Callable[[], bool] | None,
 ) -> None:
-    async with _ending(server, is_over):
+    async with contextlib.nullcontext() if is_over is None else _ending(server, is_over):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        # A person who is told of it may press Ctrl-C at once: by then the server has to listen to signals.
+        # Ctrl-C may come as soon as the address is shown: the server has to hear signals before that.
         while not (server.started or serving.done()):
             await asyncio.sleep(_LOOK_SOON)
         if not serving.done():

@@ -192,5 +192,5 @@ def number_of(container: KeyValue) -> int:
     """The number of the container that a key holds. Raises DamagedError."""
     number = _CONTAINER.fullmatch(container.value)
     if number is None:
-        raise damaged(container, "it is no container")
+        raise damaged(container, "its value names no container")
     return int(number[1], 16)

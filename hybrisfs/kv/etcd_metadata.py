@@ -308,7 +308,7 @@ class EtcdMetadata:
             return None
         for name, one in containers.values():
             if [now.revision for now in found[self._containers.key(name)].keys] != [one.revision]:
-                self._containers.forget(name)  # it has gone, or somebody looks whether it may go
+                self._containers.forget(name)  # it was removed, renamed, or is being dropped
         lost = {key for key in blocks if not found[key].keys}
         self.writes.lost(lost)
         if lost and was_unknown:

@@ -325,7 +325,7 @@ class EtcdWrites:
 def _decimal(one: KeyValue, most: int) -> int:
     """The number that a key holds. Raises DamagedError."""
     if _DECIMAL.fullmatch(one.value) is None or int(one.value) > most:
-        raise damaged(one, f"it is no number up to {most}")
+        raise damaged(one, f"its value is not a number from 0 to {most}")
     return int(one.value)
 
 

@@ -51,8 +51,8 @@ def migrate(
 ) -> int:
     """Move a container, or go on with its move; return how many keys were copied by this call.
 
-    *step* gets the stage, and how many keys are done of how many; it may raise to stop. Raises
-    ContainerExistsError when the other store has a container of that name, NoSuchContainerError,
+    *step* gets the stage, how many keys are done, and 0, as nobody has counted them; it may raise to stop.
+    Raises ContainerExistsError when the other store has a container of that name, NoSuchContainerError,
     ContainerMovingError, CloudsUnavailable when a value cannot be read or stored, and HybrisError.
     """
     here, there = source.metadata, target.metadata
@@ -75,7 +75,7 @@ def migrate(
     if container not in there.containers():
         copy = _begin(container, source, left, target)
         now = leaving(container, _mark(target, copy))
-        if left != now:  # it was to go to another place, or somebody took that for given up
+        if left != now:  # it was to go elsewhere, or its copy was thrown away
             here.rename_container(left, now)
             left = now
         copied += _copy(source, left, target, copy, step, is_last=True)
@@ -102,8 +102,7 @@ def left_behind(container: str, store: KeyValueStore) -> str | None:
 
 
 def finish(container: str, source: KeyValueStore, target: KeyValueStore) -> bool:
-    """Discard what is left of a container that programs use in the other store by now; whether there was
-    something."""
+    """Discard the former values of a container that has come to *target*. False when there are none."""
     left = left_behind(container, source)
     if left is None or left != leaving(container, _mark(target, container)):
         return False
@@ -159,10 +158,10 @@ def _copy(
             waiting.append(pool.submit(_copy_one, source, name, target, new_name, one, entry))
             if len(waiting) >= 4 * _AT_ONCE:
                 waiting.pop(0).result()
-                step("keys", done, done)
+                step("keys", done, 0)
         for future in waiting:
             future.result()
-        step("keys", done, done)
+        step("keys", done, 0)
     return copied
 
 

@@ -1,4 +1,4 @@
-"""What the page is told of the key-value store, and what it may have done to it."""
+"""The page shows containers and keys, makes containers, and forgets services."""
 
 from __future__ import annotations
 

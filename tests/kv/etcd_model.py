@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, EtcdSettings, OutcomeUnknownError
 from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Outcome, Put, Range, Remove
@@ -135,7 +135,7 @@ class Actor(threading.Thread):
         return self._verdict
 
     def rest(self) -> None:
-        """`pause` where there is no request. Raises Killed."""
+        """Pause, without a request that could get lost. Raises Killed."""
         if self.pause() in (Verdict.KILLED, Verdict.KILLED_AFTER):
             raise Killed
 
@@ -182,9 +182,6 @@ class ModelClient(EtcdClient):
 
     def end_lease(self, lease: int) -> None:
         self._asked(lambda: self._model.end_lease(lease))
-
-    def watch(self, *_: Any) -> Any:
-        raise NotImplementedError
 
     def _asked(self, request: Callable[[], T], *, reads: bool = False) -> T:
         actor = threading.current_thread()
