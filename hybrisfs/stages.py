@@ -123,8 +123,11 @@ class Signals:
     def wake(self, *wakes: Wake) -> None:
         """Wake the stages that wait for this."""
         with self._condition:
-            self._woken.update(wakes)
-            self._condition.notify_all()
+            # Each file that a program closes comes here. A notification is heard by all stages: the threads
+            # of a dozen of them would take turns with the one that serves the mount.
+            if not self._woken.issuperset(wakes):
+                self._woken.update(wakes)
+                self._condition.notify_all()
 
     # -- moments of rest -------------------------------------------------------------------------
 

@@ -69,6 +69,20 @@ def test_a_flush_wakes_those_who_work(signals: Signals, name: str) -> None:
     assert not signals.flushing
 
 
+def test_more_work_of_a_kind_that_waits_already_disturbs_nobody(signals: Signals) -> None:
+    """A program that copies a tree closes thousands of files: the thread that serves it would take turns with
+    those of all stages."""
+    with mock.patch.object(signals._condition, "notify_all", wraps=signals._condition.notify_all) as notified:
+        for _ in range(100):
+            signals.changes_made()
+        assert notified.call_count == 1
+        assert signals.wait(Wake.CHANGES, Pause(FOREVER))
+        signals.changes_made()
+        signals.chunks_made()
+        signals.packed()
+        assert notified.call_count == 3
+
+
 def test_work_wakes_who_does_it(signals: Signals) -> None:
     packer, shipper = waiting(signals, WAITS["chunks"]), waiting(signals, WAITS["updates"])
     signals.chunks_made()
