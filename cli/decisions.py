@@ -32,7 +32,8 @@ def conflicts() -> None:
 @volume_option
 @json_option
 def list_conflicts(name: str | None, as_json: bool) -> None:
-    """List what stands under a conflict name. Nothing is lost meanwhile: all versions are there."""
+    """List what stands under a conflict name, and keys with several values. Nothing is lost: all versions are
+    there."""
     with Client.connect() as client:
         facts = client.call(ConflictsListRequest(name))
     show(facts, as_json, _listed_conflicts)
@@ -40,13 +41,17 @@ def list_conflicts(name: str | None, as_json: bool) -> None:
 
 def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
     found = facts.conflicts
-    if not found:
+    if not found and not facts.keys:
         yield "There are no conflicts."
-        return
-    yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
-    rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
-    rows += [[shown(one.path), shown(one.of), one.modified, size(one.size)] for one in found]
-    yield from columns(rows, indent="")
+    if found:
+        yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
+        rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
+        rows += [[shown(one.path), shown(one.of), one.modified, size(one.size)] for one in found]
+        yield from columns(rows, indent="")
+    if facts.keys:
+        yield f"{count(len(facts.keys), 'key')} with several values; hybrisfs kv get --all shows them."
+        keys = [[f"{shown(one.container)}/{shown(one.key)}", f"{one.values}"] for one in facts.keys]
+        yield from columns([["KEY", "VALUES"], *keys], indent="")
 
 
 @conflicts.command(

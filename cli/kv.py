@@ -34,6 +34,7 @@ from hybrisfs.api.key_value import (
     KvRebuildRequest,
     KvReplaceRequest,
     KvTputRequest,
+    KvValuesRequest,
     Need,
     Value,
     Write,
@@ -55,7 +56,8 @@ def kv() -> None:
 
     Values are kept on the volume's clouds, sealed, so that any f of these may fail or lie. Values of less
     than 1 MiB are kept as f+1 whole copies, larger ones on f+k clouds, in pieces if k is above 1. What keys
-    there are is known on this machine only: neither the folder nor the volume's other machines show them.
+    there are is known on this machine only, unless the container was made with --metadata. The folder does
+    not show them.
     """
 
 
@@ -241,6 +243,13 @@ Examples:
     metavar="TAG",
     help="A cached value will do that has this tag, or is newer: one that you have written yourself, say.",
 )
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Show which values there are: several, when machines have written without knowing of each other.",
+)
+@click.option("--tag", metavar="TAG", help="Of several values, the one with this tag.")
 def get(
     name: str,
     address: str,
@@ -248,14 +257,24 @@ def get(
     max_age: float | None,
     max_versions: int | None,
     at_least: str | None,
+    every: bool,
+    tag: str | None,
 ) -> None:
     """Write the value of a key, the newest one, to FILE or to standard output."""
     container, key = _split(address)
+    if every:
+        with Client.connect() as client:
+            found = client.call(KvValuesRequest(name, container, key)).values
+        rows = [["TAG", "SIZE", "WRITTEN"], *([one.tag, size(one.size), _when(one.written)] for one in found)]
+        click.echo("\n".join(columns(rows, indent="")))
+        return
     folder = scratch_folder() if target == "-" else Path(target).absolute().parent
     with Client.connect() as client:
         try:
             with _scratch(folder) as file:
-                client.call(KvGetRequest(name, container, key, file.name, max_age, max_versions, at_least))
+                client.call(
+                    KvGetRequest(name, container, key, file.name, max_age, max_versions, at_least, tag=tag)
+                )
                 _deliver(file, target)
         except OSError as error:
             raise _unreadable(error) from error
@@ -437,12 +456,16 @@ Examples:
 @click.argument("container")
 @click.option(
     "--metadata",
-    metavar="device|URL",
-    help="Where the list of keys is: on this machine alone (device, as without this option), or in an etcd, "
-    "for all machines of the volume.",
+    metavar="device|log|URL",
+    help="Where the list of keys is: on this machine alone (device, as without this option); in the log of "
+    "the volume, on all its machines; or in an etcd, for all of them.",
 )
 def create(name: str, container: str, metadata: str | None) -> None:
     """Make a container: keys live in containers.
+
+    One in the log is on every machine of the volume, with its values, of up to 256 KiB each, and works
+    offline. When machines write a key without knowing of each other, all values are kept: kv get --all shows
+    them, kv get --tag TAG reads one, and the next kv put takes their place.
 
     The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
     hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by

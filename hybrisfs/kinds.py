@@ -28,6 +28,8 @@ letter  kind          parts of the key             format and codec of the value
 ``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_set`          the highest stamp
 ``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_set`          the highest stamp
 ``z``   `SERVICE`     hash of its URL (8)          `hybrisfs.merge.kv_services`        one that is in use
+``b``   `CONTAINER`   name                         `hybrisfs.registers.entries`        one that is there
+``j``   `ENTRY`       hash of container (8), key   `hybrisfs.registers.entries`        all, one first
 ======  ============  ===========================  ==================================  =======================
 
 All registers travel in updates, and all devices relay them. A register of a kind that is not listed is kept,
@@ -49,7 +51,9 @@ __all__ = [
     "ATTRIBUTES",
     "BALLOT",
     "CLOUD",
+    "CONTAINER",
     "CONTENT",
+    "ENTRY",
     "EPOCH",
     "EVIDENCE",
     "ID",
@@ -80,6 +84,7 @@ AREA_SIZE: Final = 4
 SERIAL_SIZE: Final = 8
 _PACK_ID_SIZE: Final = 32
 _URL_HASH_SIZE: Final = 8
+_CONTAINER_HASH_SIZE: Final = 8
 _ONE_BYTE: Final = 1
 
 ID: Final = slice(1, None)
@@ -212,10 +217,12 @@ EPOCH: Final = Kind("e", "epoch", EPOCH_SIZE, traits=Trait.IN_KITS)
 CLOUD: Final = Kind("s", "cloud", _ONE_BYTE, traits=Trait.CLOUDS | Trait.IN_KITS)
 REDUNDANCY: Final = Kind("r", "redundancy", traits=Trait.CLOUDS | Trait.IN_KITS)
 SERVICE: Final = Kind("z", "key-value service", _URL_HASH_SIZE)
+CONTAINER: Final = Kind("b", "container", more=True)
+ENTRY: Final = Kind("j", "entry of a key", _CONTAINER_HASH_SIZE, more=True)
 
 KINDS: Final = (
     PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
-    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, SERVICE,
+    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, SERVICE, CONTAINER, ENTRY,
 )  # fmt: skip
 """All of them. Facets of nodes stand in the order in which the state hash takes them."""
 _BY_LETTER: Final = {int(kind): kind for kind in KINDS}

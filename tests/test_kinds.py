@@ -21,6 +21,7 @@ from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
 from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
+from hybrisfs.registers.entries import container_key, entry_key
 from hybrisfs.registers.labels import label_key
 from hybrisfs.registers.tree import (
     assignment_key,
@@ -55,6 +56,8 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.CLOUD: lambda: cloud_key(7),
     kinds.REDUNDANCY: lambda: REDUNDANCY_KEY,
     kinds.SERVICE: lambda: service_key("etcd://db"),
+    kinds.CONTAINER: lambda: container_key("box"),
+    kinds.ENTRY: lambda: entry_key("box", b"key"),
 }
 
 
@@ -64,7 +67,7 @@ def test_every_kind_has_a_letter_and_a_rule() -> None:
 
 
 def test_the_letters_are_those_of_volumes_written_before() -> None:
-    assert bytes(KINDS) == b"packwglmixofdvqyesrz"
+    assert bytes(KINDS) == b"packwglmixofdvqyesrzbj"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)

@@ -34,6 +34,16 @@ class Conflict(Record):
     """When, in this device's time: 2026-11-20 18:00:00."""
 
 
+class KeyConflict(Record):
+    """A key of the key-value store with several values: machines have written it without knowing of each
+    other."""
+
+    container: str
+    key: str
+    values: int
+    """How many."""
+
+
 class Conflicts(Record):
     """Conflicts of a volume, by path."""
 
@@ -42,6 +52,8 @@ class Conflicts(Record):
     conflicts: list[Conflict]
     total: int
     """How many there are; not all need be listed."""
+    keys: list[KeyConflict]
+    """All of them, whatever part of the others was asked for."""
 
 
 class ConflictsListRequest(Request[Conflicts]):

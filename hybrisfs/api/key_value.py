@@ -21,6 +21,7 @@ from hybrisfs.api.request import (
 )
 
 __all__ = [
+    "IN_LOG",
     "ON_DEVICE",
     "KvForgetRequest",
     "OfContainer",
@@ -51,10 +52,12 @@ __all__ = [
     "KvReplaceRequest",
     "KvStatRequest",
     "KvTputRequest",
+    "KvValuesRequest",
     "MigratedContainer",
     "Need",
     "RebuiltKeys",
     "Value",
+    "Values",
     "Versions",
     "WAIT_FOR_CLOUDS",
     "Write",
@@ -82,6 +85,8 @@ class OfContainer(Protocol):
 
 ON_DEVICE: Final = "device"
 """Stands for this device where the place of metadata is named."""
+IN_LOG: Final = "log"
+"""Stands for the log of the volume there."""
 
 
 class KvCreateRequest(Request[Done]):
@@ -92,7 +97,7 @@ class KvCreateRequest(Request[Done]):
     name: Text
     container: Text
     metadata: Text | None = None
-    """Where its metadata are: `device`, as without it, or the URL of a service."""
+    """Where its metadata are: `device`, as without it, `log`, or the URL of a service."""
 
 
 class MigratedContainer(Record):
@@ -135,7 +140,7 @@ class Place(Record):
     """Where metadata are, and the containers there."""
 
     metadata: str
-    """`device`, or the URL of a service."""
+    """`device`, `log`, or the URL of a service."""
     containers: list[str]
     trouble: str
     """Why they are not known; empty when they are."""
@@ -246,12 +251,30 @@ class KvGetRequest(Request[Found]):
     """A cached value will do that is the one with this tag, or newer."""
     list_of_parts: bool = False
     """When it is an object in parts, its list of parts; otherwise that is refused."""
+    tag: Text | None = None
+    """Of several concurrent values, the one with this tag."""
 
 
 class KvStatRequest(Request[Found]):
     """What there is to know of a value, without reading it."""
 
     command: ClassVar = "kv stat"
+
+    name: Text
+    container: Text
+    key: Text
+
+
+class Values(Record):
+    """All values of a key; `kv get` reads the first one."""
+
+    values: list[Found]
+
+
+class KvValuesRequest(Request[Values]):
+    """Which values a key has: several when machines have written it without knowing of each other."""
+
+    command: ClassVar = "kv values"
 
     name: Text
     container: Text

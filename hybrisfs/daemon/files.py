@@ -313,7 +313,8 @@ class DecisionCommands:
         if first < 0 or (limit is not None and limit < 0):
             raise UsageError("first and limit must not be negative")
         shown = found[first:] if limit is None else found[first : first + limit]
-        return decisions.Conflicts(volume.name, shown, len(found))
+        keys = [decisions.KeyConflict(*key, values) for key, values in volume.key_values.conflicts()]
+        return decisions.Conflicts(volume.name, shown, len(found), keys)
 
     def _settle(self, name: str | None, path: str, *, keep_all: bool) -> Named:
         volume = self._slots.get(name).open()

@@ -27,9 +27,9 @@ from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
+from hybrisfs.kv.containers import ContainerStore, Key
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
-from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.exchange import Dialogue
 
 __all__ = [
@@ -181,7 +181,7 @@ class MaintenanceControl(Protocol):
 class KeyValueControl(Protocol):
     """The key-value stores of a volume."""
 
-    def of(self, container: str) -> KeyValueStore:
+    def of(self, container: str) -> ContainerStore:
         """The store that has a container. Raises NoSuchContainerError."""
 
     def create_container(self, container: str, service: str | None) -> None:
@@ -195,6 +195,9 @@ class KeyValueControl(Protocol):
 
     def containers(self) -> Sequence[Place]:
         """All containers, by where their metadata are."""
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        """The keys that have several values, and how many."""
 
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices. Raises UsageError."""

@@ -19,9 +19,9 @@ from hybrisfs.daemon.interfaces import KeyValueControl
 from hybrisfs.daemon.maintenance import steps, unnamed_values
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
+from hybrisfs.kv.containers import ContainerStore, Key, KeyFacts
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.record import MAX_VALUE, PRESENT, Condition, Timestamp
-from hybrisfs.kv.store import Key, KeyFacts, KeyValueStore
 
 __all__ = ["KeyValueCommands"]
 
@@ -48,6 +48,7 @@ class KeyValueCommands:
                 api.KvReplaceRequest.answered_by(self._replace),
                 api.KvGetRequest.answered_by(self._get),
                 api.KvStatRequest.answered_by(self._stat),
+                api.KvValuesRequest.answered_by(self._values),
                 api.KvDeleteRequest.answered_by(self._delete),
                 api.KvListRequest.answered_by(self._list),
                 api.KvPageRequest.answered_by(self._page),
@@ -60,7 +61,7 @@ class KeyValueCommands:
     def _all(self, name: str) -> KeyValueControl:
         return self._slots.get(name).open().key_values
 
-    def _store(self, asked: api.OfContainer) -> KeyValueStore:
+    def _store(self, asked: api.OfContainer) -> ContainerStore:
         """The store that has the container that is asked about."""
         return self._all(asked.name).of(asked.container)
 
@@ -129,6 +130,7 @@ class KeyValueCommands:
             max_age=asked.max_age,
             max_versions=asked.max_versions,
             at_least=None if asked.at_least is None else Timestamp.from_tag(asked.at_least),
+            tag=None if asked.tag is None else Timestamp.from_tag(asked.tag),
         )
         if not asked.list_of_parts:
             _refuse_parts(asked, found.facts)
@@ -137,6 +139,10 @@ class KeyValueCommands:
 
     def _stat(self, asked: api.KvStatRequest) -> api.Found:
         return _found(api.Found, self._store(asked).stat(asked.container, asked.key))
+
+    def _values(self, asked: api.KvValuesRequest) -> api.Values:
+        found = self._store(asked).values(asked.container, asked.key)
+        return api.Values([_found(api.Found, one) for one in found])
 
     def _delete(self, asked: api.KvDeleteRequest) -> api.Deleted:
         deleted = self._store(asked).delete(asked.container, asked.key, _condition(asked.need))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import ClassVar, Final
 
 from hybrisfs.errors import ConditionError, HybrisError
-from hybrisfs.kv.record import Condition, KeyMetadata, is_usable
+from hybrisfs.kv.record import Condition, Current, is_usable
 
 __all__ = [
     "DAMAGE_ADVICE",
@@ -36,7 +36,7 @@ class NoSuchKeyError(HybrisError):
 class ConditionNotMetError(ConditionError):
     """A write has not taken place because of the value that a *key*, CONTAINER/KEY, had instead."""
 
-    def __init__(self, key: str, condition: Condition, found: KeyMetadata | None) -> None:
+    def __init__(self, key: str, condition: Condition, found: Current | None) -> None:
         self.found = found
         if found is None or not found.live:
             why = f"{key} has no value"

@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from hybrisfs.kv.containers import KeyFacts
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -37,7 +38,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.metadata import Listed
 from hybrisfs.kv.record import Condition, KeyMetadata, arriving, leaving
-from hybrisfs.kv.store import KeyFacts, KeyValueStore
+from hybrisfs.kv.store import KeyValueStore
 
 __all__ = ["finish", "give_up", "left_behind", "migrate"]
 

@@ -7,16 +7,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hybrisfs.api.key_value import IN_LOG
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.containers import ContainerStore, Key
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import (
     DAMAGE_ADVICE,
@@ -24,6 +26,7 @@ from hybrisfs.kv.errors import (
     ContainerMovingError,
     NoSuchContainerError,
 )
+from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
 from hybrisfs.kv.record import check_container
@@ -52,7 +55,7 @@ class Place(NamedTuple):
     """Where metadata are, and the containers there."""
 
     service: str | None
-    """The URL; None: on this device."""
+    """The URL, or IN_LOG; None: on this device."""
     containers: list[str]
     trouble: str
     """Why they are not known; empty when they are."""
@@ -71,10 +74,12 @@ class KeyValues:
         keys: VolumeKeys,
         redundancy: Redundancy,
         shared: SharedStores,
+        in_log: LogStore,
         permit: Callable[[], None],
     ) -> None:
         """*shared* are closed with this. *permit*: see `KeyValueStore`."""
         self.shared: Final = shared
+        self._in_log = in_log
         self._path = state / _FILE
         self._values = engine.values
         self._environment = engine.environment
@@ -114,13 +119,19 @@ class KeyValues:
 
     # -- containers, whichever store has them ----------------------------------------------------
 
-    def of(self, container: str) -> KeyValueStore:
+    def of(self, container: str) -> ContainerStore:
         """The store that has a container. Raises NoSuchContainerError, ContainerMovingError, and HybrisError
-        when a service that may have it does not answer."""
+        when a service that may have it does not answer.
+
+        Of several that have one of that name, the first that is asked: this device's before that in the log,
+        for another machine may have made that one without knowing of it.
+        """
         check_container(container)
         device = self.existing()
         if device is not None and device.metadata.has_container(container):
             return device
+        if self._in_log.has_container(container):
+            return self._in_log
         found = self.shared.holding(container)
         if found is not None:
             return found
@@ -128,7 +139,7 @@ class KeyValues:
         raise NoSuchContainerError(container, self._names())
 
     def create_container(self, container: str, service: str | None) -> None:
-        """Make a container in the store of this device, or in the one in *service*, a URL.
+        """Make a container in the store of this device, or in *service*: IN_LOG, or a URL.
 
         Raises ContainerExistsError, also when another store has one of that name, UsageError, and HybrisError
         when a service does not answer.
@@ -138,10 +149,13 @@ class KeyValues:
         device = self.existing()
         if device is not None and device.metadata.has_container(container):
             raise ContainerExistsError(container)
-        if self.shared.holding(container) is not None:
+        if self._in_log.has_container(container) or self.shared.holding(container) is not None:
             raise ContainerExistsError(container)
         self._require_rest(container)
-        (self.open() if service is None else self._at(service)).create_container(container)
+        if service == IN_LOG:
+            self._in_log.create_container(container)
+        else:
+            (self.open() if service is None else self._at(service)).create_container(container)
 
     def _at(self, service: str) -> KeyValueStore:
         """The store in a service, which all devices use from now on."""
@@ -159,6 +173,12 @@ class KeyValues:
         """
         check_container(container)
         self._permit()
+        if service == IN_LOG or self._in_log.has_container(container):
+            raise UsageError(
+                "the container cannot be moved",
+                "to the log and from it no container moves",
+                "Make another one, and put there what kv get reads.",
+            )
         with self._moving(container):
             target = self.open() if service is None else self._at(service)
             others = [store for store in self._stores() if store is not target]
@@ -184,6 +204,9 @@ class KeyValues:
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
         store = self.of(container)
+        if not isinstance(store, KeyValueStore):
+            self._in_log.delete_container(container)
+            return
         with suppress(HybrisError):  # a service that is away may have what an earlier move has left
             for other in self._stores():
                 if other is not store:
@@ -224,6 +247,8 @@ class KeyValues:
         """All containers, by where their metadata are: first those of this device."""
         device = self.existing()
         found = [Place(None, list(device.containers()) if device is not None else [], "")]
+        if in_log := list(self._in_log.containers()):
+            found.append(Place(IN_LOG, in_log, ""))
         for url, store in self.shared.all():
             try:
                 if isinstance(store, HybrisError):
@@ -232,6 +257,11 @@ class KeyValues:
             except HybrisError as error:
                 found.append(Place(url, [], str(error).splitlines()[0]))
         return found
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        """The keys that have several values, and how many: machines have written them without knowing of each
+        other."""
+        return self._in_log.conflicts()
 
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices; what is in it stays there. Raises UsageError."""

@@ -32,7 +32,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.errors import UsageError
@@ -48,6 +48,7 @@ __all__ = [
     "PRESENT",
     "TOMBSTONES",
     "Condition",
+    "Current",
     "KeyMetadata",
     "Place",
     "RecentEntries",
@@ -217,6 +218,21 @@ class KeyMetadata(NamedTuple):
 # -- conditions of writes -------------------------------------------------------------------------------
 
 
+class Current(Protocol):
+    """The entry that a key has, as far as conditions look at it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a value."""
+
+    @property
+    def sn(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def timestamp(self) -> Timestamp: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What a key must have for a write to take place: a predicate of an update (Pond 2.2).
@@ -230,7 +246,7 @@ class Condition:
     tag: Timestamp | None = None
     """Of the value."""
 
-    def holds(self, entry: KeyMetadata | None) -> bool:
+    def holds(self, entry: Current | None) -> bool:
         """Whether it holds of a key with this entry."""
         if entry is None or not entry.live:
             return self.version == 0

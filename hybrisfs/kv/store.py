@@ -16,19 +16,19 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from hybrisfs.bounded import Room
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import UsageError
 from hybrisfs.kv.collect import Collector
+from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
-    ABSENT,
     MAX_ATTRIBUTES,
     MAX_VALUE,
     PRESENT,
@@ -43,12 +43,11 @@ from hybrisfs.kv.record import (
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
 
-__all__ = ["Key", "KeyFacts", "KeyValueLimits", "KeyValueStore", "Source", "Suspects"]
+__all__ = ["KeyValueLimits", "KeyValueStore", "Suspects"]
 
 log = logging.getLogger(__name__)
 
 _EDITS: Final = 4  # under way; each has a value in memory while it waits
-_EDIT_TRIES: Final = 64
 _MOST_SUSPECTS: Final = 1000
 _PLACES: Final = 128  # operations under way; the queue of a cloud has room for more than they ask of it
 _UPLOADS: Final = 8  # places that an operation takes at most: more values are not under way at once
@@ -69,45 +68,6 @@ class KeyValueLimits:
     """That a read may take."""
     mend_seconds: float = 10.0
     """That a read of what is to be mended may take; it is tried again later."""
-
-
-class Key(NamedTuple):
-    """The full name of a value."""
-
-    container: str
-    key: str
-
-
-class KeyFacts(NamedTuple):
-    """What the metadata tell of a key. `written` is in milliseconds since the epoch, 0 when not known."""
-
-    key: str
-    size: int
-    timestamp: Timestamp
-    written: int
-    attributes: bytes
-
-
-class Versioned(NamedTuple):
-    """A value, and what the metadata tell of it."""
-
-    value: bytes
-    facts: KeyFacts
-
-    @property
-    def timestamp(self) -> Timestamp:
-        return self.facts.timestamp
-
-
-class Source(Protocol):
-    """A value that is read only when there is room for it in memory."""
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-
-    def read(self) -> bytes:
-        """The value. Raises HybrisError or OSError."""
 
 
 class Suspects:
@@ -213,26 +173,9 @@ class KeyValueStore:
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
-        """Write what *change* makes of the value, of None when there is none; return when it was written, and
-        its size.
-
-        Nobody else's write comes between: when one does, *change* is called again with the newer value.
-        Raises what *change* raises, and HybrisError when others write the key again and again.
-        """
+        """See `edited`."""
         with self._edits.taken(1):
-            for _ in range(_EDIT_TRIES):
-                try:
-                    found = self.get(container, key)
-                except NoSuchKeyError:
-                    before, condition = None, ABSENT
-                else:
-                    before, condition = found.value, Condition(tag=found.timestamp)
-                value = change(before)
-                try:
-                    return self.put(container, key, value, condition), len(value)
-                except ConditionNotMetError as error:
-                    log.debug("the value is changed anew: %s", error)
-        raise HybrisError("the value was not changed", "others write the same key all the time", "Try again.")
+            return edited(self, container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key; returns when, or None when there was no such key.
@@ -368,14 +311,17 @@ class KeyValueStore:
         max_age: float | None = None,
         max_versions: int | None = None,
         at_least: Timestamp | None = None,
+        tag: Timestamp | None = None,
     ) -> Versioned:
-        """Return the value of a key. Raises NoSuchKeyError.
+        """Return the value of a key. Raises NoSuchKeyError, and ConditionNotMetError when it has not *tag*.
 
         Without further arguments the newest. Weaker reads, which the cache may answer (Hybris 3.10):
         *max_age* allows a value that was the newest at most so many seconds ago, *max_versions* one that at
         most so many newer ones follow, *at_least* any that was written then or later.
         """
         place = self._place(container, key)
+        if tag is not None:
+            self._check(place, Condition(tag=tag))
         copy = self._cache.find(place)
         if copy is not None and (
             (max_age is not None and self._clock() - copy.fresh_at <= max_age)
@@ -404,6 +350,10 @@ class KeyValueStore:
         if entry is None or not entry.live:
             raise NoSuchKeyError(container, key)
         return _facts(key, entry)
+
+    def values(self, container: str, key: str) -> Sequence[KeyFacts]:
+        """The value of a key, which is never more than one. Raises NoSuchKeyError."""
+        return [self.stat(container, key)]
 
     def list(
         self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None

@@ -33,8 +33,10 @@ __all__ = [
     "forget_older",
     "is_anything_said_of",
     "keys_of_node",
+    "keys_with_several",
     "note_said",
     "rename_said",
+    "rows_beginning",
     "rows_of_kind",
     "said_of_kin",
     "said_of_kind",
@@ -311,10 +313,28 @@ def stamps_of_keys(db: Reader, keys: Collection[bytes]) -> list[tuple[bytes, Sta
     return [(key, Stamp(clock, branch)) for key, branch, clock in rows.fetchall()]
 
 
+def rows_beginning(db: Reader, prefix: bytes, above: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
+    """Key, clock, number of the branch, and value of the registers whose keys begin with *prefix* and come
+    after *above*; by key. Those without a value are left out."""
+    return db.execute(
+        "SELECT key, clock, writer, value FROM register WHERE key >= ? AND key > ? AND key < ? "
+        "AND value IS NOT NULL ORDER BY key",
+        (prefix, above, after(prefix)),
+    )
+
+
 def rows_of_kind(db: Reader, kind: Kind | None) -> Iterator[tuple[bytes, int, int, bytes | None]]:
     """Key, clock, number of the branch, and value of all registers of a kind, or of all kinds, by key."""
     condition = "" if kind is None else f"WHERE {kind.sql_rows()} "
     return db.execute(f"SELECT key, clock, writer, value FROM register {condition}ORDER BY key")
+
+
+def keys_with_several(db: Reader, kind: Kind) -> list[bytes]:
+    """The keys of the registers of a kind that have several values, in order."""
+    rows = db.execute(
+        f"SELECT key FROM register WHERE {kind.sql_rows()} GROUP BY key HAVING count(*) > 1 ORDER BY key"
+    )
+    return [key for (key,) in rows]
 
 
 def after(prefix: bytes) -> bytes | None:

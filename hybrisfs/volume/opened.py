@@ -39,6 +39,7 @@ from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
 from hybrisfs.merge.unsigned import is_withheld
@@ -189,7 +190,8 @@ class Opened:
         owner = Owner(config.id, keys.device.device_id, keys.first.values, ground.ring.values)
         services = ValueServices(ground, self.sharing)
         shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, permit)
-        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, permit)
+        in_log = LogStore(ground.fs, self.sharing.signer, ground.committer, ground.signals)
+        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, in_log, permit)
         self._transfers = Transfers(
             config.transfers,
             engine.throttle,

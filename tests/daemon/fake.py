@@ -30,6 +30,7 @@ from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, Trie
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
+from hybrisfs.kv.containers import Key
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
@@ -123,6 +124,9 @@ class NoKeyValues:
 
     def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
         raise HybrisError("this volume has no key-value store")
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
 
     def forget_service(self, url: str) -> None:
         raise HybrisError("this volume has no key-value store")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
+from hybrisfs.kv.containers import Key
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
@@ -43,6 +44,9 @@ class Stored(NamedTuple):
 
     def containers(self) -> Sequence[Place]:
         return [Place(self.service, list(self.rig.store.containers()), "")]
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
 
     def forget_service(self, url: str) -> None:
         raise UsageError(f"the volume uses no service {url!r}")

@@ -12,6 +12,7 @@ from dashboard.api import ACTIONS
 from hybrisfs.api.objects import ObjectAttributes, encode
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError
+from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import NoSuchContainerError
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
@@ -56,6 +57,9 @@ class Places:
 
     def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
         raise HybrisError("nobody asks for that here")
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
 
     def forget_service(self, url: str) -> None:
         self.silent.remove(url)

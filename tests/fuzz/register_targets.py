@@ -26,6 +26,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
+from hybrisfs.registers.entries import Entry
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
 from hybrisfs.registers.tree import (
     Attr,
@@ -114,6 +115,13 @@ def _label(data: bytes) -> object:
     return key
 
 
+def _entry(data: bytes) -> object:
+    entry = Entry.decode(data)
+    assert Entry.decode(data, header=True) == entry._replace(value=b"")
+    assert Entry.decode(entry.encode()) == entry
+    return entry
+
+
 def _labels(data: bytes) -> object:
     words = from_text(data)
     assert from_text(as_text(words)) == words
@@ -197,6 +205,14 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "register l": Target(
         _label, [label_key(_NODE, "taxes") + ADDED, label_key(_NODE, "zwei Wörter") + TAKEN_AWAY]
+    ),
+    "register j": Target(
+        _entry,
+        [
+            Entry.of(1, 2, 3, b"value", b"attributes").encode(),
+            Entry.of(1 << 40, 5, 0, b"").encode(),
+            Entry.of(2, 7, 1_800_000_000_000, None).encode(),
+        ],
     ),
     "labels as text": Target(_labels, [b"2026,taxes", "a b, ä".encode(), b""], (ValueError,)),
     "register m": decoder(

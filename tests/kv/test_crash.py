@@ -24,7 +24,7 @@ CLOUDS = 3
 WRITING = """
 import sys, threading
 from pathlib import Path
-from hybrisfs.kv.store import Key
+from hybrisfs.kv.containers import Key
 from tests.kv.rig import CONTAINER
 from tests.kv.test_crash import open_store
 

@@ -26,13 +26,14 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
+from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
 from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata
 from hybrisfs.kv.rmds import DeviceStore
-from hybrisfs.kv.store import Key, KeyValueLimits, KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
 from tests.kv.linearizability import (

@@ -12,9 +12,9 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.errors import UsageError
+from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchContainerError, NoSuchKeyError
 from hybrisfs.kv.record import ABSENT, MAX_VALUE, PRESENT, Condition
-from hybrisfs.kv.store import Key
 from tests.dispersal.fakes import HASTY
 from tests.kv.rig import CONTAINER, Rig
 

@@ -86,6 +86,14 @@ class TreeOfMany(RuleBasedStateMachine):
     def unlabel(self, device: int, pick: int, word: int) -> None:
         self.world.unlabel(device % self.count, pick, word)
 
+    @rule(device=few, pick=few, other=few)
+    def put(self, device: int, pick: int, other: int) -> None:
+        self.world.put(device % self.count, pick, other)
+
+    @rule(device=few, pick=few)
+    def delete(self, device: int, pick: int) -> None:
+        self.world.delete(device % self.count, pick)
+
     @rule(device=few, pick=picks)
     def open_file(self, device: int, pick: int) -> None:
         self.world.open_file(device % self.count, pick)

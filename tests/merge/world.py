@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.errors import HybrisError
 from hybrisfs.kinds import LABEL, NODE
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
@@ -30,6 +31,7 @@ from tests.merge.beginner import past
 from tests.merge.fleet import Device, Fleet, NotHereError
 from tests.merge.keeping import check_kept, content_of, is_to_be_had
 from tests.merge.kernel import Kernel
+from tests.merge.key_model import KeyModel
 from tests.merge.order import Order
 from tests.merge.view import check_view
 from tests.tree.invariants import check_accounts
@@ -75,6 +77,7 @@ class World:
         self._labels: set[tuple[bytes, str]] = set()  # nodes and words: of all that nobody has taken away
         self._unsaved_labels: list[set[tuple[bytes, str]]] = [set() for _ in range(devices)]
         self._labels_since: list[set[tuple[bytes, str]]] = [set() for _ in range(devices)]
+        self._keys = KeyModel(devices)
         self._count = 0
         self._orders = [Order(device.rig) for device in self.fleet.devices]
 
@@ -301,6 +304,22 @@ class World:
                 self._labels -= {(node, f"label {word}") for node in self._nodes(device, inode)}
                 device.rig.fs.labels.remove(device.rig.tx, inode, [f"label {word}"])
 
+    # -- keys in the log -------------------------------------------------------------------------
+
+    def put(self, number: int, pick: int, other: int) -> None:
+        """Write one key, or two in one transaction."""
+        self._write_keys(number, {f"key {pick}": b"value", f"key {other}": b""})
+
+    def delete(self, number: int, pick: int) -> None:
+        """Delete a key, which may have no value."""
+        self._write_keys(number, {f"key {pick}": None})
+
+    def _write_keys(self, number: int, values: Mapping[str, bytes | None]) -> None:
+        with self._program(number) as device, suppress(HybrisError):  # a device may not sign at the moment
+            self._keys.write(number, device.rig, values)
+            self._unsaved[number].clear()  # it was committed with them
+            self._unsaved_labels[number].clear()
+
     # -- open files ------------------------------------------------------------------------------
 
     def open_file(self, number: int, pick: int) -> None:
@@ -464,6 +483,7 @@ class World:
             self._unsaved_labels[number].clear()
             self._since[number].clear()
             self._labels_since[number].clear()
+            self._keys.backed_up(number)
 
     def has_backup(self, number: int) -> bool:
         return number in self._backups
@@ -473,6 +493,7 @@ class World:
         if number in self._backups:
             self._gone |= self._since[number]
             self._labels -= self._labels_since[number]
+            self._keys.set_back(number)
             self._on_clouds.append(self.fleet[number].log())
             self.fleet[number].restore(self._backups[number])
             self._unsaved[number].clear()
@@ -508,6 +529,7 @@ class World:
         if not self.bad:
             self._check_tokens()
             self._check_labels()
+            self._keys.check(self.fleet[0].registers())
 
     def _excused(self, value: bytes) -> bool:
         """Whether nobody needs to be able to read this content: nothing in it is from an honest device, or a

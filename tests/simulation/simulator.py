@@ -34,6 +34,7 @@ _PROGRAMS: Final = {
     "look": 3, "save": 4, "unaware": 4,
 }  # fmt: skip
 _LABELS: Final = 0.3  # of programs: after so many of them one labels something, or takes a label away
+_KEYS: Final = 0.2  # of programs: after so many of them one writes keys
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
 _BURST_EVERY: Final = 30.0
@@ -68,6 +69,7 @@ class Simulation:
         """*kinds*: what bad members forge, see `Turncoat`."""
         self.random = Random(seed)
         self._labelling = Random(f"label {seed}")
+        self._keying = Random(f"keys {seed}")
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
         self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
         self.clocks = clocks
@@ -204,6 +206,16 @@ class Simulation:
         self._do(name, getattr(self.world, name), *arguments)
         if self._labelling.random() < _LABELS:
             self._label(device)
+        if self._keying.random() < _KEYS:
+            self._write_keys(device)
+
+    def _write_keys(self, device: int) -> None:
+        """Write or delete some of a few keys, so that devices meet, by chances of their own."""
+        picks = self._keying.randrange(4), self._keying.randrange(4)
+        if self._keying.random() < 0.3:
+            self._do("delete", self.world.delete, device, picks[0])
+        else:
+            self._do("put", self.world.put, device, *picks)
 
     def _label(self, device: int) -> None:
         """Change the labels of one of a few nodes, so that devices meet, by chances of their own."""

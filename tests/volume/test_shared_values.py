@@ -51,7 +51,9 @@ def learns(device: Device, url: str) -> None:
 
 
 def box(device: Device) -> KeyValueStore:
-    return values(device).of(BOX)
+    store = values(device).of(BOX)
+    assert isinstance(store, KeyValueStore)
+    return store
 
 
 def test_a_container_of_one_device_is_there_on_all(devices: tuple[Device, Device], etcd: EtcdCluster) -> None:

@@ -1,0 +1,152 @@
+"""What programs do with the keys of a container, wherever its metadata are.
+
+====================  =======================================================================================
+`KeyValueStore`       values on the clouds, metadata in SQLite or etcd: linearizable (`hybrisfs.kv.store`)
+`LogStore`            all of it in the log of the volume: causal, also offline (`hybrisfs.kv.log_store`)
+====================  =======================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple, Protocol
+
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
+from hybrisfs.kv.record import ABSENT, Condition, Timestamp
+
+__all__ = ["ContainerStore", "Key", "KeyFacts", "Source", "Versioned", "edited"]
+
+log = logging.getLogger(__name__)
+
+_EDIT_TRIES: Final = 64
+
+
+class Key(NamedTuple):
+    """The full name of a value."""
+
+    container: str
+    key: str
+
+
+class KeyFacts(NamedTuple):
+    """What the metadata tell of a key. `written` is in milliseconds since the epoch, 0 when not known."""
+
+    key: str
+    size: int
+    timestamp: Timestamp
+    written: int
+    attributes: bytes
+
+
+class Versioned(NamedTuple):
+    """A value, and what the metadata tell of it."""
+
+    value: bytes
+    facts: KeyFacts
+
+    @property
+    def timestamp(self) -> Timestamp:
+        return self.facts.timestamp
+
+
+class Source(Protocol):
+    """A value that is read only when there is room for it in memory."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def read(self) -> bytes:
+        """The value. Raises HybrisError or OSError."""
+
+
+class ContainerStore(Protocol):
+    """A store of containers. Thread-safe. Methods raise HybrisError and OSError."""
+
+    def put(
+        self,
+        container: str,
+        key: str,
+        value: bytes | Source,
+        condition: Condition | None = None,
+        attributes: bytes = b"",
+    ) -> Timestamp:
+        """Write a value; return when it was written. *attributes* are kept beside it. Raises
+        ConditionNotMetError when the key is not as *condition* says."""
+
+    def edit(
+        self, container: str, key: str, change: Callable[[bytes | None], bytes]
+    ) -> tuple[Timestamp, int]:
+        """Write what *change* makes of the value, of None when there is none; return when it was written, and
+        its size. See `edited`."""
+
+    def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
+        """Delete a key; returns when, or None when there was no such key. Raises ConditionNotMetError."""
+
+    def tput(
+        self,
+        values: Mapping[Key, bytes | Source | None],
+        conditions: Mapping[Key, Condition] | None = None,
+        attributes: Mapping[Key, bytes] | None = None,
+    ) -> Sequence[Timestamp]:
+        """Write several values, and delete the keys whose value is None: all of it at one moment, or nothing.
+        Raises ConditionNotMetError."""
+
+    def get(
+        self,
+        container: str,
+        key: str,
+        *,
+        max_age: float | None = None,
+        max_versions: int | None = None,
+        at_least: Timestamp | None = None,
+        tag: Timestamp | None = None,
+    ) -> Versioned:
+        """Return the value of a key, of several concurrent ones the first of `values`, or that with this
+        *tag*. The others allow weaker reads. Raises NoSuchKeyError, and ConditionNotMetError when there is no
+        value with that tag."""
+
+    def stat(self, container: str, key: str) -> KeyFacts:
+        """What there is to know of the value that `get` returns. Raises NoSuchKeyError."""
+
+    def values(self, container: str, key: str) -> Sequence[KeyFacts]:
+        """All values of the key: several when machines have written without knowing of each other. Raises
+        NoSuchKeyError."""
+
+    def list(
+        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[KeyFacts]:
+        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
+        their UTF-8 bytes, as of one moment."""
+
+    def listing(
+        self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
+    ) -> AbstractContextManager[Iterator[Sequence[KeyFacts]]]:
+        """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
+
+
+def edited(
+    store: ContainerStore, container: str, key: str, change: Callable[[bytes | None], bytes]
+) -> tuple[Timestamp, int]:
+    """Write what *change* makes of a value, of None when there is none; return when it was written, and its
+    size.
+
+    No other write comes between: when one does, *change* is called again with the newer value. Raises what
+    *change* raises, and HybrisError when others write the key again and again.
+    """
+    for _ in range(_EDIT_TRIES):
+        try:
+            found = store.get(container, key)
+        except NoSuchKeyError:
+            before, condition = None, ABSENT
+        else:
+            before, condition = found.value, Condition(tag=found.timestamp)
+        value = change(before)
+        try:
+            return store.put(container, key, value, condition), len(value)
+        except ConditionNotMetError as error:
+            log.debug("the value is changed again: %s", error)
+    raise HybrisError("the value was not changed", "others write the same key all the time", "Try again.")

@@ -1,0 +1,377 @@
+"""Containers in the log of the volume: their values are registers, which every device holds (Depot 3 and 4).
+
+A write is a signed update of its own: it takes place here at once, also without clouds, and reaches the other
+devices as every update does. What each device sees is causal (fork-join-causal consistency, Depot 3.1): a
+value is seen only together with all that its writer had seen; two writes of one key that did not know of each
+other stand side by side, on all devices alike, until somebody writes the key who has seen both.
+
+Nothing is left on the clouds that has to be collected: values go the way of the log, and end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain, groupby, islice
+from typing import Final, NamedTuple
+
+from hybrisfs.errors import DamagedError, UsageError
+from hybrisfs.kinds import CONTAINER, ENTRY
+from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+    NoSuchKeyError,
+)
+from hybrisfs.kv.record import PRESENT, Condition, Timestamp, encode_key
+from hybrisfs.merge.signing import Signer
+from hybrisfs.registers.entries import (
+    DROPPED,
+    MAX_ATTRIBUTES,
+    MAX_ENTRY_KEY,
+    MAX_ENTRY_VALUE,
+    MAX_NUMBER,
+    THERE,
+    Entry,
+    container_key,
+    entries_of,
+    entry_key,
+    key_of,
+    name_of,
+)
+from hybrisfs.registers.values import Stamp
+from hybrisfs.stages import Signals
+from hybrisfs.state.database import Reader
+from hybrisfs.state.registers import branches_by_number, keys_with_several, rows_beginning
+from hybrisfs.state.state import Transaction
+from hybrisfs.tree.commit import Committer
+from hybrisfs.tree.filesystem import FileSystem
+from sync.codec import DecodeError
+from sync.update import Write
+
+__all__ = ["LogStore"]
+
+_MOST_BYTES: Final = 4 << 20  # of an update; other devices take it in at once, while their programs wait
+
+
+class _Found(NamedTuple):
+    """One of the latest values of a key, and the update that wrote it."""
+
+    entry: Entry
+    stamp: Stamp
+
+    @property
+    def live(self) -> bool:
+        return self.entry.live
+
+    @property
+    def sn(self) -> int:
+        return self.entry.sn
+
+    @property
+    def size(self) -> int:
+        return self.entry.size or 0
+
+    @property
+    def timestamp(self) -> Timestamp:
+        return Timestamp(self.entry.sn, self.entry.write)
+
+
+class LogStore:
+    """The containers in the log of a volume. Thread-safe.
+
+    Methods raise HybrisError, also when this device may not write, and OSError when a write cannot be made
+    durable; then it is not known whether it will be seen.
+    """
+
+    def __init__(self, fs: FileSystem, signer: Signer, committer: Committer, signals: Signals) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._committer = committer
+        self._signals = signals
+        self._random_bytes = fs.environment.random_bytes
+        self._time_ns = fs.environment.time_ns
+
+    # -- containers ------------------------------------------------------------------------------
+
+    def containers(self) -> Sequence[str]:
+        """The names of all containers, sorted."""
+        with self._fs.state.transaction() as tx:
+            found = tx.registers.with_prefix(CONTAINER.prefix)
+            return sorted(name for name in map(name_of, found) if self._is_there(tx, name))
+
+    def has_container(self, name: str) -> bool:
+        """Whether there is a container of that name."""
+        with self._fs.state.transaction() as tx:
+            return self._is_there(tx, name)
+
+    def create_container(self, name: str) -> None:
+        """Raises ContainerExistsError."""
+
+        def writes(tx: Transaction) -> list[Write]:
+            if self._is_there(tx, name):
+                raise ContainerExistsError(name)
+            return [(container_key(name), THERE)]
+
+        self._sign(writes)
+
+    def delete_container(self, name: str) -> None:
+        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys. It stays when another
+        device has written to it without knowing of this."""
+
+        def writes(tx: Transaction) -> list[Write]:
+            self._require_container(tx, name)
+            if self._has_values(tx, name):
+                raise ContainerInUseError(name)
+            return [(container_key(name), DROPPED)]
+
+        self._sign(writes)
+
+    def _is_there(self, tx: Transaction, name: str) -> bool:
+        values = tx.registers.values(container_key(name))
+        return bool(values) and (any(one.value == THERE for one in values) or self._has_values(tx, name))
+
+    def _has_values(self, tx: Transaction, name: str) -> bool:
+        rows = rows_beginning(tx, prefix := entries_of(name), prefix)
+        return any(_decoded(key, value, header=True).live for key, _, _, value in rows)
+
+    def _require_container(self, tx: Transaction, name: str) -> None:
+        if not self._is_there(tx, name):
+            raise NoSuchContainerError(name, self.containers())
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def put(
+        self,
+        container: str,
+        key: str,
+        value: bytes | Source,
+        condition: Condition | None = None,
+        attributes: bytes = b"",
+    ) -> Timestamp:
+        """Write a value, on this disk when it returns; return when it was written. Raises
+        ConditionNotMetError when the key is not as *condition* says, as far as is known here."""
+        name = Key(container, key)
+        conditions = {} if condition is None else {name: condition}
+        return self.tput({name: value}, conditions, {name: attributes})[0]
+
+    def edit(
+        self, container: str, key: str, change: Callable[[bytes | None], bytes]
+    ) -> tuple[Timestamp, int]:
+        """See `edited`: no write of this device comes between."""
+        return edited(self, container, key, change)
+
+    def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
+        """Delete a key; returns when, or None when there is no such key here. Raises ConditionNotMetError."""
+        name = Key(container, key)
+        try:
+            return self.tput({name: None}, {name: condition or PRESENT})[0]
+        except ConditionNotMetError:
+            if condition is not None:
+                raise
+            return None
+
+    def tput(
+        self,
+        values: Mapping[Key, bytes | Source | None],
+        conditions: Mapping[Key, Condition] | None = None,
+        attributes: Mapping[Key, bytes] | None = None,
+    ) -> Sequence[Timestamp]:
+        """Write several values, and delete the keys whose value is None, in one update, which every device
+        sees whole. Raises ConditionNotMetError."""
+        if not values:
+            return []
+        said, needed = attributes or {}, conditions or {}
+        _require_room(value for value in values.values() if value is not None)
+        contents = {
+            name: value if value is None or isinstance(value, bytes) else value.read()
+            for name, value in values.items()
+        }
+        _require_room(value for value in contents.values() if value is not None)
+        if any(len(some) > MAX_ATTRIBUTES for some in said.values()):
+            raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
+        entries: dict[Key, Entry] = {}
+
+        def writes(tx: Transaction) -> list[Write]:
+            for container in {name.container for name in (*values, *needed)}:
+                self._require_container(tx, container)
+            for name, condition in needed.items():
+                found = _first(self._latest(tx, name))
+                if not condition.holds(found):
+                    raise ConditionNotMetError("/".join(name), condition, found)
+            for name, value in contents.items():
+                entries[name] = self._next(self._latest(tx, name), value, said.get(name, b""))
+            return [(_register(name), entry.encode()) for name, entry in entries.items()]
+
+        self._sign(writes)
+        return [Timestamp(entry.sn, entry.write) for entry in entries.values()]
+
+    def _next(self, before: Iterable[_Found], value: bytes | None, attributes: bytes) -> Entry:
+        sn = min(max((one.sn for one in before), default=0) + 1, MAX_NUMBER)
+        write = int.from_bytes(self._random_bytes(8)) >> 1
+        return Entry.of(sn, write, self._time_ns() // 1_000_000, value, attributes)
+
+    def _sign(self, writes: Callable[[Transaction], list[Write]]) -> None:
+        """Sign what *writes* returns, which is called under the lock, as one update, and make it durable."""
+        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            self._signer.require_writer(tx)
+            self._signer.sign(tx, writes(tx), 0)
+        self._committer.commit_now()
+        self._signals.chunks_made()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def get(
+        self,
+        container: str,
+        key: str,
+        *,
+        max_age: float | None = None,
+        max_versions: int | None = None,
+        at_least: Timestamp | None = None,
+        tag: Timestamp | None = None,
+    ) -> Versioned:
+        """Return the value of a key, of several concurrent ones the first of `values`, or that with this
+        *tag*. Raises NoSuchKeyError, and ConditionNotMetError when there is no value with that tag.
+
+        A weaker read is as quick as this one. *at_least* cannot be told: the value of a greater version may
+        be one that was written without knowing of it.
+        """
+        if at_least is not None:
+            raise UsageError(
+                "a container in the log has no reads of at least a tag",
+                "every machine reads what it has written itself, and all that it has heard",
+            )
+        found = self._found(container, key)
+        chosen = next((one for one in found if tag in (None, one.timestamp)), None)
+        if chosen is None:
+            raise ConditionNotMetError(f"{container}/{key}", Condition(tag=tag), found[0])
+        return Versioned(chosen.entry.value, _facts(key, chosen))
+
+    def stat(self, container: str, key: str) -> KeyFacts:
+        """What there is to know of the value that `get` returns. Raises NoSuchKeyError."""
+        return self.values(container, key)[0]
+
+    def values(self, container: str, key: str) -> Sequence[KeyFacts]:
+        """All values of the key: several when machines have written without knowing of each other. Raises
+        NoSuchKeyError."""
+        return [_facts(key, one) for one in self._found(container, key)]
+
+    def list(
+        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> Sequence[KeyFacts]:
+        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
+        their UTF-8 bytes, as of one moment."""
+        with self.listing(container, prefix, after=after) as pages:
+            return list(islice(chain.from_iterable(pages), limit))
+
+    @contextmanager
+    def listing(
+        self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
+    ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
+        """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
+        beginning = entry_key(container, prefix.encode())
+        above = beginning if after is None else entry_key(container, after.encode())
+        with ExitStack() as reading:
+            with self._fs.state.transaction() as tx:
+                self._require_container(tx, container)
+                if self._fs.is_uncommitted(tx):  # a snapshot does not show that
+                    self._fs.commit(tx)
+                database = reading.enter_context(self._fs.state.snapshot())
+            yield _pages(database, beginning, above, most)
+
+    def conflicts(self) -> Sequence[tuple[Key, int]]:
+        """The keys that have several values, and how many."""
+        found: list[tuple[Key, int]] = []
+        with self._fs.state.transaction() as tx:
+            names = {entries_of(name): name for name in self.containers()}
+            for register in keys_with_several(tx, ENTRY):
+                container = names.get(register[: ENTRY.size])
+                if container is not None:
+                    name = Key(container, key_of(register).decode())
+                    count = sum(one.live for one in self._latest(tx, name))
+                    if count > 1:
+                        found.append((name, count))
+        return found
+
+    def _found(self, container: str, key: str) -> Sequence[_Found]:
+        """The values of a key, the first one first. Raises NoSuchKeyError."""
+        with self._fs.state.transaction() as tx:
+            self._require_container(tx, container)
+            latest = self._latest(tx, Key(container, key))
+        live = sorted((one for one in latest if one.live), key=_rank, reverse=True)
+        if not live:
+            raise NoSuchKeyError(container, key)
+        return live
+
+    def _latest(self, tx: Transaction, name: Key) -> Sequence[_Found]:
+        register = _register(name)
+        return [
+            _Found(_decoded(register, one.value), one.stamp)
+            for one in tx.registers.values(register)
+            if one.value is not None
+        ]
+
+
+def _register(name: Key) -> bytes:
+    key = encode_key(name.key)
+    if len(key) > MAX_ENTRY_KEY:
+        raise UsageError(
+            f"{name.key[:80]!r} cannot be a key here", f"in the log, keys have at most {MAX_ENTRY_KEY} bytes"
+        )
+    return entry_key(name.container, key)
+
+
+def _decoded(register: bytes, value: bytes, *, header: bool = False) -> Entry:
+    try:
+        return Entry.decode(value, header=header)
+    except DecodeError as error:
+        raise DamagedError(f"the entry of the key {key_of(register)!r} is damaged", str(error)) from error
+
+
+def _rank(one: _Found) -> tuple[bool, Stamp]:
+    """What comes first has the greatest."""
+    return one.live, one.stamp
+
+
+def _first(latest: Iterable[_Found]) -> _Found | None:
+    return max(latest, key=_rank, default=None)
+
+
+def _pages(database: Reader, beginning: bytes, above: bytes, most: int) -> Iterator[list[KeyFacts]]:
+    branches = branches_by_number(database)
+    found = (
+        _facts(key_of(register).decode(), first)
+        for register, rows in groupby(rows_beginning(database, beginning, above), key=lambda row: row[0])
+        if (
+            first := max(
+                (
+                    _Found(_decoded(register, value, header=True), Stamp(clock, branches[writer]))
+                    for _, clock, writer, value in rows
+                ),
+                key=_rank,
+            )
+        ).live
+    )
+    while page := list(islice(found, most)):
+        yield page
+
+
+def _facts(key: str, found: _Found) -> KeyFacts:
+    return KeyFacts(key, found.size, found.timestamp, found.entry.written, found.entry.attributes)
+
+
+def _require_room(values: Iterable[bytes | Source]) -> None:
+    sizes = [len(value) if isinstance(value, bytes) else value.size for value in values]
+    if any(size > MAX_ENTRY_VALUE for size in sizes):
+        raise UsageError(
+            "the value is too large",
+            f"every machine holds all values of a container in the log, of at most {MAX_ENTRY_VALUE:,} bytes",
+            "hybrisfs kv create --metadata device makes a container for larger ones.",
+        )
+    if sum(sizes) > _MOST_BYTES:
+        raise UsageError(
+            "the transaction is too large", f"its values may have {_MOST_BYTES:,} bytes together in the log"
+        )
