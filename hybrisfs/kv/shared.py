@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from blake3 import blake3
 
@@ -26,13 +26,14 @@ from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
-from hybrisfs.kv.etcd_metadata import EtcdMetadata
 from hybrisfs.kv.etcd_requests import Range
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
 from hybrisfs.kv.store import KeyValueStore
 from sync.seal import SealKeys
+
+if TYPE_CHECKING:
+    from hybrisfs.kv.etcd_client import EtcdClient
 
 __all__ = [
     "Owner",
@@ -83,6 +84,8 @@ class Owner(NamedTuple):
 def connect(url: str, credentials: Credentials, environment: Environment = SYSTEM) -> EtcdClient:
     """The client for a service. Asks nothing yet. Raises UsageError, and HybrisError when the secrets cannot
     be read."""
+    from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings  # with them comes much that few volumes need
+
     settings = EtcdSettings.parse(url)
     try:
         secrets = credentials.lookup(url)
@@ -142,6 +145,8 @@ class SharedStores:
             return store
 
     def _open(self, url: str) -> KeyValueStore:
+        from hybrisfs.kv.etcd_metadata import EtcdMetadata  # as in `connect`
+
         client = connect(url, self._credentials, self._environment)
         owner = self._owner
         prefix = f"{client.prefix}/" if client.prefix else ""
@@ -245,6 +250,8 @@ def is_service(url: str) -> bool:
 
 def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
     """What this device can be given for a service. Raises UsageError."""
+    from hybrisfs.kv.etcd_client import EtcdSettings  # as in `connect`
+
     settings = EtcdSettings.parse(url)
     asked = [Secret("password", f"password of {settings.user}", True)] if settings.user else []
     return SecretsOfPlace(url, asked, bool(store.lookup(url)))

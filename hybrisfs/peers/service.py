@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from hybrisfs.peers.connector import Connector
-from hybrisfs.peers.discovery import NetworkWatch
 from hybrisfs.peers.frames import CHUNK_ID_SIZE, INSTANCE_SIZE, MAX_BEACON, Hello, Parting
 from hybrisfs.peers.handshakes import Handshakes, Meeting
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.listener import Listener
+from hybrisfs.peers.network import NetworkWatch
 from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import PeerIdentity, TlsIdentity
 from sync import Members

@@ -59,7 +59,6 @@ class Mirrors:
 
     def start(self) -> None:
         """Go on with the mirrors that there are."""
-        self._ground.fs.changes.marked.listen(self._noticed)
         for path in sorted(self._folder.glob("*.db")):
             try:
                 self._begin(AgreedTable.open(path))
@@ -71,24 +70,26 @@ class Mirrors:
         """End all threads; the mirrors stay."""
         with self._lock:
             workers, self._workers = self._workers, {}
-        self._ground.fs.changes.marked.ignore(self._noticed)
         for worker in workers.values():
-            worker.stop()
+            self._end(worker)
 
     def _changed(self, changes: Iterable[Change]) -> None:
+        workers = list(self._workers.values())
         for change in changes:
-            self._noticed(change.ino)
-
-    def _noticed(self, number: int) -> None:
-        for worker in list(self._workers.values()):
-            worker.noticed(number)
+            for worker in workers:
+                worker.noticed(change.ino)
 
     def _begin(self, table: AgreedTable) -> None:
         limits = self._ground.fs.environment.limits.of(MirrorLimits)
         worker = Worker(table, self._around, limits)
         with self._lock:
             self._workers[table.settings.id] = worker
+        self._ground.fs.changes.marked.listen(worker.noticed)
         worker.start()
+
+    def _end(self, worker: Worker) -> None:
+        self._ground.fs.changes.marked.ignore(worker.noticed)
+        worker.stop()
 
     # -- what people ask -------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ class Mirrors:
         """Keep them equal no longer. Nothing is removed on either side."""
         worker = self._of(directory)
         facts = _described(worker)
-        worker.stop()
+        self._end(worker)
         mirror = worker.settings.id
         with self._lock:
             self._workers.pop(mirror, None)

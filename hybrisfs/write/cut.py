@@ -236,15 +236,15 @@ def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
     """The nodes of the oldest runs, as many as a cut can hold and not many more; all, when the first of these
     is so long that it cannot be told."""
     spans, reach = fs.changes.oldest(_LOOKED_AT * limits.most_registers)
-    if len(spans) < len(fs.changes.unsigned) - len(fs.changes.held):
-        nodes: list[_Node] = []
-        for run in _runs(_changed_nodes(fs, spans), lenient=True):
-            if max(_span(node, lenient=True)[1] for node in run) > reach:
-                break
-            nodes += run
-        if nodes:
-            return nodes
-    return _changed_nodes(fs, fs.changes.spans())
+    found = _changed_nodes(fs, spans)
+    if len(spans) >= len(fs.changes.unsigned) - len(fs.changes.held):
+        return found
+    nodes: list[_Node] = []
+    for run in _runs(found, lenient=True):
+        if max(_span(node, lenient=True)[1] for node in run) > reach:
+            break
+        nodes += run
+    return nodes or _changed_nodes(fs, fs.changes.spans())
 
 
 def _changed_nodes(fs: FileSystem, spans: Iterable[tuple[bytes, int, int, int]]) -> list[_Node]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.peers.discovery import Interfaces, NetworkWatch
+from hybrisfs.peers.network import Interfaces, NetworkWatch
 
 NEWLINK, DELLINK, NEWADDR, DELADDR = 16, 17, 20, 21
 UP, RUNNING = 0x1, 0x40
