@@ -40,6 +40,7 @@ _MODULES: Final = {
         "hybrisfs/kinds.py",
         "hybrisfs/registers/tree.py",
         "hybrisfs/registers/labels.py",
+        "hybrisfs/registers/entries.py",
         "hybrisfs/registers/node_id.py",
         "hybrisfs/merge/authority.py",
         "hybrisfs/members/evidence.py",

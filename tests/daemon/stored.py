@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.containers import Key
+from hybrisfs.kv.containers import ContainerStore, Key
 from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
-from hybrisfs.kv.store import KeyValueStore
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import KEY, Rig
 
@@ -26,7 +25,7 @@ class Stored(NamedTuple):
     service: str | None = None
     """Where the metadata are, as far as clients are told."""
 
-    def of(self, container: str) -> KeyValueStore:
+    def of(self, container: str) -> ContainerStore:
         self.rig.store.metadata.container(container)
         return self.rig.store
 

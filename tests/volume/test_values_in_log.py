@@ -1,0 +1,137 @@
+"""Containers in the log, on open volumes: every device has them, a recovered one too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hybrisfs.api.key_value import IN_LOG
+from hybrisfs.errors import UsageError
+from hybrisfs.home import Home
+from hybrisfs.kv.containers import Key
+from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError
+from hybrisfs.kv.opening import KeyValues, Place
+from tests.volume.device import Device
+from tests.volume.recovery_rig import First, New, Second, recover
+from tests.volume.test_clouds_of_two import hears
+
+BOX = "box"
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[tuple[First, Second]]:
+    first = First(tmp_path / "1")
+    try:
+        second = Second(tmp_path / "2", first)
+        try:
+            yield first, second
+        finally:
+            second.close()
+    finally:
+        first.close()
+
+
+def values(device: Device) -> KeyValues:
+    return device.volume.key_values
+
+
+def put(device: Device, key: str, value: bytes) -> None:
+    values(device).of(BOX).put(BOX, key, value)
+
+
+def get(device: Device, key: str) -> bytes:
+    return values(device).of(BOX).get(BOX, key).value
+
+
+def has(device: Device, key: str) -> bool:
+    try:
+        return key in [one.key for one in values(device).of(BOX).list(BOX)]
+    except NoSuchContainerError:
+        return False
+
+
+def has_conflict(device: Device) -> bool:
+    return values(device).conflicts() == [(Key(BOX, "a"), 2)]
+
+
+def test_a_container_of_one_device_is_there_on_all_with_its_values(devices: tuple[First, Second]) -> None:
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    values(first).create_container("mine", None)
+    put(first, "a", b"1")
+    first.sync()
+    hears(second, lambda: has(second, "a"))
+    assert get(second, "a") == b"1"
+    assert values(second).containers() == [Place(None, [], ""), Place(IN_LOG, [BOX], "")]
+    put(second, "a", b"2")
+    second.sync()
+    hears(first, lambda: get(first, "a") == b"2")
+    assert values(first).containers() == [Place(None, ["mine"], ""), Place(IN_LOG, [BOX], "")]
+    for device in devices:
+        with pytest.raises(ContainerExistsError):
+            values(device).create_container(BOX, None)
+        assert device.fsck().problems == []
+        device.reopen()
+        assert get(device, "a") == b"2"
+    values(first).of(BOX).delete(BOX, "a")
+    values(first).delete_container(BOX)
+    assert values(first).containers() == [Place(None, ["mine"], "")]
+
+
+def test_conflicts_name_the_keys_that_have_several_values(devices: tuple[First, Second]) -> None:
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    first.sync()
+    hears(second, lambda: values(second).containers()[1:] == [Place(IN_LOG, [BOX], "")])
+    put(first, "a", b"1")
+    put(second, "a", b"2")
+    first.sync()
+    second.sync()
+    for device in devices:
+        hears(device, partial(has_conflict, device))
+    assert get(first, "a") == get(second, "a")
+
+
+def test_a_container_of_this_device_goes_before_one_of_that_name_in_the_log(
+    devices: tuple[First, Second],
+) -> None:
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    values(second).create_container(BOX, None)
+    put(first, "a", b"in the log")
+    put(second, "a", b"here")
+    first.sync()
+    hears(second, lambda: Place(IN_LOG, [BOX], "") in values(second).containers())
+    assert get(second, "a") == b"here"
+    values(second).of(BOX).delete(BOX, "a")
+    values(second).delete_container(BOX)
+    assert get(second, "a") == b"in the log"
+
+
+def test_containers_do_not_move_to_the_log_or_from_it(devices: tuple[First, Second]) -> None:
+    device = devices[0]
+    values(device).create_container(BOX, IN_LOG)
+    values(device).create_container("mine", None)
+    for container, place in ((BOX, None), ("mine", IN_LOG)):
+        with pytest.raises(UsageError, match="cannot be moved"):
+            values(device).migrate(container, place, lambda what, done, total: None)
+
+
+def test_a_recovered_device_has_them(devices: tuple[First, Second], tmp_path: Path) -> None:
+    first, _ = devices
+    values(first).create_container(BOX, IN_LOG)
+    put(first, "a", b"1")
+    first.make_kit()
+    first.sync()
+    home = Home.below(tmp_path / "3")
+    home.prepare()
+    recover(home, first.clouds)
+    recovered = New(home, first.clouds)
+    try:
+        hears(recovered, lambda: has(recovered, "a"))
+        assert get(recovered, "a") == b"1"
+    finally:
+        recovered.close()
