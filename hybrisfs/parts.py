@@ -51,6 +51,7 @@ from sync.beacons import EarlierHeads
 __all__ = ["Clouds", "Core", "Ground", "HeadSources", "Reading", "Writing"]
 
 _HEAD_SECONDS: Final = 30.0
+_SHIP_REST: Final = 0.1  # seconds: updates can come by the hundred, and wait for each other anyway
 
 
 class Core:
@@ -189,7 +190,7 @@ class Writing:
     def ship(self) -> Pause:
         """The step of the stage that ships."""
         self.shipper.ship_round(may_ship=self.sharing.has_looked())
-        return IDLE
+        return IDLE._replace(least=_SHIP_REST)
 
     def announce(self) -> bool:
         """Have our head put on all clouds again; False when that is not done after half a minute."""

@@ -90,6 +90,10 @@ class Signals:
         """An update was signed: the packer and the shipper may have work."""
         self.wake(Wake.CHUNKS, Wake.UPDATES)
 
+    def update_made(self) -> None:
+        """An update that names no chunk was signed: the shipper may have work."""
+        self.wake(Wake.UPDATES)
+
     def packed(self) -> None:
         """A pack is on the clouds: the shipper may have work, and segments may be evictable."""
         self.wake(Wake.UPDATES)

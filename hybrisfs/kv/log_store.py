@@ -219,7 +219,7 @@ class LogStore:
             self._signer.require_writer(tx)
             self._signer.sign(tx, writes(tx), 0)
         self._committer.commit_now()
-        self._signals.chunks_made()
+        self._signals.update_made()
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -344,14 +344,14 @@ class Opened:
                 thread.join(_JOIN_SECONDS)
         self.committer.stop()
         self._threads["commit"].join(_JOIN_SECONDS)
+        try:
+            self.committer.commit_now()
+        except OSError as error:
+            log.error("volume %s: the last changes could not be committed: %s", self.name, error)
         with self.fs.state.transaction(), contextlib.ExitStack() as last:
             last.callback(os.close, self._lock_file)
             last.callback(self.fs.state.close)
             last.callback(self.fs.journal.close)
-            try:
-                self.committer.commit_now()
-            except OSError as error:
-                log.error("volume %s: the last changes could not be committed: %s", self.name, error)
 
 
 def _send_offline_beacon(name: str, shipper: Shipper, thread: threading.Thread) -> None:
