@@ -270,11 +270,11 @@ def test_what_is_unsigned_when_it_is_told_waits_here_until_it_may_write_again(
     first = opened(stack, Device(tmp_path))
     second = opened(stack, Second(tmp_path / "second", first))
     second.sync()
-    first.volume.set_role("second", reader=True)
-    first.sync()
     with second.volume.fs.state.transaction() as tx:  # a program that has it open keeps it from being signed
         _, handle = second.volume.fs.create(tx, ROOT_INO, b"unsaved", 0o644, 1, 1, os.O_WRONLY)
     second.write_at(handle, 0, b"work")
+    first.volume.set_role("second", reader=True)
+    first.sync()
     until(lambda: is_reader(second), "the second to hear of its role")
     with pytest.raises(OSError, match="Read-only"), second.volume.fs.state.transaction() as tx:
         second.volume.fs.write(tx, second.volume.fs.handle(handle), 4, b"more")
