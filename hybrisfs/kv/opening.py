@@ -33,7 +33,7 @@ from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
-from hybrisfs.kv.shared import SharedStores
+from hybrisfs.kv.shared import SharedStores, is_service
 from hybrisfs.kv.store import KeyValueStore
 
 __all__ = ["KeyValues", "ValueFacts"]
@@ -158,7 +158,13 @@ class KeyValues:
             (self.open() if service is None else self._at(service)).create_container(container)
 
     def _at(self, service: str) -> KeyValueStore:
-        """The store in a service, which all devices use from now on."""
+        """The store in a service, which all devices use from now on. Raises UsageError."""
+        if not is_service(service):
+            raise UsageError(
+                f"{service!r} is no place for metadata",
+                "",
+                "It is device, log, or the URL of an etcd, as etcd://db1:2379,db2:2379,db3:2379",
+            )
         store = self.shared.at(service)
         if service not in self.shared.services.urls():
             self.shared.services.add(service)

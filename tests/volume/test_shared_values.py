@@ -16,6 +16,7 @@ from hybrisfs.kv.record import leaving
 from hybrisfs.kv.shared import ServiceLimits
 from hybrisfs.kv.store import KeyValueStore
 from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
+from tests.system.deadline import until
 from tests.volume.device import Device, Second
 from tests.volume.test_clouds import gone
 from tests.volume.test_clouds_of_two import hears
@@ -87,9 +88,13 @@ def test_all_is_there_after_a_restart_and_old_values_go(device: Device, etcd: Et
         box(device).put(BOX, "key", b"value %d" % number)
     device.reopen()
     assert box(device).get(BOX, "key").value == b"value 2"
-    box(device).collector.collect()
-    held = [len([path for path in cloud.rglob("kv/*/*") if path.is_file()]) for cloud in device.clouds]
-    assert sum(held) == 2, "copies of the newest value only"
+    box(device).collector.collect()  # its thread may be in the midst of it
+    until(lambda: objects(device) == 2, "copies of the newest value only")
+
+
+def objects(device: Device) -> int:
+    """How many objects of values the clouds hold."""
+    return sum(path.is_file() for cloud in device.clouds for path in cloud.rglob("kv/*/*"))
 
 
 def test_values_of_all_stores_leave_with_their_cloud(etcd: EtcdCluster, tmp_path: Path) -> None:

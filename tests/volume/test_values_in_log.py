@@ -120,6 +120,11 @@ def test_containers_do_not_move_to_the_log_or_from_it(devices: tuple[First, Seco
             values(device).migrate(container, place, lambda what, done, total: None)
 
 
+def test_a_place_that_does_not_exist_is_refused_with_those_that_do(devices: tuple[First, Second]) -> None:
+    with pytest.raises(UsageError, match=r"(?s)'lgo' is no place.*device, log, or the URL"):
+        values(devices[0]).create_container(BOX, "lgo")
+
+
 def test_a_recovered_device_has_them(devices: tuple[First, Second], tmp_path: Path) -> None:
     first, _ = devices
     values(first).create_container(BOX, IN_LOG)
