@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
 
-from hybrisfs.errors import DamagedError, UsageError
+from hybrisfs.errors import UsageError
 from hybrisfs.kinds import CONTAINER, ENTRY
 from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import (
@@ -64,7 +64,7 @@ class _Found(NamedTuple):
 
     @property
     def live(self) -> bool:
-        return self.entry.live
+        return self.entry.value is not None
 
     @property
     def sn(self) -> int:
@@ -72,7 +72,7 @@ class _Found(NamedTuple):
 
     @property
     def size(self) -> int:
-        return self.entry.size or 0
+        return len(self.entry.value or b"")
 
     @property
     def timestamp(self) -> Timestamp:
@@ -99,8 +99,8 @@ class LogStore:
     def containers(self) -> Sequence[str]:
         """The names of all containers, sorted."""
         with self._fs.state.transaction() as tx:
-            found = tx.registers.with_prefix(CONTAINER.prefix)
-            return sorted(name for name in map(name_of, found) if self._is_there(tx, name))
+            names = map(name_of, tx.registers.with_prefix(CONTAINER.prefix))
+            return sorted(name for name in names if name is not None and self._is_there(tx, name))
 
     def has_container(self, name: str) -> bool:
         """Whether there is a container of that name."""
@@ -134,8 +134,8 @@ class LogStore:
         return bool(values) and (any(one.value == THERE for one in values) or self._has_values(tx, name))
 
     def _has_values(self, tx: Transaction, name: str) -> bool:
-        rows = rows_beginning(tx, prefix := entries_of(name), prefix)
-        return any(_decoded(key, value, header=True).live for key, _, _, value in rows)
+        entries = (_decoded(value) for _, _, _, value in rows_beginning(tx, entries_of(name), b""))
+        return any(entry is not None and entry.value is not None for entry in entries)
 
     def _require_container(self, tx: Transaction, name: str) -> None:
         if not self._is_there(tx, name):
@@ -211,7 +211,7 @@ class LogStore:
     def _next(self, before: Iterable[_Found], value: bytes | None, attributes: bytes) -> Entry:
         sn = min(max((one.sn for one in before), default=0) + 1, MAX_NUMBER)
         write = int.from_bytes(self._random_bytes(8)) >> 1
-        return Entry.of(sn, write, self._time_ns() // 1_000_000, value, attributes)
+        return Entry(sn, write, self._time_ns() // 1_000_000, value, attributes)
 
     def _sign(self, writes: Callable[[Transaction], list[Write]]) -> None:
         """Sign what *writes* returns, which is called under the lock, as one update, and make it durable."""
@@ -248,7 +248,7 @@ class LogStore:
         chosen = next((one for one in found if tag in (None, one.timestamp)), None)
         if chosen is None:
             raise ConditionNotMetError(f"{container}/{key}", Condition(tag=tag), found[0])
-        return Versioned(chosen.entry.value, _facts(key, chosen))
+        return Versioned(chosen.entry.value or b"", _facts(key, chosen))
 
     def stat(self, container: str, key: str) -> KeyFacts:
         """What there is to know of the value that `get` returns. Raises NoSuchKeyError."""
@@ -273,7 +273,7 @@ class LogStore:
     ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
         """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
         beginning = entry_key(container, prefix.encode())
-        above = beginning if after is None else entry_key(container, after.encode())
+        above = b"" if after is None else entry_key(container, after.encode())
         with ExitStack() as reading:
             with self._fs.state.transaction() as tx:
                 self._require_container(tx, container)
@@ -288,12 +288,11 @@ class LogStore:
         with self._fs.state.transaction() as tx:
             names = {entries_of(name): name for name in self.containers()}
             for register in keys_with_several(tx, ENTRY):
-                container = names.get(register[: ENTRY.size])
-                if container is not None:
-                    name = Key(container, key_of(register).decode())
-                    count = sum(one.live for one in self._latest(tx, name))
+                container, key = names.get(register[: ENTRY.size]), key_of(register)
+                if container is not None and key is not None:
+                    count = sum(one.live for one in self._latest(tx, Key(container, key)))
                     if count > 1:
-                        found.append((name, count))
+                        found.append((Key(container, key), count))
         return found
 
     def _found(self, container: str, key: str) -> Sequence[_Found]:
@@ -307,12 +306,9 @@ class LogStore:
         return live
 
     def _latest(self, tx: Transaction, name: Key) -> Sequence[_Found]:
-        register = _register(name)
-        return [
-            _Found(_decoded(register, one.value), one.stamp)
-            for one in tx.registers.values(register)
-            if one.value is not None
-        ]
+        values = tx.registers.values(_register(name))
+        found = [(_decoded(one.value), one.stamp) for one in values if one.value is not None]
+        return [_Found(entry, stamp) for entry, stamp in found if entry is not None]
 
 
 def _register(name: Key) -> bytes:
@@ -324,11 +320,12 @@ def _register(name: Key) -> bytes:
     return entry_key(name.container, key)
 
 
-def _decoded(register: bytes, value: bytes, *, header: bool = False) -> Entry:
+def _decoded(value: bytes) -> Entry | None:
+    """None: no correct device has written it; an earlier version, which knows no entries, has kept it."""
     try:
-        return Entry.decode(value, header=header)
-    except DecodeError as error:
-        raise DamagedError(f"the entry of the key {key_of(register)!r} is damaged", str(error)) from error
+        return Entry.decode(value)
+    except DecodeError:
+        return None
 
 
 def _rank(one: _Found) -> tuple[bool, Stamp]:
@@ -342,18 +339,19 @@ def _first(latest: Iterable[_Found]) -> _Found | None:
 
 def _pages(database: Reader, beginning: bytes, above: bytes, most: int) -> Iterator[list[KeyFacts]]:
     branches = branches_by_number(database)
+
+    def entries() -> Iterator[tuple[bytes, _Found]]:
+        for register, clock, writer, value in rows_beginning(database, beginning, above):
+            entry = _decoded(value)
+            if entry is not None:
+                yield register, _Found(entry, Stamp(clock, branches[writer]))
+
+    firsts = (
+        (key_of(register), _first(one for _, one in rows))
+        for register, rows in groupby(entries(), key=lambda row: row[0])
+    )
     found = (
-        _facts(key_of(register).decode(), first)
-        for register, rows in groupby(rows_beginning(database, beginning, above), key=lambda row: row[0])
-        if (
-            first := max(
-                (
-                    _Found(_decoded(register, value, header=True), Stamp(clock, branches[writer]))
-                    for _, clock, writer, value in rows
-                ),
-                key=_rank,
-            )
-        ).live
+        _facts(key, first) for key, first in firsts if key is not None and first is not None and first.live
     )
     while page := list(islice(found, most)):
         yield page

@@ -6,8 +6,8 @@ register    key                                 value
 container   ``b`` name (1 .. 255 bytes, UTF-8)  u8: 1 there is one, 0 it was dropped
 entry       ``j`` first 8 bytes of the BLAKE3   version u8 = 1, kind u8 (0 deleted, 1 a value), sn (varint),
             hash of the container's name,       write (varint), written (varint, ms since the epoch); of a
-            key (1 .. 512 bytes, UTF-8)         value also: attributes (blob <= 4096), size (varint), and the
-                                                bytes (<= 256 KiB)
+            key (1 .. 512 bytes, UTF-8)         value also: attributes (blob <= 4096), the value (blob <= 256
+                                                KiB)
 ==========  ==================================  ==============================================================
 
 `sn` is the version: one more than the highest of the values that the writer knew. `write` is a random number,
@@ -63,9 +63,9 @@ def container_key(name: str) -> bytes:
     return CONTAINER.key(name.encode())
 
 
-def name_of(key: bytes) -> str:
-    """The name of the container that a register is of, whose key is one that `check_container` allows."""
-    return key[CONTAINER.size :].decode()
+def name_of(key: bytes) -> str | None:
+    """The name of the container that a register is of; None when none has it."""
+    return _text(key[CONTAINER.size :], MAX_CONTAINER)
 
 
 def entries_of(container: str) -> bytes:
@@ -78,34 +78,32 @@ def entry_key(container: str, key: bytes) -> bytes:
     return entries_of(container) + key
 
 
-def key_of(key: bytes) -> bytes:
-    """The key that an entry is of."""
-    return key[ENTRY.size :]
+def key_of(key: bytes) -> str | None:
+    """The key that a register is the entry of; None when there is no such key."""
+    return _text(key[ENTRY.size :], MAX_ENTRY_KEY)
+
+
+def _text(name: bytes, most: int) -> str | None:
+    try:
+        return name.decode() if 0 < len(name) <= most and b"\0" not in name else None
+    except UnicodeDecodeError:
+        return None
 
 
 def check_container(key: bytes, value: bytes) -> None:
     """Raises DecodeError unless this is the register of a container and a value that it may have."""
-    name = key[CONTAINER.size :]
-    _require_text(name, MAX_CONTAINER)
-    if b"/" in name:
-        raise DecodeError("the name of a container with a slash")
+    name = name_of(key)
+    if name is None or "/" in name:
+        raise DecodeError("a name that no container has")
     if value not in (THERE, DROPPED):
         raise DecodeError("a container that is neither there nor dropped")
 
 
 def check_entry(key: bytes, value: bytes) -> None:
     """Raises DecodeError unless this is the register of an entry and a value that it may have."""
-    _require_text(key_of(key), MAX_ENTRY_KEY)
+    if key_of(key) is None:
+        raise DecodeError("the entry of a key that there cannot be")
     Entry.decode(value)
-
-
-def _require_text(name: bytes, most: int) -> None:
-    try:
-        name.decode()
-    except UnicodeDecodeError as error:
-        raise DecodeError("the name of a container or of a key is no text") from error
-    if not 0 < len(name) <= most or b"\0" in name:
-        raise DecodeError("the name of a container or of a key that none has")
 
 
 class Entry(NamedTuple):
@@ -114,45 +112,29 @@ class Entry(NamedTuple):
     sn: int
     write: int
     written: int
+    value: bytes | None
+    """None: the key was deleted."""
     attributes: bytes = b""
-    size: int | None = None
-    """Of the value; None: the key was deleted."""
-    value: bytes = b""
-    """Empty also when only the header was read."""
-
-    @staticmethod
-    def of(sn: int, write: int, written: int, value: bytes | None, attributes: bytes = b"") -> Entry:
-        """That of a value, or, None, of a deletion."""
-        if value is None:
-            return Entry(sn, write, written)
-        return Entry(sn, write, written, attributes, len(value), value)
-
-    @property
-    def live(self) -> bool:
-        """Whether there is a value."""
-        return self.size is not None
 
     def encode(self) -> bytes:
-        out = Writer().u8(_VERSION).u8(_DELETED if self.size is None else _VALUE)
+        out = Writer().u8(_VERSION).u8(_DELETED if self.value is None else _VALUE)
         out.varint(self.sn).varint(self.write).varint(self.written)
-        if self.size is not None:
-            out.blob(self.attributes).varint(self.size).raw(self.value)
+        if self.value is not None:
+            out.blob(self.attributes).blob(self.value)
         return out.getvalue()
 
     @staticmethod
-    def decode(data: bytes, *, header: bool = False) -> Entry:
-        """Raises DecodeError. *header*: the value is not wanted."""
+    def decode(data: bytes) -> Entry:
+        """Raises DecodeError."""
         reader = Reader(data)
         if reader.u8() != _VERSION:
             raise DecodeError("an entry of another version")
         kind = reader.u8()
-        entry = Entry(reader.varint(MAX_NUMBER), reader.varint(MAX_NUMBER), reader.varint(MAX_NUMBER))
+        entry = Entry(reader.varint(MAX_NUMBER), reader.varint(MAX_NUMBER), reader.varint(MAX_NUMBER), None)
         if kind == _VALUE:
-            attributes, size = reader.blob(MAX_ATTRIBUTES), reader.varint(MAX_ENTRY_VALUE)
-            value = b"" if header else reader.raw(size)
-            entry = entry._replace(attributes=attributes, size=size, value=value)
+            attributes = reader.blob(MAX_ATTRIBUTES)
+            entry = entry._replace(attributes=attributes, value=reader.blob(MAX_ENTRY_VALUE))
         elif kind != _DELETED:
             raise DecodeError(f"an entry of unknown kind {kind}")
-        if not header:
-            reader.end()
+        reader.end()
         return entry

@@ -19,8 +19,10 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.record import ABSENT, Condition, Timestamp
+from hybrisfs.log import Merged
 from hybrisfs.members.roles import Role
-from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE
+from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, THERE, Entry, container_key
+from hybrisfs.registers.values import Stamp, Value
 from tests.members.test_roles import founded
 from tests.merge.fleet import Device, Fleet
 from tests.merge.limits import say
@@ -126,6 +128,7 @@ def test_a_list_is_of_one_moment_and_in_pages(alone: LogStore) -> None:
     assert found == [wanted[:10], wanted[10:20], wanted[20:]]
     assert [one.key for one in alone.list(BOX, "k", limit=3)] == ["k00", "k01", "k02"]
     assert [one.key for one in alone.list(BOX, after="k24")] == ["k99", "other"]
+    assert [one.key for one in alone.list(BOX, "k99")] == ["k99"]
 
 
 def test_a_container_does_not_show_the_keys_of_another_one(alone: LogStore) -> None:
@@ -280,6 +283,25 @@ def test_a_machine_that_only_reads_writes_nothing(limited: Fleet) -> None:
             ask()
     assert len(reader.log()) == before
     assert get(reader, "a") == b"1"
+
+
+def test_what_an_earlier_version_has_kept_hides_nothing(fleet: Fleet, alone: LogStore) -> None:
+    """It knew no entries, so it checked none."""
+    alone.put(BOX, "a", b"1")
+    register = next(key for key in fleet[0].registers() if key[0] == ENTRY)
+    nonsense = [
+        (register, b"nonsense"),
+        (register + b"\xff", Entry(1, 1, 1, b"value").encode()),
+        (register + b"b", Entry(1, 1, 1, b"value").encode()[:-1]),
+        (container_key("x")[:-1] + b"\xff", THERE),
+    ]
+    with fleet[0].rig.fs.state.transaction() as tx:
+        stamp = Stamp(1 << 40, fleet[1].key.device_id)
+        tx.registers.merge([Merged(key, [], [Value(stamp, value)]) for key, value in nonsense])
+    assert alone.get(BOX, "a").value == b"1"
+    assert [one.key for one in alone.list(BOX)] == ["a"]
+    assert alone.containers() == [BOX]
+    assert alone.conflicts() == []
 
 
 def test_an_entry_that_no_program_writes_counts_nowhere(fleet: Fleet) -> None:

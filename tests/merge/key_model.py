@@ -79,6 +79,6 @@ def _present(registers: Mapping[bytes, Iterable[Value]]) -> set[_Written]:
     for register, values in registers.items():
         if register[0] == ENTRY:
             for one in values:
-                entry = Entry.decode(one.value or b"", header=True)
-                found.add(_Written(key_of(register).decode(), entry.sn, entry.write))
+                entry = Entry.decode(one.value or b"")
+                found.add(_Written(str(key_of(register)), entry.sn, entry.write))
     return found
