@@ -14,6 +14,7 @@ export const conflicts = {
     const known = app.data[`conflicts?first=${first(app).value}`];
     if (known?.failure) return empty(known.failure.message);
     if (!known) return empty("Looking …");
+    if (!known.total && known.keys.length) return keys(known.keys);
     if (!known.total)
       return h(
         "div",
@@ -38,11 +39,22 @@ export const conflicts = {
       ),
       groups(known.conflicts).map((one) => group(app, one)),
       pages(app, known),
+      known.keys.length ? keys(known.keys) : null,
     ];
   },
 };
 
 const first = (app) => app.memory("first", { value: 0 });
+
+/** Keys of the key-value store with several values. */
+function keys(found) {
+  return card(
+    "Keys with several values",
+    { id: "keys" },
+    h("p", { class: "quiet" }, "Machines have written these without knowing of each other. All values are kept until one is written again; ", h("code", null, "hybrisfs kv get --all"), " shows them."),
+    h("ul", { class: "rows" }, found.map((one) => h("li", { key: `${one.container}/${one.key}` }, `${one.container}/${one.key}: ${one.values} values`))),
+  );
+}
 
 /** The versions by the name that they compete for. */
 function groups(found) {

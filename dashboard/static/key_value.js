@@ -6,6 +6,7 @@ import { h } from "./vdom.js";
 import { count, moment, sentence, size } from "./words.js";
 
 const ON_DEVICE = "device"; // in the place of a URL
+const IN_LOG = "log"; // likewise
 const EVERY = 5000; // milliseconds
 
 export const keyValue = {
@@ -75,7 +76,7 @@ async function load(app, shown) {
 function place(app, shown, { metadata, containers, trouble }, index) {
   const here = metadata === ON_DEVICE;
   return card(
-    here ? "On this machine" : metadata,
+    here ? "On this machine" : metadata === IN_LOG ? "In the log of the volume" : metadata,
     {
       id: `place-${index}`,
       aside: trouble
@@ -87,7 +88,9 @@ function place(app, shown, { metadata, containers, trouble }, index) {
       { class: "quiet" },
       here
         ? "Only this machine knows which keys are in these containers."
-        : "All machines of the volume use these containers.",
+        : metadata === IN_LOG
+          ? "All machines of the volume hold these containers, and use them offline, too."
+          : "All machines of the volume use these containers.",
     ),
     trouble ? h("p", { class: "reason" }, because("Its containers are not known", trouble)) : null,
     containers.length
@@ -99,7 +102,7 @@ function place(app, shown, { metadata, containers, trouble }, index) {
       : trouble
         ? null
         : empty("There are no containers."),
-    here ? null : h("div", { class: "buttons" }, forgetting(app, metadata)),
+    here || metadata === IN_LOG ? null : h("div", { class: "buttons" }, forgetting(app, metadata)),
   );
 }
 
@@ -133,7 +136,7 @@ function forgetting(app, url) {
 }
 
 function creation(app, places) {
-  const services = places.map((one) => one.metadata).filter((one) => one !== ON_DEVICE);
+  const services = [...new Set([IN_LOG, ...places.map((one) => one.metadata)])].filter((one) => one !== ON_DEVICE);
   const create = async (event) => {
     event.preventDefault();
     const form = event.target;
@@ -164,7 +167,7 @@ function creation(app, places) {
       h(
         "label",
         null,
-        h("span", null, "URL of an etcd ", h("small", null, "may be left out")),
+        h("span", null, "Where the list of keys is ", h("small", null, "may be left out")),
         h("input", {
           name: "metadata",
           list: "services",
@@ -181,7 +184,7 @@ function creation(app, places) {
       h(
         "p",
         { id: "metadata-help", class: "quiet" },
-        "Without a URL the list of keys is on this machine alone. With one, etcd://HOSTS, it is in that etcd, for all machines of the volume; ",
+        "When this is left out, the list of keys is on this machine alone. With log, all machines of the volume hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS, the list is in that etcd, for all machines; ",
         h("code", null, "hybrisfs cloud login URL"),
         " gives this machine the password.",
       ),

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -436,20 +436,54 @@ def test_keys_are_shown_page_by_page_and_filtered(opened: Opened, machines: Pair
     assert opened.complaints == []
 
 
-def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
-    page = opened.page
+def _telling(name: str, more: dict[str, Any]) -> Callable[[Route], None]:
+    """Answers as the daemon does, with one more in a list."""
 
     def tell(route: Route) -> None:
-        """As a daemon would whose volume has used an etcd that does not answer now."""
-        headers = {name: value for name, value in route.request.headers.items() if name != "if-none-match"}
+        headers = {one: value for one, value in route.request.headers.items() if one != "if-none-match"}
         response = route.fetch(headers=headers)
         told = response.json()
-        told["places"].append(
-            {"metadata": _ETCD, "containers": [], "trouble": "the etcd does not answer: timed out"}
-        )
+        told[name].append(more)
         route.fulfill(response=response, json=told)
 
-    page.route("**/api/volumes/*/containers", tell)
+    return tell
+
+
+def test_a_container_in_the_log_is_made_for_all_machines(opened: Opened, machines: Pair) -> None:
+    page, here, there = opened.page, machines.here, machines.there
+    page.set_viewport_size({"width": 1280, "height": 900})
+    _show(page, "kv")
+    page.get_by_label("Name", exact=True).fill("settings")
+    page.get_by_label("Where the list of keys is").fill("log")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="In the log of the volume")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("button", name="Forget")).to_have_count(0)
+    until(
+        lambda: "settings" in there.run("kv", "containers", there.volume), "the other machine to hear of it"
+    )
+    _no_violations(page)
+    _picture(page, "container-in-log")
+
+    # As a daemon would when both have written a key without knowing of each other.
+    several = {"container": "settings", "key": "<b>theme</b>", "values": 2}
+    page.route("**/api/volumes/*/conflicts*", _telling("keys", several))
+    _show(page, "conflicts")
+    expect(page.get_by_text("settings/<b>theme</b>: 2 values")).to_be_visible(timeout=_PATIENCE)
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        _no_violations(page)
+        _picture(page, f"keys-with-several-values-{width}")
+    page.unroute_all(behavior="wait")
+    assert here.run("kv", "drop", here.volume, "settings")
+    assert opened.complaints == []
+
+
+def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    # As a daemon would whose volume has used an etcd that does not answer now.
+    silent = {"metadata": _ETCD, "containers": [], "trouble": "the etcd does not answer: timed out"}
+    page.route("**/api/volumes/*/containers", _telling("places", silent))
     _show(page, "kv")
     name = f"drawer <i> {'x' * 200}"
     page.get_by_label("Name", exact=True).fill(name)
