@@ -21,6 +21,7 @@ __all__ = [
     "complete_mounts",
     "complete_volumes",
     "mounted_place",
+    "volume_argument",
     "volume_option",
 ]
 
@@ -73,6 +74,11 @@ def complete_mounts(context: click.Context, one: click.Parameter, incomplete: st
     # The directories first: click's script for bash forgets what was before them.
     return [CompletionItem(incomplete, type="dir"), *complete_volumes(context, one, incomplete)]
 
+
+volume_argument: Final[Callable[[_Function], _Function]] = click.argument(
+    "name", metavar="VOLUME", shell_complete=complete_volumes
+)
+"""The volume, which has to be named."""
 
 volume_option: Final[Callable[[_Function], _Function]] = click.option(
     "--volume",

@@ -14,24 +14,17 @@ from typing import IO, Final
 
 import click
 
-from cli.arguments import complete_volumes
-from cli.output import columns, count, json_option, print_json, progress_bar, show, shown, size
+from cli.arguments import volume_argument
+from cli.kv_containers import COMMANDS
+from cli.output import columns, count, json_option, print_json, show, shown, size
 from hybrisfs.api.key_value import (
-    Cleaned,
     KeyFacts,
     KeyNeed,
     KvAppendRequest,
-    KvCleanRequest,
-    KvContainersRequest,
-    KvCreateRequest,
     KvDeleteRequest,
-    KvDropRequest,
-    KvForgetRequest,
     KvGetRequest,
     KvListRequest,
-    KvMigrateRequest,
     KvPutRequest,
-    KvRebuildRequest,
     KvReplaceRequest,
     KvTputRequest,
     KvValuesRequest,
@@ -39,14 +32,12 @@ from hybrisfs.api.key_value import (
     Value,
     Write,
 )
-from hybrisfs.api.request import message_of
 from hybrisfs.client import Client, UsageError, scratch_folder
 
 _SCRATCH: Final = ".hybrisfs-kv-"
 _LARGEST: Final = 64 << 20  # bytes of a value
 _BLOCK: Final = 1 << 20
 
-_volume = click.argument("name", metavar="VOLUME", shell_complete=complete_volumes)
 _address = click.argument("address", metavar="CONTAINER/KEY")
 
 
@@ -59,6 +50,10 @@ def kv() -> None:
     there are is known on this machine only, unless the container was made with --metadata. The folder does
     not show them.
     """
+
+
+for _command in COMMANDS:
+    kv.add_command(_command)
 
 
 def _split(address: str) -> tuple[str, str]:
@@ -144,7 +139,7 @@ Examples:
   date | hybrisfs kv put home notes/now
   hybrisfs kv put home locks/nightly owner.txt --if-absent"""
 )
-@_volume
+@volume_argument
 @_address
 @_source
 @click.option("--if-absent", is_flag=True, help="Write only if the key does not exist.")
@@ -162,7 +157,8 @@ def put(
 ) -> None:
     """Store the content of FILE, or of standard input, under a key.
 
-    Returns when f+k clouds have it: with less than 1 MiB f+1 clouds, each a whole copy.
+    Returns when f+k clouds have it: with less than 1 MiB f+1 clouds, each a whole copy. In a container in the
+    log it returns when this machine's disk has it.
     The exit code is 6 when a condition does not hold; the message says what is there instead.
     """
     container, key = _split(address)
@@ -184,7 +180,7 @@ def _uploading(source: str) -> Iterator[tuple[Client, str]]:
 
 
 @kv.command(epilog="\b\nExample:\n  date | hybrisfs kv append home notes/log")
-@_volume
+@volume_argument
 @_address
 @_source
 @json_option
@@ -200,7 +196,7 @@ def append(name: str, address: str, source: str, as_json: bool) -> None:
 
 
 @kv.command(epilog="\b\nExample:\n  printf 42 | hybrisfs kv replace home counters/visits 0")
-@_volume
+@volume_argument
 @_address
 @click.argument("offset", type=click.IntRange(min=0))
 @_source
@@ -223,7 +219,7 @@ Examples:
   hybrisfs kv get home notes/today
   hybrisfs kv get home notes/today today.txt --max-age 60"""
 )
-@_volume
+@volume_argument
 @_address
 @click.argument("target", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
 @click.option(
@@ -263,6 +259,8 @@ def get(
     """Write the value of a key, the newest one, to FILE or to standard output."""
     container, key = _split(address)
     if every:
+        if target != "-" or tag is not None:
+            raise click.UsageError("--all only shows which values there are: --tag TAG reads one")
         with Client.connect() as client:
             found = client.call(KvValuesRequest(name, container, key)).values
         rows = [["TAG", "SIZE", "WRITTEN"], *([one.tag, size(one.size), _when(one.written)] for one in found)]
@@ -314,7 +312,7 @@ def _show(value: bytes) -> None:
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv delete home notes/today")
-@_volume
+@volume_argument
 @_address
 @_if_match
 @_if_version
@@ -340,7 +338,7 @@ Examples:
   hybrisfs kv list home notes
   hybrisfs kv list home notes/2026- --json""",
 )
-@_volume
+@volume_argument
 @click.argument("address", metavar="CONTAINER[/PREFIX]")
 @json_option
 def list_(name: str, address: str, as_json: bool) -> None:
@@ -372,7 +370,7 @@ Examples:
   hybrisfs kv tput home --put bank/anna a.json --delete bank/old
   hybrisfs kv tput home --put bank/anna a.json --if-match bank/bert 8-41"""
 )
-@_volume
+@volume_argument
 @click.option(
     "--put",
     "puts",
@@ -444,167 +442,3 @@ def tput(
 def _key_need(address: str, version: int | None = None, tag: str | None = None) -> KeyNeed:
     container, key = _split(address)
     return KeyNeed(version, tag, container=container, key=key)
-
-
-@kv.command(
-    epilog="""\b
-Examples:
-  hybrisfs kv create home notes
-  hybrisfs kv create home bank --metadata etcd://db1,db2,db3"""
-)
-@_volume
-@click.argument("container")
-@click.option(
-    "--metadata",
-    metavar="device|log|URL",
-    help="Where the list of keys is: on this machine alone (device, as without this option); in the log of "
-    "the volume, on all its machines; or in an etcd, for all of them.",
-)
-def create(name: str, container: str, metadata: str | None) -> None:
-    """Make a container: keys live in containers.
-
-    One in the log is on every machine of the volume, with its values, of up to 256 KiB each, and works
-    offline. When machines write a key without knowing of each other, all values are kept: kv get --all shows
-    them, kv get --tag TAG reads one, and the next kv put takes their place.
-
-    The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
-    hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
-    themselves.
-    """
-    with Client.connect() as client:
-        client.call(KvCreateRequest(name, container, metadata))
-    click.echo(f"Made the container {shown(container)}.")
-
-
-@kv.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
-@_volume
-@click.argument("container")
-def drop(name: str, container: str) -> None:
-    """Remove a container that holds no keys any more."""
-    with Client.connect() as client:
-        client.call(KvDropRequest(name, container))
-    click.echo(f"Removed the container {shown(container)}.")
-
-
-@kv.command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
-@_volume
-@json_option
-def containers(name: str, as_json: bool) -> int:
-    """List the containers, and where the metadata of each are.
-
-    The exit code is 1 when a service does not answer.
-    """
-    with Client.connect() as client:
-        facts = client.call(KvContainersRequest(name))
-    silent = [one for one in facts.places if one.trouble]
-    if as_json:
-        print_json({"name": name, **message_of(facts)})
-    else:
-        rows = [[shown(one), shown(place.metadata)] for place in facts.places for one in place.containers]
-        if rows:
-            click.echo("\n".join(columns([["CONTAINER", "METADATA"], *sorted(rows)], indent="")))
-        elif not silent:
-            click.echo("There are no containers.")
-        for one in silent:
-            click.echo(f"hybrisfs: {shown(one.trouble)}", err=True)
-    return 1 if silent else 0
-
-
-@kv.command(
-    epilog="\b\nExamples:\n  hybrisfs kv migrate home notes --metadata etcd://db1,db2,db3"
-    "\n  hybrisfs kv migrate home/notes --metadata device"
-)
-@_volume
-@click.argument("container", required=False)
-@click.option("--metadata", metavar="device|URL", required=True, help="Where the list of keys is to be.")
-@json_option
-def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> None:
-    """Move a container to another place of its metadata.
-
-    Programs can go on using it; only at the end they get an error for a moment. Values, versions and
-    attributes stay, tags are new. A move that was cut short goes on when the command is given again.
-    """
-    if container is None:
-        name, _, container = name.partition("/")
-    if not container:
-        raise click.UsageError("name the container, as VOLUME CONTAINER or VOLUME/CONTAINER")
-    with Client.connect() as client, progress_bar("keys") as bar:
-        facts = client.call(
-            KvMigrateRequest(name, container, metadata),
-            lambda step: bar(shown(step.stage), step.done, step.total),
-        )
-    show(
-        facts,
-        as_json,
-        lambda moved: [f"Moved the container {shown(container)}: {count(moved.keys, 'key')} copied."],
-    )
-
-
-@kv.command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")
-@_volume
-@click.argument("url")
-def forget(name: str, url: str) -> None:
-    """Use an etcd no longer, on all machines of the volume.
-
-    What is in it stays there, and its values stay on the clouds: kv create with the URL brings them back.
-    """
-    with Client.connect() as client:
-        client.call(KvForgetRequest(name, url))
-    click.echo(f"{shown(url)} is not used any more.")
-
-
-@kv.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
-@_volume
-@click.option("--dry-run", is_flag=True, help="Only say what there is.")
-@click.option(
-    "--former",
-    is_flag=True,
-    help="Delete also the values of stores that this machine had before. Backups of them are useless then.",
-)
-@json_option
-def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
-    """Delete from the clouds values that no key names.
-
-    There are some after kv.db was restored from a backup, rebuilt or lost, or when a cloud has carried out a
-    request days late. Do not use it while a copy of
-    this machine is at work elsewhere: what that one has stored would be deleted. The exit code is 1 when some
-    cloud could not be cleaned.
-    """
-    with Client.connect() as client:
-        facts = client.call(KvCleanRequest(name, dry_run, former))
-    if as_json:
-        print_json({"name": name, **message_of(facts)})
-    else:
-        _explain_cleaning(facts, dry_run=dry_run)
-    return 1 if facts.failed else 0
-
-
-def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
-    click.echo("Nothing was changed." if dry_run else f"Deleted {count(facts.deleted, 'object')}.")
-    click.echo(f"  that no key names: {facts.unnamed:,}")
-    click.echo(f"  of stores that this machine had before: {facts.former:,}")
-    click.echo(f"  of other machines, or of unknown ones (left alone): {facts.of_others:,}")
-    for one in facts.failed:
-        click.echo(f"  not on {shown(one.cloud)}: {shown(one.why)}")
-
-
-@kv.command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
-@_volume
-@json_option
-def rebuild(name: str, as_json: bool) -> int:
-    """Make the list of keys (kv.db) anew, when it is damaged.
-
-    The damaged file is set aside, and the keys that can be read are taken over. Values of the others stay on
-    the clouds until kv clean. The exit code is 1 when something was lost.
-    """
-    with Client.connect() as client:
-        facts = client.call(KvRebuildRequest(name))
-    if as_json:
-        print_json({"name": name, **message_of(facts)})
-    else:
-        click.echo(f"Set aside: {shown(facts.set_aside)}. Remove it when all is well.")
-        if facts.same_store:
-            click.echo(f"Taken over: {count(facts.keys, 'key')}; damaged: {facts.damaged:,}.")
-        else:
-            click.echo("Nothing of it can be read: the store is empty.")
-    return 1 if facts.damaged or not facts.same_store else 0

@@ -584,3 +584,23 @@ def test_no_way_around_the_transaction_escapes() -> None:
     imported = "from hybrisfs.state.database import Reader as Rows\n"
     assert keeps_writer(f"{imported}def __init__(self, db: Rows) -> None: ...")
     assert not keeps_writer("def __init__(self, reader: Reader) -> None: ...")
+
+
+# -- commits wait for each other, so none may hold what another one waits for --------------------------------
+
+
+def commits_under_the_lock(source: str) -> bool:
+    """Whether a block that holds the transaction commits as `Committer.commit_now` does."""
+    return any(
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "commit_now"
+        for block in ast.walk(ast.parse(source))
+        if isinstance(block, ast.With)
+        and any(ast.unparse(item.context_expr).endswith(".transaction()") for item in block.items)
+        for call in ast.walk(block)
+    )
+
+
+def test_nothing_waits_for_a_commit_while_it_holds_the_lock() -> None:
+    assert [name_of(one) for one in modules("hybrisfs") if commits_under_the_lock(one.read_text())] == []
+    assert commits_under_the_lock("with a, self.state.transaction() as tx:\n    self.committer.commit_now()")
+    assert not commits_under_the_lock("with state.transaction() as tx:\n    pass\ncommitter.commit_now()")

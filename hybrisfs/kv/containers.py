@@ -84,7 +84,8 @@ class ContainerStore(Protocol):
         its size. See `edited`."""
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
-        """Delete a key; returns when, or None when there was no such key. Raises ConditionNotMetError."""
+        """Delete a key. Return the time of the deletion, or None: there was no such key. Raises
+        ConditionNotMetError."""
 
     def tput(
         self,
@@ -105,9 +106,8 @@ class ContainerStore(Protocol):
         at_least: Timestamp | None = None,
         tag: Timestamp | None = None,
     ) -> Versioned:
-        """Return the value of a key, of several concurrent ones the first of `values`, or that with this
-        *tag*. The others allow weaker reads. Raises NoSuchKeyError, and ConditionNotMetError when there is no
-        value with that tag."""
+        """Return the first of `values`, or the one with this *tag*. The other arguments allow weaker reads.
+        Raises NoSuchKeyError, and ConditionNotMetError: no value has the tag."""
 
     def stat(self, container: str, key: str) -> KeyFacts:
         """What there is to know of the value that `get` returns. Raises NoSuchKeyError."""

@@ -3,7 +3,7 @@
 A write is a signed update of its own: it takes place here at once, also without clouds, and reaches the other
 devices as every update does. What each device sees is causal (fork-join-causal consistency, Depot 3.1): a
 value is seen only together with all that its writer had seen; two writes of one key that did not know of each
-other stand side by side, on all devices alike, until somebody writes the key who has seen both.
+other stand side by side, on all devices alike. The next write by a device that has both takes their place.
 
 Nothing is left on the clouds that has to be collected: values go the way of the log, and end with it.
 """
@@ -164,7 +164,8 @@ class LogStore:
         return edited(self, container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
-        """Delete a key; returns when, or None when there is no such key here. Raises ConditionNotMetError."""
+        """Delete a key. Return the time of the deletion, or None: there is no such key here. Raises
+        ConditionNotMetError."""
         name = Key(container, key)
         try:
             return self.tput({name: None}, {name: condition or PRESENT})[0]
@@ -233,11 +234,11 @@ class LogStore:
         at_least: Timestamp | None = None,
         tag: Timestamp | None = None,
     ) -> Versioned:
-        """Return the value of a key, of several concurrent ones the first of `values`, or that with this
-        *tag*. Raises NoSuchKeyError, and ConditionNotMetError when there is no value with that tag.
+        """Return the first of `values`, or the one with this *tag*. Raises NoSuchKeyError, and
+        ConditionNotMetError: no value has the tag.
 
-        A weaker read is as quick as this one. *at_least* cannot be told: the value of a greater version may
-        be one that was written without knowing of it.
+        No weaker read is quicker than this one. *at_least* is refused: a value with a higher version may be
+        concurrent with the one that is meant.
         """
         if at_least is not None:
             raise UsageError(

@@ -161,7 +161,7 @@ class KeyValues:
         """The store in a service, which all devices use from now on. Raises UsageError."""
         if not is_service(service):
             raise UsageError(
-                f"{service!r} is no place for metadata",
+                f"metadata cannot be kept at {service!r}",
                 "",
                 "It is device, log, or the URL of an etcd, as etcd://db1:2379,db2:2379,db3:2379",
             )

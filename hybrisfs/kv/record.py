@@ -36,13 +36,13 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.errors import UsageError
+from hybrisfs.registers.entries import MAX_ATTRIBUTES, MAX_CONTAINER
 from sync.codec import DecodeError, Reader, Writer
 from sync.errors import NewerFormatError
 
 __all__ = [
     "ABSENT",
     "CHECKSUM_SIZE",
-    "MAX_ATTRIBUTES",
     "MAX_KEY",
     "MAX_VALUE",
     "PRESENT",
@@ -65,7 +65,6 @@ __all__ = [
 MAX_VALUE: Final = 64 << 20  # bytes
 CHECKSUM_SIZE: Final = 16
 
-MAX_ATTRIBUTES: Final = 4096  # bytes
 _FORMAT: Final = 2
 _TOMBSTONE: Final = 0
 _COPIES: Final = 1
@@ -337,16 +336,15 @@ class RecentEntries:
 
 
 MAX_KEY: Final = 1024  # bytes
-_MAX_CONTAINER: Final = 255  # bytes
 _LEAVING: Final = "/leaving/"
 
 
 def check_container(name: str) -> str:
     """Return *name*; raise UsageError unless it may name a container."""
-    if not 0 < len(_utf8(name)) <= _MAX_CONTAINER or "/" in name or not name.isprintable():
+    if not 0 < len(_utf8(name)) <= MAX_CONTAINER or "/" in name or not name.isprintable():
         raise UsageError(
             f"{name[:80]!r} cannot name a container",
-            f"allowed are 1 to {_MAX_CONTAINER} bytes of printable text without a slash",
+            f"allowed are 1 to {MAX_CONTAINER} bytes of printable text without a slash",
         )
     return name
 

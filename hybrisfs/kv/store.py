@@ -29,7 +29,6 @@ from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
-    MAX_ATTRIBUTES,
     MAX_VALUE,
     PRESENT,
     Condition,
@@ -42,6 +41,7 @@ from hybrisfs.kv.record import (
 )
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
+from hybrisfs.registers.entries import MAX_ATTRIBUTES
 
 __all__ = ["KeyValueLimits", "KeyValueStore", "Suspects"]
 

@@ -79,7 +79,7 @@ from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import NOWHERE, Grounds, Role, RoleRecord, check_assignment, whose_role
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord
-from hybrisfs.registers.entries import check_container, check_entry
+from hybrisfs.registers.entries import check_container_record, check_entry
 from hybrisfs.registers.labels import check_label
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
@@ -244,7 +244,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
     REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),
     SERVICE: Rule(lambda key, value: ServiceRecord.decode(key, value)),
-    CONTAINER: Rule(check_container),
+    CONTAINER: Rule(check_container_record),
     ENTRY: Rule(check_entry),
     EVIDENCE: Rule(lambda key, value: decode_evidence(key, value, breach), by_readers=_always),
     SIGNED_KIT: Rule(_signed_kit),

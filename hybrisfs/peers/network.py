@@ -43,7 +43,7 @@ class Interfaces:
 
     def take_in(self, data: bytes) -> bool:
         """Whether these messages say that a link or an address has come. The kernel repeats itself: an IPv6
-        router renews addresses every few minutes, which is no news."""
+        router renews addresses every few minutes, and nothing has changed."""
         news = [self._take_in(kind, body) for kind, body in _messages(data)]
         return any(news)
 

@@ -37,7 +37,7 @@ __all__ = [
     "MAX_NUMBER",
     "THERE",
     "Entry",
-    "check_container",
+    "check_container_record",
     "check_entry",
     "container_key",
     "entries_of",
@@ -49,7 +49,8 @@ __all__ = [
 MAX_CONTAINER: Final = 255  # bytes
 MAX_ENTRY_KEY: Final = 512  # bytes
 MAX_ENTRY_VALUE: Final = 256 << 10  # bytes
-MAX_ATTRIBUTES: Final = 4096  # bytes
+MAX_ATTRIBUTES: Final = 4096
+"""Bytes that a program can keep beside a value."""
 MAX_NUMBER: Final = (1 << 63) - 1
 THERE: Final = b"\1"
 DROPPED: Final = b"\0"
@@ -79,7 +80,7 @@ def entry_key(container: str, key: bytes) -> bytes:
 
 
 def key_of(key: bytes) -> str | None:
-    """The key that a register is the entry of; None when there is no such key."""
+    """The key of the entry in a register; None when no key can be so."""
     return _text(key[ENTRY.size :], MAX_ENTRY_KEY)
 
 
@@ -90,7 +91,7 @@ def _text(name: bytes, most: int) -> str | None:
         return None
 
 
-def check_container(key: bytes, value: bytes) -> None:
+def check_container_record(key: bytes, value: bytes) -> None:
     """Raises DecodeError unless this is the register of a container and a value that it may have."""
     name = name_of(key)
     if name is None or "/" in name:

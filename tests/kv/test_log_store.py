@@ -37,7 +37,7 @@ def store(device: Device) -> LogStore:
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    """Three machines; the first has made the container, and all have heard of it."""
+    """Three machines that all have the container, which the first has made."""
     fleet = Fleet(3)
     store(fleet[0]).create_container(BOX)
     fleet.meet()
@@ -47,7 +47,7 @@ def fleet() -> Iterator[Fleet]:
 
 @pytest.fixture
 def limited() -> Iterator[Fleet]:
-    """Two machines, of which the first may say what the other may do."""
+    """Two machines. The first can make a reader of the other."""
     fleet = founded(2)
     yield fleet
     fleet.discard()

@@ -64,7 +64,7 @@ class KeyModel:
         self._since[number].clear()
 
     def check(self, registers: Mapping[bytes, Sequence[Value]]) -> None:
-        """All have heard of all, and this is what they hold."""
+        """Check the registers of a device that has all updates."""
         present = _present(registers)
         assert present <= self._superseded_by.keys(), "a value that nobody has written"
         for one, later in self._superseded_by.items():

@@ -1,0 +1,191 @@
+"""The containers of hybrisfs kv: where they are, and what nobody needs of them any more"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from cli.arguments import volume_argument
+from cli.output import columns, count, json_option, print_json, progress_bar, show, shown
+from hybrisfs.api.key_value import (
+    Cleaned,
+    KvCleanRequest,
+    KvContainersRequest,
+    KvCreateRequest,
+    KvDropRequest,
+    KvForgetRequest,
+    KvMigrateRequest,
+    KvRebuildRequest,
+)
+from hybrisfs.api.request import message_of
+from hybrisfs.client import Client
+
+__all__ = ["COMMANDS"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hybrisfs kv create home notes
+  hybrisfs kv create home bank --metadata etcd://db1,db2,db3"""
+)
+@volume_argument
+@click.argument("container")
+@click.option(
+    "--metadata",
+    metavar="device|log|URL",
+    help="Where the list of keys is: on this machine alone (device, as without this option); in the log of "
+    "the volume, on all its machines; or in an etcd, for all of them.",
+)
+def create(name: str, container: str, metadata: str | None) -> None:
+    """Make a container: keys live in containers.
+
+    One in the log is on every machine of the volume, with its values, of up to 256 KiB each, and works
+    offline. When machines write a key without knowing of each other, all values are kept: kv get --all shows
+    them, kv get --tag TAG reads one, and the next kv put takes their place.
+
+    The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
+    hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
+    themselves.
+    """
+    with Client.connect() as client:
+        client.call(KvCreateRequest(name, container, metadata))
+    click.echo(f"Made the container {shown(container)}.")
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
+@volume_argument
+@click.argument("container")
+def drop(name: str, container: str) -> None:
+    """Remove a container that holds no keys any more."""
+    with Client.connect() as client:
+        client.call(KvDropRequest(name, container))
+    click.echo(f"Removed the container {shown(container)}.")
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
+@volume_argument
+@json_option
+def containers(name: str, as_json: bool) -> int:
+    """List the containers, and where the metadata of each are.
+
+    The exit code is 1 when a service does not answer.
+    """
+    with Client.connect() as client:
+        facts = client.call(KvContainersRequest(name))
+    silent = [one for one in facts.places if one.trouble]
+    if as_json:
+        print_json({"name": name, **message_of(facts)})
+    else:
+        rows = [[shown(one), shown(place.metadata)] for place in facts.places for one in place.containers]
+        if rows:
+            click.echo("\n".join(columns([["CONTAINER", "METADATA"], *sorted(rows)], indent="")))
+        elif not silent:
+            click.echo("There are no containers.")
+        for one in silent:
+            click.echo(f"hybrisfs: {shown(one.trouble)}", err=True)
+    return 1 if silent else 0
+
+
+@click.command(
+    epilog="\b\nExamples:\n  hybrisfs kv migrate home notes --metadata etcd://db1,db2,db3"
+    "\n  hybrisfs kv migrate home/notes --metadata device"
+)
+@volume_argument
+@click.argument("container", required=False)
+@click.option("--metadata", metavar="device|URL", required=True, help="Where the list of keys is to be.")
+@json_option
+def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> None:
+    """Move a container to another place of its metadata.
+
+    Programs can go on using it; only at the end they get an error for a moment. Values, versions and
+    attributes stay, tags are new. A move that was cut short goes on when the command is given again.
+    """
+    if container is None:
+        name, _, container = name.partition("/")
+    if not container:
+        raise click.UsageError("name the container, as VOLUME CONTAINER or VOLUME/CONTAINER")
+    with Client.connect() as client, progress_bar("keys") as bar:
+        facts = client.call(
+            KvMigrateRequest(name, container, metadata),
+            lambda step: bar(shown(step.stage), step.done, step.total),
+        )
+    show(
+        facts,
+        as_json,
+        lambda moved: [f"Moved the container {shown(container)}: {count(moved.keys, 'key')} copied."],
+    )
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")
+@volume_argument
+@click.argument("url")
+def forget(name: str, url: str) -> None:
+    """Use an etcd no longer, on all machines of the volume.
+
+    What is in it stays there, and its values stay on the clouds: kv create with the URL brings them back.
+    """
+    with Client.connect() as client:
+        client.call(KvForgetRequest(name, url))
+    click.echo(f"{shown(url)} is not used any more.")
+
+
+@click.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
+@volume_argument
+@click.option("--dry-run", is_flag=True, help="Only say what there is.")
+@click.option(
+    "--former",
+    is_flag=True,
+    help="Delete also the values of stores that this machine had before. Backups of them are useless then.",
+)
+@json_option
+def clean(name: str, dry_run: bool, former: bool, as_json: bool) -> int:
+    """Delete from the clouds values that no key names.
+
+    There are some after kv.db was restored from a backup, rebuilt or lost, or when a cloud has carried out a
+    request days late. Do not use it while a copy of
+    this machine is at work elsewhere: what that one has stored would be deleted. The exit code is 1 when some
+    cloud could not be cleaned.
+    """
+    with Client.connect() as client:
+        facts = client.call(KvCleanRequest(name, dry_run, former))
+    if as_json:
+        print_json({"name": name, **message_of(facts)})
+    else:
+        _explain_cleaning(facts, dry_run=dry_run)
+    return 1 if facts.failed else 0
+
+
+def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
+    click.echo("Nothing was changed." if dry_run else f"Deleted {count(facts.deleted, 'object')}.")
+    click.echo(f"  that no key names: {facts.unnamed:,}")
+    click.echo(f"  of stores that this machine had before: {facts.former:,}")
+    click.echo(f"  of other machines, or of unknown ones (left alone): {facts.of_others:,}")
+    for one in facts.failed:
+        click.echo(f"  not on {shown(one.cloud)}: {shown(one.why)}")
+
+
+@click.command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
+@volume_argument
+@json_option
+def rebuild(name: str, as_json: bool) -> int:
+    """Make the list of keys (kv.db) anew, when it is damaged.
+
+    The damaged file is set aside, and the keys that can be read are taken over. Values of the others stay on
+    the clouds until kv clean. The exit code is 1 when something was lost.
+    """
+    with Client.connect() as client:
+        facts = client.call(KvRebuildRequest(name))
+    if as_json:
+        print_json({"name": name, **message_of(facts)})
+    else:
+        click.echo(f"Set aside: {shown(facts.set_aside)}. Remove it when all is well.")
+        if facts.same_store:
+            click.echo(f"Taken over: {count(facts.keys, 'key')}; damaged: {facts.damaged:,}.")
+        else:
+            click.echo("Nothing of it can be read: the store is empty.")
+    return 1 if facts.damaged or not facts.same_store else 0
+
+
+COMMANDS: Final = (create, drop, containers, migrate, forget, clean, rebuild)
