@@ -43,6 +43,10 @@ class Limits:
 _DEFAULTS: Final = Limits()
 
 
+def _boot_time() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Functions that behave as those of the system, which they are by default. They may be called from any
@@ -65,6 +69,8 @@ class Environment:
     what the function returned last."""
     sleep: Callable[[float], None] = time.sleep
     """Let so many seconds pass."""
+    boot_time: Callable[[], float] = _boot_time
+    """Seconds since some moment. They also pass while the machine sleeps."""
     processors: Callable[[], int | None] = os.cpu_count
     """How many processors there are, if that is known."""
     start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen

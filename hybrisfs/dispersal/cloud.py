@@ -23,7 +23,15 @@ from backends.errors import (
 from backends.pacing import paced
 from backends.store import Store, takes_many
 from hybrisfs.dispersal.counting import CountingStore
-from hybrisfs.dispersal.ranking import CloudHealth, CloudState, FailureKind, Offence, Operation, Ranking
+from hybrisfs.dispersal.ranking import (
+    CloudHealth,
+    CloudState,
+    FailureKind,
+    Offence,
+    Operation,
+    Ranking,
+    Timing,
+)
 from hybrisfs.dispersal.stopwatch import Stopwatch, WatchedPacer
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.traffic import Traffic
@@ -109,10 +117,8 @@ class CloudPort:
         ranking: Ranking,
         lock: threading.Lock,
         throttle: Throttle,
-        *,
+        timing: Timing,
         environment: Environment,
-        stall: float,
-        timers: Callable[[], float],
     ) -> None:
         self.number = cloud.number
         self.name = cloud.name
@@ -122,9 +128,9 @@ class CloudPort:
         self._ranking = ranking
         self._lock = lock  # the engine's: guards the ranking and the health of all clouds
         self._throttle = throttle
-        self._stall = stall
+        self._stall = timing.stall
         self._clock = environment.monotonic
-        self._timers = timers
+        self._timers = timing.clock
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(cloud.name, more=_SMALL_CALLS if takes_many(cloud.store) else 0)

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from hybrisfs.dispersal.cloud import Cloud, CloudPort, CloudStatus
-from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
+from hybrisfs.dispersal.ranking import Operation, Ranking, Timing
 from hybrisfs.dispersal.stopwatch import Stopwatch
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.workers import Job
@@ -26,24 +26,15 @@ class Clouds:
     nothing; what is under way there may end.
     """
 
-    def __init__(
-        self,
-        clouds: Sequence[Cloud],
-        *,
-        bounds: TimerBounds,
-        stall: float,
-        timers: Callable[[], float],
-        environment: Environment,
-    ) -> None:
+    def __init__(self, clouds: Sequence[Cloud], timing: Timing, environment: Environment) -> None:
         self._lock = threading.Lock()
-        self.first_pause = bounds.first_pause
-        self.start_patience = bounds.start_patience
-        self._ranking = Ranking(bounds, environment)
-        self.operations = Operations(timers)
+        self.first_pause = timing.timers.first_pause
+        self.start_patience = timing.timers.start_patience
+        self._ranking = Ranking(timing.timers, environment)
+        self.operations = Operations(timing.clock)
         self.throttle = Throttle()
         self._environment = environment
-        self._stall = stall
-        self._timers = timers
+        self._timing = timing
         self._retired: list[CloudPort] = []
         self._former: dict[int, CloudPort] = {}
         self._closed_to_writes: frozenset[int] = frozenset()
@@ -68,15 +59,7 @@ class Clouds:
         """Use one more cloud. ValueError when there is one with this number."""
         if cloud.number in self._ports:
             raise ValueError("two clouds have one number")
-        port = CloudPort(
-            cloud,
-            self._ranking,
-            self._lock,
-            self.throttle,
-            environment=self._environment,
-            stall=self._stall,
-            timers=self._timers,
-        )
+        port = CloudPort(cloud, self._ranking, self._lock, self.throttle, self._timing, self._environment)
         self._ports = {**self._ports, cloud.number: port}
 
     def retire(self, number: int) -> None:

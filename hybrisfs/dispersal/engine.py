@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
@@ -17,7 +15,7 @@ from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
 from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack
 from hybrisfs.dispersal.probe import Listing, Look, Marker, Owed, Polled, check, probe
-from hybrisfs.dispersal.ranking import Offence, TimerBounds
+from hybrisfs.dispersal.ranking import Offence, Timing
 from hybrisfs.dispersal.reader import Read, Target
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer, share_name
@@ -39,18 +37,6 @@ _PACKS_IN_FLIGHT = 4
 _PACK_PATIENCE_FACTOR = 2.0
 _CHUNK_TIMEOUT = 30.0  # seconds
 _USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by size
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long to wait, in seconds, while nothing moves of what is waited for (`stopwatch`)."""
-
-    put: float = 300.0  # for a pack or object to be on enough clouds
-    get: float = 60.0  # for an object, a share that is checked, or one look at a bad cloud
-    stall: float = 30.0  # a call at a standstill for longer makes its cloud count as down
-    close: float = 3.0  # for running calls to end when the engine is closed
-    clock: Callable[[], float] = time.monotonic  # by which calls and operations are timed
-    timers: TimerBounds = field(default_factory=TimerBounds)
 
 
 class Engine:
@@ -79,13 +65,7 @@ class Engine:
         self._heard = frozenset[int]()
         self.opened = Topic[[]]()
         """There is one cloud more. Told without locks."""
-        self._clouds = Clouds(
-            clouds,
-            bounds=self._timing.timers,
-            stall=self._timing.stall,
-            timers=self._timing.clock,
-            environment=environment,
-        )
+        self._clouds = Clouds(clouds, self._timing, environment)
         self.throttle = self._clouds.throttle
         self._chunks = ChunkReader(self._clouds, sealer, tables)
         self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)

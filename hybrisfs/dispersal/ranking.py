@@ -30,6 +30,7 @@ Pure: the caller measures and tells. Not thread-safe: the engine's lock guards i
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -83,6 +84,18 @@ class TimerBounds:
     unknown_rate: float = 256 << 10  # bytes per second assumed of a cloud never seen, beside the above
     first_pause: float = 0.2  # before clouds that all failed are asked again; doubles each time
     start_patience: float = 10.0  # that a put may wait for a free thread of its cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long to wait, in seconds, while nothing moves of what is waited for (`stopwatch`)."""
+
+    put: float = 300.0  # for a pack or object to be on enough clouds
+    get: float = 60.0  # for an object, a share that is checked, or one look at a bad cloud
+    stall: float = 30.0  # a call at a standstill for longer makes its cloud count as down
+    close: float = 3.0  # for running calls to end when the engine is closed
+    clock: Callable[[], float] = time.monotonic  # by which calls and operations are timed
+    timers: TimerBounds = field(default_factory=TimerBounds)
 
 
 @dataclass(slots=True)

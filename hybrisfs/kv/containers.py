@@ -17,7 +17,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.record import ABSENT, Condition, Timestamp
 
-__all__ = ["ContainerStore", "Key", "KeyFacts", "Source", "Versioned", "edited"]
+__all__ = ["ANYBODY", "Authority", "ContainerStore", "Key", "KeyFacts", "Source", "Versioned", "edited"]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,22 @@ class Versioned(NamedTuple):
     @property
     def timestamp(self) -> Timestamp:
         return self.facts.timestamp
+
+
+class Authority(Protocol):
+    """Tells whether this device may write."""
+
+    def require_writer(self) -> None:
+        """Raise HybrisError when it may not."""
+
+
+class _Anybody:
+    def require_writer(self) -> None:
+        """Every device may write."""
+
+
+ANYBODY: Final[Authority] = _Anybody()
+"""That of a store which belongs to no volume."""
 
 
 class Source(Protocol):

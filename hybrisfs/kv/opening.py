@@ -18,7 +18,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.kv.containers import ContainerStore, Key
+from hybrisfs.kv.containers import Authority, ContainerStore, Key
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import (
     DAMAGE_ADVICE,
@@ -75,9 +75,9 @@ class KeyValues:
         redundancy: Redundancy,
         shared: SharedStores,
         in_log: LogStore,
-        permit: Callable[[], None],
+        authority: Authority,
     ) -> None:
-        """*shared* are closed with this. *permit*: see `KeyValueStore`."""
+        """*shared* are closed with this. *authority*: see `KeyValueStore`."""
         self.shared: Final = shared
         self._in_log = in_log
         self._path = state / _FILE
@@ -91,7 +91,7 @@ class KeyValues:
         self._under_way: set[str] = set()  # containers that are being moved
         self._closed = False
         self._trouble = ""
-        self._permit = permit
+        self._authority = authority
         if self._path.exists():  # it may have something to delete from the clouds
             try:
                 self.open()
@@ -145,7 +145,7 @@ class KeyValues:
         when a service does not answer.
         """
         check_container(container)
-        self._permit()
+        self._authority.require_writer()
         device = self.existing()
         if device is not None and device.metadata.has_container(container):
             raise ContainerExistsError(container)
@@ -178,7 +178,7 @@ class KeyValues:
         HybrisError when a service does not answer, or another call moves it.
         """
         check_container(container)
-        self._permit()
+        self._authority.require_writer()
         if service == IN_LOG or self._in_log.has_container(container):
             raise UsageError(
                 "the container cannot be moved",
@@ -337,7 +337,7 @@ class KeyValues:
                     self._key,
                     self._redundancy,
                     environment=self._environment,
-                    permit=self._permit,
+                    authority=self._authority,
                 )
             return self._store
 

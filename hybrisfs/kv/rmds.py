@@ -22,6 +22,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError
+from hybrisfs.kv.containers import ANYBODY, Authority
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE, NoSuchContainerError
 from hybrisfs.kv.metadata import Change, Found, Garbage, Listed, Owed
@@ -436,13 +437,13 @@ class DeviceStore(KeyValueStore):
         redundancy: Redundancy,
         *,
         environment: Environment = SYSTEM,
-        permit: Callable[[], None] = lambda: None,
+        authority: Authority = ANYBODY,
     ) -> None:
-        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with. *permit*: see
-        `KeyValueStore`."""
+        """*path* is the metadata database, *key* the 32 bytes that everything is sealed with.
+        *authority*: see `KeyValueStore`."""
         metadata = DeviceMetadata(path)
         sealer = ValueSealer(key, metadata.store_id)
-        super().__init__(metadata, values, sealer, redundancy, environment=environment, permit=permit)
+        super().__init__(metadata, values, sealer, redundancy, environment=environment, authority=authority)
 
 
 def _after_all(prefix: bytes) -> bytes | None:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import HybrisError
+from hybrisfs.kv.containers import Authority
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
 from hybrisfs.kv.etcd_requests import Range
@@ -112,16 +113,16 @@ class SharedStores:
         services: Services,
         credentials: Credentials,
         redundancy: Redundancy,
-        permit: Callable[[], None],
+        authority: Authority,
     ) -> None:
-        """*state* is the folder of the volume's state. *permit*: see `KeyValueStore`."""
+        """*state* is the folder of the volume's state. *authority*: see `KeyValueStore`."""
         self._state = state
         self._values = engine.values
         self._environment = engine.environment
         self._owner = owner
         self._credentials = credentials
         self._redundancy = redundancy
-        self._permit = permit
+        self._authority = authority
         self.services: Final = services
         self._lock = threading.Lock()
         self._opening: dict[str, threading.Lock] = {}
@@ -169,7 +170,7 @@ class SharedStores:
             sealer,
             self._redundancy,
             environment=self._environment,
-            permit=self._permit,
+            authority=self._authority,
         )
 
     def _database(self, url: str) -> Path:

@@ -25,7 +25,7 @@ from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.collect import Collector
-from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
+from hybrisfs.kv.containers import ANYBODY, Authority, Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
@@ -112,10 +112,10 @@ class KeyValueStore:
         redundancy: Redundancy,
         *,
         environment: Environment = SYSTEM,
-        permit: Callable[[], None] = lambda: None,
+        authority: Authority = ANYBODY,
     ) -> None:
-        """*metadata* are closed with the store. *permit* is asked before anything is written: it raises
-        HybrisError when that may not be."""
+        """*metadata* are closed with the store. *authority* is asked before anything is
+        written."""
         self.limits = limits = environment.limits.of(KeyValueLimits)
         self.metadata = metadata
         self.sealer = sealer
@@ -124,7 +124,7 @@ class KeyValueStore:
         self.fetcher = ValueFetcher(metadata, values, sealer)
         self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds, environment)
         self.suspects = Suspects()
-        self._permit = permit
+        self._authority = authority
         self._get_timeout = limits.get_seconds
         self._clock = environment.monotonic
         self._time_ns = environment.time_ns
@@ -139,12 +139,12 @@ class KeyValueStore:
 
     def create_container(self, name: str) -> None:
         """Raises ContainerExistsError."""
-        self._permit()
+        self._authority.require_writer()
         self.metadata.create_container(check_container(name))
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
-        self._permit()
+        self._authority.require_writer()
         self.metadata.delete_container(name)
 
     def containers(self) -> Sequence[str]:
@@ -221,7 +221,7 @@ class KeyValueStore:
         overtaken it. Then it took place just before that one (Hybris 4.1), and is said to have the version
         that was there before it: no later value has that. Others follow whatever is there.
         """
-        self._permit()
+        self._authority.require_writer()
         places = {name: self._place(*name) for name in values}
         needed = {self._place(*name): condition for name, condition in conditions.items()}
         sizes = [_size(value) for value in values.values()]
@@ -268,7 +268,7 @@ class KeyValueStore:
 
         Raises ConditionNotMetError.
         """
-        self._permit()
+        self._authority.require_writer()
         place = self._place(container, key)
         with self._room_for([len(value or b"")]):
             numbers = self.collector.draw(1)

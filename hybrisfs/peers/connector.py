@@ -9,23 +9,19 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.errors import PeerError
 from hybrisfs.peers.handshakes import Handshakes, LocalPeer
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
 from hybrisfs.peers.targets import Targets
 
-__all__ = ["Connector", "boot_time"]
+__all__ = ["Connector"]
 
 log = logging.getLogger(__name__)
 
 _MAX_DIALING: Final = 8
 _IDLE: Final = 5.0
 _SLEPT: Final = 5.0
-
-
-def boot_time() -> float:
-    """Seconds that also pass while the machine sleeps, unlike those of `time.monotonic`."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Connector:
@@ -36,11 +32,11 @@ class Connector:
         handshakes: Handshakes,
         settings: PeerSettings,
         local: LocalPeer,
-        boot_clock: Callable[[], float] = boot_time,
+        environment: Environment = SYSTEM,
     ) -> None:
         self._handshakes = handshakes
         self._local = local
-        self._boot_clock = boot_clock
+        self._boot_time = environment.boot_time
         self._changed = threading.Condition()
         self._targets = Targets(settings, random.Random())
         self._targets.configure(settings.addresses, time.monotonic())
@@ -109,7 +105,7 @@ class Connector:
                 self._changed.wait(_IDLE if full else min(wait or 1.0, _IDLE))
 
     def _asleep(self) -> float:
-        return self._boot_clock() - time.monotonic()
+        return self._boot_time() - time.monotonic()
 
     def _start_dialing(self, address: Address) -> None:
         thread = threading.Thread(target=self._dial, args=(address,), name="peer-dial", daemon=True)

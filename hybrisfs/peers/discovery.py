@@ -18,7 +18,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -30,6 +29,7 @@ from zeroconf import (
     Zeroconf,
 )
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.handshakes import LocalPeer
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.peers.tls import TAG_SIZE, PeerIdentity
@@ -57,7 +57,7 @@ class Discovery(ServiceListener):
         port: int,
         local: LocalPeer,
         settings: PeerSettings,
-        clock: Callable[[], float] = time.time,
+        environment: Environment = SYSTEM,
         responder: Callable[[list[str]], Zeroconf] = Zeroconf,
     ) -> None:
         """*port* is where this device listens, *responder* makes what speaks multicast DNS
@@ -66,7 +66,7 @@ class Discovery(ServiceListener):
         self._port = port
         self._local = local
         self._settings = settings
-        self._clock = clock
+        self._clock = environment.time
         self._new_responder = responder
         self._responder: Zeroconf | None = None
         self._name = ""

@@ -186,12 +186,12 @@ class Opened:
             OwnPlaces(ground.home, self.environment),
             self.environment,
         )
-        redundancy, permit = Redundancy(config.f, config.k), self.sharing.require_writer
+        redundancy = Redundancy(config.f, config.k)
         owner = Owner(config.id, keys.device.device_id, keys.first.values, ground.ring.values)
         services = ValueServices(ground, self.sharing)
-        shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, permit)
+        shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, self.sharing)
         in_log = LogStore(ground.fs, self.sharing.signer, ground.committer, ground.signals)
-        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, in_log, permit)
+        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, in_log, self.sharing)
         self._transfers = Transfers(
             config.transfers,
             engine.throttle,

@@ -9,10 +9,10 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
 from backends.store import MAX_PAGE, Buffer, Page, StoredObject
-from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack, PackBuilder
 from hybrisfs.dispersal.probe import Marker
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import Environment

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.errors import AuthError, FullError, StoreError, ThrottledError, TransientError
-from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.probe import Marker
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.dispersal.share import MAX_SHARE
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import CALM, SEALER, TABLES, FakeStore, encode, locate

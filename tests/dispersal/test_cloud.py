@@ -15,7 +15,7 @@ from backends.registry import open_store
 from backends.store import Store, StoreWrapper, takes_many
 from hybrisfs.dispersal.cloud import Answer, Cloud, CloudPort
 from hybrisfs.dispersal.clouds import TIMER, OperationLoop, Operations
-from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds
+from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds, Timing
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.environment import Environment
@@ -45,9 +45,8 @@ def opened(
         ranking,
         threading.Lock(),
         Throttle(),
-        environment=Environment(monotonic=lambda: 0.0),
-        stall=PATIENCE,
-        timers=timers,
+        Timing(stall=PATIENCE, clock=timers),
+        Environment(monotonic=lambda: 0.0),
     )
     try:
         yield port

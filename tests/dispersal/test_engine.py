@@ -12,10 +12,9 @@ from itertools import combinations, product
 
 import pytest
 
-from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.dispersal.seal import MAX_CHUNK
 from hybrisfs.dispersal.share import parse_share_name, share_name, verify_share
 from tests.dispersal.fakes import (

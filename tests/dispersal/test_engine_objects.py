@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from tests.dispersal.fakes import CODES, HASTY, MARKER, Cluster, SteppingClock
 
 PATIENCE = 30.0

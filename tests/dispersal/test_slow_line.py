@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 
 from backends.webdav import WebDavStore
-from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.ranking import Timing
 from tests.backends.faulty_server import FaultyProxy
 from tests.backends.servers import FixedCredentials, wsgidav
 from tests.dispersal.fakes import SEALER, TABLES

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from hybrisfs.dispersal.engine import Timing
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.database import MetadataDatabase

@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.store import Store
-from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.containers import Key

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.handshakes import Handshakes, Meeting
@@ -71,7 +72,8 @@ def test_waking_up_gives_old_links_up_and_tries_all_again_at_once(handshakes: Ha
         def slept(self) -> None:
             slept.set()
 
-    connector = Connector(handshakes, never, Watched(1, 2, 3), lambda: time.monotonic() + asleep[0])
+    sleeper = Environment(boot_time=lambda: time.monotonic() + asleep[0])
+    connector = Connector(handshakes, never, Watched(1, 2, 3), sleeper)
     with running(b):
         connector.start()
         assert looked.wait(LONG)

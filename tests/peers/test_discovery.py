@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from zeroconf import Error, ServiceBrowser, ServiceInfo, Zeroconf
 
+from hybrisfs.environment import Environment
 from hybrisfs.peers import PeerIdentity, PeerSettings
 from hybrisfs.peers.discovery import SERVICE_TYPE, Discovery, parse_name
 from hybrisfs.peers.settings import Address
@@ -82,7 +83,7 @@ def discovery(
         4711,
         found,
         configured,
-        lambda: now,
+        Environment(time_ns=lambda: int(now * 1e9)),
         air.responder,
     )
 
@@ -194,7 +195,8 @@ def test_it_is_announced_anew_when_interfaces_change(air: Air) -> None:
 
 def test_it_is_announced_under_new_tags_every_day(air: Air) -> None:
     now = [0.0]
-    device = Discovery(identity(1), 1, Found(1), ON_LOOPBACK, lambda: now[0], air.responder)
+    today = Environment(time_ns=lambda: int(now[0] * 1e9))
+    device = Discovery(identity(1), 1, Found(1), ON_LOOPBACK, today, air.responder)
     device.start()
     first = parse_name(air.announced.get(timeout=LONG).name)
     now[0] = DAY

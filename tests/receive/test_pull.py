@@ -11,8 +11,9 @@ import pytest
 
 from backends.file import FileStore
 from backends.store import MAX_PAGE, Page, Store
-from hybrisfs.dispersal.engine import Cloud, Engine, Timing
+from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.probe import Look, Missing, Polled, Unchanged
+from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.receive.pull import Memory, Puller, PullLimits, Sightings
 from hybrisfs.stages import Signals, Stage, Wake

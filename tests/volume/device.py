@@ -12,8 +12,7 @@ from typing import Final
 
 from hybrisfs.admit.create import create_volume
 from hybrisfs.admit.join import join_volume, make_grant
-from hybrisfs.dispersal.engine import Timing
-from hybrisfs.dispersal.ranking import TimerBounds
+from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
