@@ -18,7 +18,7 @@ import tempfile
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -99,29 +99,36 @@ class Figures:
 
 
 @contextmanager
-def _opened(folder: Path, cache_bytes: int) -> Iterator[DeviceStore]:
+def far_engine(folder: Path) -> Iterator[Engine]:
+    """An engine over three folders that take their time as clouds do; f = 1."""
     stores = [DelayedStore(FileStore((folder / str(delay)).as_uri()), delay) for delay in _DELAYS]
     for store in stores:
         store.initialise()
-    MetadataDatabase.create(folder / "kv.db", os.urandom(16))
     engine = Engine(
         [Cloud(number, f"c{number}", store) for number, store in enumerate(stores)],
         1,
         Sealer(OneKey(bytes(32)), bytes(32)),
         TableSealer(OneKey(bytes(32))),
     )
-    values = DeviceStore(
-        folder / "kv.db",
-        engine.values,
-        bytes(32),
-        Redundancy(1, 1),
-        environment=Environment(limits=Limits(KeyValueLimits(cache_bytes))),
-    )
     try:
-        yield values
+        yield engine
     finally:
         engine.close()
-        values.close()
+
+
+@contextmanager
+def _opened(folder: Path, cache_bytes: int) -> Iterator[DeviceStore]:
+    MetadataDatabase.create(folder / "kv.db", os.urandom(16))
+    with far_engine(folder) as engine:
+        values = DeviceStore(
+            folder / "kv.db",
+            engine.values,
+            bytes(32),
+            Redundancy(1, 1),
+            environment=Environment(limits=Limits(KeyValueLimits(cache_bytes))),
+        )
+        with closing(values):
+            yield values
 
 
 def measure(folder: Path, size: int, operations: int, *, cached: bool) -> Figures:

@@ -9,6 +9,8 @@ import click
 from cli.arguments import volume_argument
 from cli.output import columns, count, json_option, print_json, progress_bar, show, shown
 from hybrisfs.api.key_value import (
+    IN_LOG,
+    ON_DEVICE,
     Cleaned,
     KvCleanRequest,
     KvContainersRequest,
@@ -17,6 +19,7 @@ from hybrisfs.api.key_value import (
     KvForgetRequest,
     KvMigrateRequest,
     KvRebuildRequest,
+    KvSessionRequest,
 )
 from hybrisfs.api.request import message_of
 from hybrisfs.client import Client
@@ -35,8 +38,9 @@ Examples:
 @click.option(
     "--metadata",
     metavar="device|log|URL",
-    help="Where the list of keys is: on this machine alone (device, as without this option); in the log of "
-    "the volume, on all its machines; or in an etcd, for all of them.",
+    help="Where the list of keys is: on this machine alone (device); in the log of the volume, on all its "
+    "machines; or in an etcd, for all of them. Without this option it is in the log when the volume has "
+    "several machines, and else on this one.",
 )
 def create(name: str, container: str, metadata: str | None) -> None:
     """Make a container: keys live in containers.
@@ -50,8 +54,37 @@ def create(name: str, container: str, metadata: str | None) -> None:
     themselves.
     """
     with Client.connect() as client:
-        client.call(KvCreateRequest(name, container, metadata))
-    click.echo(f"Made the container {shown(container)}.")
+        made = client.call(KvCreateRequest(name, container, metadata)).metadata
+    where = {ON_DEVICE: "for this machine alone", IN_LOG: "in the log of the volume, for all its machines"}
+    what = where.get(made, f"with its keys in {shown(made)}")
+    click.echo(f"Made the container {shown(container)}, {what}.")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  hybrisfs kv session home
+  hybrisfs kv session home "$SESSION" && hybrisfs kv get home notes/today"""
+)
+@volume_argument
+@click.argument("seen", metavar="[SESSION]", required=False)
+@click.option(
+    "--wait",
+    "patience",
+    metavar="S",
+    type=click.FloatRange(0, 60),
+    default=30.0,
+    show_default=True,
+    help="Wait for SESSION at most S seconds.",
+)
+def session(name: str, seen: str | None, patience: float) -> None:
+    """Show what this machine has seen of the containers in the log, as a text.
+
+    Give that text to a program on another machine, which waits with it until that machine has seen as much:
+    then it reads what the first one has written, and nothing older than the first one has read.
+    """
+    with Client.connect() as client:
+        click.echo(client.call(KvSessionRequest(name, seen, patience)).session)
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
@@ -188,4 +221,4 @@ def rebuild(name: str, as_json: bool) -> int:
     return 1 if facts.damaged or not facts.same_store else 0
 
 
-COMMANDS: Final = (create, drop, containers, migrate, forget, clean, rebuild)
+COMMANDS: Final = (create, drop, containers, session, migrate, forget, clean, rebuild)

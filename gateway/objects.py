@@ -20,7 +20,7 @@ from gateway.listing import Listed, list_keys
 from gateway.preconditions import Preconditions, Span
 from gateway.uploads import Description, ObjectIntake, PartIntake
 from gateway.values import GatewayLimits, Intake, Scratch, Stored, Values, WriteConditions, stored
-from hybrisfs.api.key_value import KvContainersRequest, KvCreateRequest, KvDropRequest, Need
+from hybrisfs.api.key_value import ON_DEVICE, KvContainersRequest, KvCreateRequest, KvDropRequest, Need
 from hybrisfs.api.objects import RESERVED, Part, decode_parts
 from hybrisfs.client import Client, ConditionError, HybrisError
 
@@ -151,7 +151,7 @@ class Objects:
         """Make a bucket, of a name that S3 allows."""
         if not _NEW.fullmatch(bucket):
             raise S3Error("InvalidBucketName", "3 to 63 lower-case letters, digits, dots and dashes")
-        self._values.call(KvCreateRequest(self._values.volume, bucket))
+        self._values.call(KvCreateRequest(self._values.volume, bucket, ON_DEVICE))
 
     def drop_bucket(self, bucket: str) -> None:
         """Remove a bucket without objects; uploads to it are given up."""

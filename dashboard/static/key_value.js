@@ -136,14 +136,14 @@ function forgetting(app, url) {
 }
 
 function creation(app, places) {
-  const services = [...new Set([IN_LOG, ...places.map((one) => one.metadata)])].filter((one) => one !== ON_DEVICE);
+  const services = [...new Set([ON_DEVICE, IN_LOG, ...places.map((one) => one.metadata)])];
   const create = async (event) => {
     event.preventDefault();
     const form = event.target;
     const given = new FormData(form);
     const name = given.get("container");
     event.submitter?.setAttribute("aria-busy", "true"); // an etcd may take long to answer
-    const metadata = given.get("metadata").trim() || ON_DEVICE;
+    const metadata = given.get("metadata").trim() || null;
     const done = await app.attempt(async () => {
       await ask(about(app.volume.name, "do/create-container"), { container: name, metadata });
       toast(`Made the container ${name}.`);
@@ -184,7 +184,7 @@ function creation(app, places) {
       h(
         "p",
         { id: "metadata-help", class: "quiet" },
-        "When this is left out, the list of keys is on this machine alone. With log, all machines of the volume hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS, the list is in that etcd, for all machines; ",
+        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS, the list is in that etcd, for all machines; ",
         h("code", null, "hybrisfs cloud login URL"),
         " gives this machine the password.",
       ),

@@ -27,6 +27,7 @@ __all__ = [
     "OfContainer",
     "Place",
     "Cleaned",
+    "Created",
     "Containers",
     "Count",
     "Deleted",
@@ -50,12 +51,14 @@ __all__ = [
     "KvPutRequest",
     "KvRebuildRequest",
     "KvReplaceRequest",
+    "KvSessionRequest",
     "KvStatRequest",
     "KvTputRequest",
     "KvValuesRequest",
     "MigratedContainer",
     "Need",
     "RebuiltKeys",
+    "Session",
     "Value",
     "Values",
     "Versions",
@@ -68,6 +71,8 @@ _MOST_VERSION: Final = (1 << 63) - 1
 _MOST_OFFSET: Final = 64 << 20
 _MOST_ATTRIBUTES: Final = 4096
 _MOST_OF_A_PAGE: Final = 200
+_MOST_SESSION: Final = 48 << 10
+_MOST_PATIENCE: Final = 60.0
 
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST_VERSION, description="a version, 0 or more")]
 
@@ -89,7 +94,14 @@ IN_LOG: Final = "log"
 """Stands for the log of the volume there."""
 
 
-class KvCreateRequest(Request[Done]):
+class Created(Record):
+    """A container that was made."""
+
+    metadata: str
+    """Where its metadata are: `device`, `log`, or the URL of a service."""
+
+
+class KvCreateRequest(Request[Created]):
     """Make a container."""
 
     command: ClassVar = "kv create"
@@ -97,7 +109,8 @@ class KvCreateRequest(Request[Done]):
     name: Text
     container: Text
     metadata: Text | None = None
-    """Where its metadata are: `device`, as without it, `log`, or the URL of a service."""
+    """Where its metadata are: `device`, `log`, or the URL of a service. Without it `log` when the volume has
+    several devices, and else `device`."""
 
 
 class MigratedContainer(Record):
@@ -160,6 +173,25 @@ class KvContainersRequest(Request[Containers]):
     command: ClassVar = "kv containers"
 
     name: Text
+
+
+class Session(Record):
+    """What this device has seen."""
+
+    session: str
+    """A text that means something to the devices of the volume only."""
+
+
+class KvSessionRequest(Request[Session]):
+    """What this device has seen of the containers in the log; wait until that is all of another session."""
+
+    command: ClassVar = "kv session"
+
+    name: Text
+    seen: Annotated[str, Meta(max_length=_MOST_SESSION, description="a session")] | None = None
+    """The session: `session` of an answer to another device, or to this one."""
+    patience: Annotated[float, Meta(ge=0, le=_MOST_PATIENCE, description="seconds, at most 60")] = 30.0
+    """For how many seconds to wait at most."""
 
 
 class Value(Record):
@@ -417,6 +449,7 @@ WAIT_FOR_CLOUDS: Final = frozenset(
         KvGetRequest,
         KvDeleteRequest,
         KvTputRequest,
+        KvSessionRequest,
     )
 )
 """The commands that may wait for a minute when clouds do not answer, or for others that do."""

@@ -20,6 +20,7 @@ from hybrisfs.api.devices import (
     Proof,
     RemovedDevice,
 )
+from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, RemovedKit, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.api.status import VolumeStatus
@@ -28,7 +29,6 @@ from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import ContainerStore, Key
-from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.pairing.exchange import Dialogue
 
@@ -184,17 +184,20 @@ class KeyValueControl(Protocol):
     def of(self, container: str) -> ContainerStore:
         """The store that has a container. Raises NoSuchContainerError."""
 
-    def create_container(self, container: str, service: str | None) -> None:
-        """Make a container on this device, or in a service. Raises ContainerExistsError."""
+    def create_container(self, container: str, place: str | None) -> str:
+        """Make a container with its metadata in that place; where they are. Raises ContainerExistsError."""
 
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
 
-    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
-        """Move a container to this device, or to a service; how many keys were copied."""
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+        """Move a container to that place; how many keys were copied."""
 
-    def containers(self) -> Sequence[Place]:
+    def containers(self) -> list[Place]:
         """All containers, by where their metadata are."""
+
+    def session(self, seen: str | None, patience: float) -> str:
+        """What this device has seen, once it has seen all of *seen*. Raises HybrisError."""
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         """The keys that have several values, and how many."""

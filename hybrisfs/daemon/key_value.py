@@ -43,6 +43,7 @@ class KeyValueCommands:
                 api.KvMigrateRequest.answered_by(self._migrate),
                 api.KvForgetRequest.answered_by(self._forget),
                 api.KvContainersRequest.answered_by(self._containers),
+                api.KvSessionRequest.answered_by(self._session),
                 api.KvPutRequest.answered_by(self._put),
                 api.KvAppendRequest.answered_by(self._append),
                 api.KvReplaceRequest.answered_by(self._replace),
@@ -65,18 +66,16 @@ class KeyValueCommands:
         """The store that has the container that is asked about."""
         return self._all(asked.name).of(asked.container)
 
-    def _create(self, asked: api.KvCreateRequest) -> Done:
-        service = None if asked.metadata in (None, api.ON_DEVICE) else asked.metadata
-        self._all(asked.name).create_container(asked.container, service)
-        return Done()
+    def _create(self, asked: api.KvCreateRequest) -> api.Created:
+        return api.Created(self._all(asked.name).create_container(asked.container, asked.metadata))
 
     def _drop(self, asked: api.KvDropRequest) -> Done:
         self._all(asked.name).delete_container(asked.container)
         return Done()
 
     def _migrate(self, asked: api.KvMigrateRequest, tell: Callable[[Step], None]) -> api.MigratedContainer:
-        service = None if asked.metadata == api.ON_DEVICE else asked.metadata
-        return api.MigratedContainer(self._all(asked.name).migrate(asked.container, service, steps(tell)))
+        moved = self._all(asked.name).migrate(asked.container, asked.metadata, steps(tell))
+        return api.MigratedContainer(moved)
 
     def _forget(self, asked: api.KvForgetRequest) -> Done:
         self._all(asked.name).forget_service(asked.metadata)
@@ -85,8 +84,10 @@ class KeyValueCommands:
     def _containers(self, asked: api.KvContainersRequest) -> api.Containers:
         places = self._all(asked.name).containers()
         names = sorted({name for one in places for name in one.containers})
-        found = [api.Place(one.service or api.ON_DEVICE, one.containers, one.trouble) for one in places]
-        return api.Containers(names, found)
+        return api.Containers(names, places)
+
+    def _session(self, asked: api.KvSessionRequest) -> api.Session:
+        return api.Session(self._all(asked.name).session(asked.seen, asked.patience))
 
     def _put(self, asked: api.KvPutRequest) -> api.Value:
         with _ValueFile(Path(asked.path)) as value:
@@ -287,6 +288,7 @@ class _ValueFile:
 
 
 def _write_value(path: Path, value: bytes) -> None:
-    """Fill a file that the client has made."""
-    with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:
+    """Fill a file that the client has made; nothing of what it held before stays."""
+    flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags), "wb") as file:
         file.write(value)

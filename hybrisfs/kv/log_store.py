@@ -1,21 +1,25 @@
 """Containers in the log of the volume: their values are registers, which every device holds (Depot 3 and 4).
 
-A write is a signed update of its own: it takes place here at once, also without clouds, and reaches the other
-devices as every update does. What each device sees is causal (fork-join-causal consistency, Depot 3.1): a
-value is seen only together with all that its writer had seen; two writes of one key that did not know of each
-other stand side by side, on all devices alike. The next write by a device that has both takes their place.
+A write is, with those that other threads make in the same moment, a signed update: it takes place here at
+once, also without clouds, and reaches the other devices as every update does. What each device sees is causal
+(fork-join-causal consistency, Depot 3.1): a value is seen only together with all that its writer had seen;
+two writes of one key that did not know of each other stand side by side, on all devices alike. The next write
+by a device that has both takes their place.
 
 Nothing is left on the clouds that has to be collected: values go the way of the log, and end with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from base64 import b64decode, urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kinds import CONTAINER, ENTRY
 from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import (
@@ -50,6 +54,7 @@ from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from sync.codec import DecodeError
 from sync.update import Write
+from sync.vector import VersionVector
 
 __all__ = ["LogStore"]
 
@@ -79,6 +84,49 @@ class _Found(NamedTuple):
         return Timestamp(self.entry.sn, self.entry.write)
 
 
+class _Request:
+    """A write that a caller waits for."""
+
+    def __init__(
+        self, writes: Callable[[Transaction], list[Write]], keys: Collection[Key] = (), size: int = 0
+    ) -> None:
+        """*writes* returns what is to be written, and is called under the lock. *keys* are those that it
+        reads or writes; none: it may be any. *size* is that of the values."""
+        self.writes = writes
+        self.keys = keys
+        self.size = size
+        self.served = False
+        self.error: Exception | None = HybrisError(
+            "it is not known whether this was written", "a write that took place with it failed"
+        )
+
+
+class _Group:
+    """Requests whose writes one update makes: no key is of two of them."""
+
+    def __init__(self) -> None:
+        self.requests: list[_Request] = []
+        self.writes: list[Write] = []
+        self._keys: set[Key] = set()
+        self._size = 0
+
+    def takes(self, request: _Request) -> bool:
+        """Whether it has room for another one."""
+        return not self.requests or (
+            bool(self._keys)
+            and bool(request.keys)
+            and self._size + request.size <= _MOST_BYTES
+            and self._keys.isdisjoint(request.keys)
+        )
+
+    def add(self, request: _Request, writes: Iterable[Write]) -> None:
+        """Take one more."""
+        self.requests.append(request)
+        self.writes += writes
+        self._keys.update(request.keys)
+        self._size += request.size
+
+
 class LogStore:
     """The containers in the log of a volume. Thread-safe.
 
@@ -91,8 +139,48 @@ class LogStore:
         self._signer = signer
         self._committer = committer
         self._signals = signals
+        self._turn = threading.Lock()
+        self._waiting = deque[_Request]()
         self._random_bytes = fs.environment.random_bytes
         self._time_ns = fs.environment.time_ns
+        self._monotonic = fs.environment.monotonic
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def is_shared(self) -> bool:
+        """Whether the volume has other devices."""
+        with self._fs.state.transaction() as tx:
+            return len(tx.members.devices()) > 1
+
+    def session(self) -> str:
+        """What this device has seen, as a text for programs: a version vector."""
+        with self._fs.state.transaction() as tx:
+            return urlsafe_b64encode(tx.updates.state.vector.encode()).decode()
+
+    def catch_up(self, session: str, patience: float) -> None:
+        """Wait until this device has seen all that another one had when it gave out a session, so many
+        seconds. Raises UsageError when that is no session, HybrisError when the time is over.
+
+        A program that goes from device to device with it reads its own writes, and nothing older than it has
+        read (Terry et al., Session Guarantees). When a device forks, what it had in the session is never
+        seen as such: the program begins another session.
+        """
+        try:
+            wanted = VersionVector.decode(b64decode(session, altchars=b"-_", validate=True))
+        except (ValueError, DecodeError) as error:
+            raise UsageError("that is no session", str(error), "hybrisfs kv session shows one.") from error
+
+        def has_seen() -> bool:
+            with self._fs.state.transaction() as tx:
+                return tx.updates.state.vector.covers(wanted)
+
+        self._signals.look_around()
+        if not self._signals.wait_until(has_seen, self._monotonic() + patience):
+            raise HybrisError(
+                "this device has not yet seen all that the session has",
+                f"it has waited for {patience:g} seconds",
+                "hybrisfs status shows which devices it hears of. Try again.",
+            )
 
     # -- containers ------------------------------------------------------------------------------
 
@@ -115,7 +203,7 @@ class LogStore:
                 raise ContainerExistsError(name)
             return [(container_key(name), THERE)]
 
-        self._sign(writes)
+        self._write(_Request(writes))
 
     def delete_container(self, name: str) -> None:
         """Raises NoSuchContainerError, and ContainerInUseError while it holds keys. It stays when another
@@ -127,7 +215,7 @@ class LogStore:
                 raise ContainerInUseError(name)
             return [(container_key(name), DROPPED)]
 
-        self._sign(writes)
+        self._write(_Request(writes))
 
     def _is_there(self, tx: Transaction, name: str) -> bool:
         values = tx.registers.values(container_key(name))
@@ -206,7 +294,8 @@ class LogStore:
                 entries[name] = self._next(self._latest(tx, name), value, said.get(name, b""))
             return [(_register(name), entry.encode()) for name, entry in entries.items()]
 
-        self._sign(writes)
+        size = sum(len(value or b"") for value in contents.values())
+        self._write(_Request(writes, {*values, *needed}, size))
         return [Timestamp(entry.sn, entry.write) for entry in entries.values()]
 
     def _next(self, before: Iterable[_Found], value: bytes | None, attributes: bytes) -> Entry:
@@ -214,13 +303,56 @@ class LogStore:
         write = int.from_bytes(self._random_bytes(8)) >> 1
         return Entry(sn, write, self._time_ns() // 1_000_000, value, attributes)
 
-    def _sign(self, writes: Callable[[Transaction], list[Write]]) -> None:
-        """Sign what *writes* returns, which is called under the lock, as one update, and make it durable."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            self._signer.require_writer(tx)
-            self._signer.sign(tx, writes(tx), 0)
-        self._committer.commit_now()
-        self._signals.update_made()
+    def _write(self, request: _Request) -> None:
+        """Sign the writes of a request, with those of all that wait, and make them durable."""
+        self._waiting.append(request)
+        with self._turn:
+            if not request.served:
+                self._serve()
+        if request.error is not None:
+            raise request.error
+
+    def _serve(self) -> None:
+        requests: list[_Request] = []
+        try:
+            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+                requests += (self._waiting.popleft() for _ in range(len(self._waiting)))
+                signed = self._sign_all(tx, requests)
+            self._committer.commit_now()
+            self._signals.update_made()
+            for request in signed:
+                request.error = None
+        except OSError as error:
+            for request in requests:
+                request.error = error
+        finally:
+            for request in requests:
+                request.served = True
+
+    def _sign_all(self, tx: Transaction, requests: Iterable[_Request]) -> Sequence[_Request]:
+        """Sign the writes of requests in as few updates as possible; return those that were signed."""
+        signed: list[_Request] = []
+        group = _Group()
+        for request in requests:
+            if not group.takes(request):
+                signed += self._sign(tx, group)
+                group = _Group()
+            try:
+                self._signer.require_writer(tx)
+                group.add(request, request.writes(tx))
+            except HybrisError as error:
+                request.error = error
+        return [*signed, *self._sign(tx, group)]
+
+    def _sign(self, tx: Transaction, group: _Group) -> Sequence[_Request]:
+        if group.requests:
+            try:
+                self._signer.sign(tx, group.writes, 0)
+            except HybrisError as error:
+                for request in group.requests:
+                    request.error = error
+                return []
+        return group.requests
 
     # -- reading ---------------------------------------------------------------------------------
 

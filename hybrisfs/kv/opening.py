@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hybrisfs.api.key_value import IN_LOG
+from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
@@ -49,16 +49,6 @@ class ValueFacts(NamedTuple):
 
     unreadable: int
     owing: Mapping[int, int]
-
-
-class Place(NamedTuple):
-    """Where metadata are, and the containers there."""
-
-    service: str | None
-    """The URL, or IN_LOG; None: on this device."""
-    containers: list[str]
-    trouble: str
-    """Why they are not known; empty when they are."""
 
 
 class KeyValues:
@@ -138,8 +128,9 @@ class KeyValues:
         self._require_rest(container)
         raise NoSuchContainerError(container, self._names())
 
-    def create_container(self, container: str, service: str | None) -> None:
-        """Make a container in the store of this device, or in *service*: IN_LOG, or a URL.
+    def create_container(self, container: str, place: str | None) -> str:
+        """Make a container whose metadata are in *place*: ON_DEVICE, IN_LOG, or the URL of a service. None:
+        in the log when the volume has several devices. Returns where they are.
 
         Raises ContainerExistsError, also when another store has one of that name, UsageError, and HybrisError
         when a service does not answer.
@@ -152,13 +143,19 @@ class KeyValues:
         if self._in_log.has_container(container) or self.shared.holding(container) is not None:
             raise ContainerExistsError(container)
         self._require_rest(container)
-        if service == IN_LOG:
+        if place is None:
+            place = IN_LOG if self._in_log.is_shared() else ON_DEVICE
+        if place == IN_LOG:
             self._in_log.create_container(container)
         else:
-            (self.open() if service is None else self._at(service)).create_container(container)
+            self._at(place).create_container(container)
+        return place
 
     def _at(self, service: str) -> KeyValueStore:
-        """The store in a service, which all devices use from now on. Raises UsageError."""
+        """The store of this device, or the one in a service, which all devices use from now on. Raises
+        UsageError."""
+        if service == ON_DEVICE:
+            return self.open()
         if not is_service(service):
             raise UsageError(
                 f"metadata cannot be kept at {service!r}",
@@ -170,23 +167,23 @@ class KeyValues:
             self.shared.services.add(service)
         return store
 
-    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
-        """Move a container to the store of this device, or to the one in *service*, a URL, or go on with a
-        move that was cut short; return how many keys were copied.
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+        """Move a container to the store of this device, ON_DEVICE, or to the one in a service, by its URL, or
+        go on with a move that was cut short; return how many keys were copied.
 
         See `hybrisfs.kv.migrate`. Raises UsageError when it is there already, NoSuchContainerError, and
         HybrisError when a service does not answer, or another call moves it.
         """
         check_container(container)
         self._authority.require_writer()
-        if service == IN_LOG or self._in_log.has_container(container):
+        if place == IN_LOG or self._in_log.has_container(container):
             raise UsageError(
                 "the container cannot be moved",
                 "to the log and from it no container moves",
                 "Make another one, and put there what kv get reads.",
             )
         with self._moving(container):
-            target = self.open() if service is None else self._at(service)
+            target = self._at(place)
             others = [store for store in self._stores() if store is not target]
             using = _holding(others, container)
             if _holding([target], container) is not None:
@@ -252,7 +249,7 @@ class KeyValues:
     def containers(self) -> list[Place]:
         """All containers, by where their metadata are: first those of this device."""
         device = self.existing()
-        found = [Place(None, list(device.containers()) if device is not None else [], "")]
+        found = [Place(ON_DEVICE, list(device.containers()) if device is not None else [], "")]
         if in_log := list(self._in_log.containers()):
             found.append(Place(IN_LOG, in_log, ""))
         for url, store in self.shared.all():
@@ -263,6 +260,13 @@ class KeyValues:
             except HybrisError as error:
                 found.append(Place(url, [], str(error).splitlines()[0]))
         return found
+
+    def session(self, seen: str | None, patience: float) -> str:
+        """A session token, see `LogStore`: what this device has seen, and all of *seen*, for which it waits
+        so many seconds. Raises UsageError, and HybrisError when it has not seen that in time."""
+        if seen is not None:
+            self._in_log.catch_up(seen, patience)
+        return self._in_log.session()
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         """The keys that have several values, and how many: machines have written them without knowing of each

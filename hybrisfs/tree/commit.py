@@ -13,7 +13,6 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 
 from hybrisfs.stages import Pause, Signals
 from hybrisfs.state.journal import JournalFullError
@@ -53,9 +52,6 @@ class Committer:
         self._stopping = self._ended = False
         self._checkpointed = self._monotonic()
         self._full_since: float | None = None
-        self._committing = threading.Lock()
-        self._numbers = count()  # of calls of `commit_now`, and of the commits that these make
-        self._committed = -1  # the latest commit
 
     def request(self, answer: Answer) -> None:
         """Call *answer* when everything done so far survives a power cut, or with what went wrong."""
@@ -136,18 +132,10 @@ class Committer:
         return answers
 
     def commit_now(self) -> None:
-        """Commit and make durable, in the caller's thread, which does not hold the volume's lock. Callers
-        that come while another one does so share the next commit.
-
-        Raises OSError when the disk is full or broken.
+        """Commit and make durable, in the caller's thread, which does not hold the volume's lock. Raises
+        OSError when the disk is full or broken.
         """
-        wanted = next(self._numbers)
-        with self._committing:
-            if self._committed > wanted:
-                return  # the commit began after this call, so it holds all that was done before
-            number = next(self._numbers)
-            self._fs.journal.sync()
-            with self._fs.state.transaction() as tx:
-                self._fs.commit(tx)
-            self._fs.state.make_durable()
-            self._committed = number
+        self._fs.journal.sync()
+        with self._fs.state.transaction() as tx:
+            self._fs.commit(tx)
+        self._fs.state.make_durable()

@@ -220,7 +220,7 @@ def test_lists_never_show_half_of_a_transaction(move_token: Callable[[Client], N
 
 
 def test_containers(rig: Rig, run: Run) -> None:
-    assert run("kv", "create", "photos", "new").exit_code == 0
+    assert run("kv", "create", "photos", "new").stdout == "Made the container new, for this machine alone.\n"
     assert run("kv", "create", "photos", "new").exit_code == 1
     assert json.loads(run("kv", "containers", "photos", "--json").stdout)["containers"] == [CONTAINER, "new"]
     assert run("kv", "drop", "photos", "new").exit_code == 0

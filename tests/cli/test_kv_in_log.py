@@ -27,6 +27,11 @@ class InLog(Stored):
     def of(self, container: str) -> ContainerStore:
         return self.log
 
+    def session(self, seen: str | None, patience: float) -> str:
+        if seen is not None:
+            self.log.catch_up(seen, patience)
+        return self.log.session()
+
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         return self.log.conflicts()
 
@@ -57,6 +62,16 @@ def test_all_values_are_shown_and_each_can_be_read(fleet: Fleet, run: Run) -> No
     assert found == {"ada", "bobby"}
     assert run("kv", "get", "photos", f"{BOX}/a").stdout in found
     assert run("kv", "get", "photos", f"{BOX}/a", "--tag", "9-9").exit_code == 6
+
+
+def test_a_session_says_when_another_machine_has_seen_as_much(fleet: Fleet, run: Run) -> None:
+    session = run("kv", "session", "photos").stdout.strip()
+    assert run("kv", "session", "photos", session, "--wait", "0").stdout.strip() == session
+    store(fleet[1]).put(BOX, "a", b"1")
+    late = run("kv", "session", "photos", store(fleet[1]).session(), "--wait", "0")
+    assert (late.exit_code, late.stdout) == (1, "")
+    assert "has not yet seen" in late.stderr
+    assert run("kv", "session", "photos", "nonsense").exit_code == 2
 
 
 def test_conflicts_list_names_the_key_until_it_is_written(fleet: Fleet, run: Run, tmp_path: Path) -> None:

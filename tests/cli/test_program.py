@@ -137,6 +137,7 @@ def test_all_commands_are_there() -> None:
         "repair",
         "gc",
         "kv create",
+        "kv session",
         "kv drop",
         "import",
         "mirror add",

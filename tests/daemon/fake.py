@@ -24,6 +24,7 @@ from hybrisfs.api.devices import (
     Proof,
     RemovedDevice,
 )
+from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, TriedPlace, Volume
@@ -31,7 +32,6 @@ from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
-from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
@@ -113,16 +113,19 @@ class NoKeyValues:
     def of(self, container: str) -> KeyValueStore:
         raise HybrisError("this volume has no key-value store")
 
-    def create_container(self, container: str, service: str | None) -> None:
+    def create_container(self, container: str, place: str | None) -> str:
         raise HybrisError("this volume has no key-value store")
 
-    def containers(self) -> Sequence[Place]:
+    def containers(self) -> list[Place]:
         raise HybrisError("this volume has no key-value store")
 
     def delete_container(self, container: str) -> None:
         raise HybrisError("this volume has no key-value store")
 
-    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+        raise HybrisError("this volume has no key-value store")
+
+    def session(self, seen: str | None, patience: float) -> str:
         raise HybrisError("this volume has no key-value store")
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from hybrisfs.api.key_value import ON_DEVICE, Place
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.containers import ContainerStore, Key
-from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import KEY, Rig
@@ -22,27 +22,31 @@ class Stored(NamedTuple):
     """What a volume offers: one store, whatever place is asked for."""
 
     rig: Rig
-    service: str | None = None
+    place: str = ON_DEVICE
     """Where the metadata are, as far as clients are told."""
 
     def of(self, container: str) -> ContainerStore:
         self.rig.store.metadata.container(container)
         return self.rig.store
 
-    def create_container(self, container: str, service: str | None) -> None:
-        if service is not None:
-            raise UsageError(f"{service!r} is not the URL of an etcd")
+    def create_container(self, container: str, place: str | None) -> str:
+        if place not in (None, ON_DEVICE):
+            raise UsageError(f"{place!r} is not the URL of an etcd")
         self.rig.store.create_container(container)
+        return ON_DEVICE
 
     def delete_container(self, container: str) -> None:
         self.rig.store.delete_container(container)
 
-    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
         step("keys", 3, 3)
         return 3
 
-    def containers(self) -> Sequence[Place]:
-        return [Place(self.service, list(self.rig.store.containers()), "")]
+    def containers(self) -> list[Place]:
+        return [Place(self.place, list(self.rig.store.containers()), "")]
+
+    def session(self, seen: str | None, patience: float) -> str:
+        return seen or "session"
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         return []

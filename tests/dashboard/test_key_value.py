@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dashboard.api import ACTIONS
+from hybrisfs.api.key_value import ON_DEVICE, Place
 from hybrisfs.api.objects import ObjectAttributes, encode
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import NoSuchContainerError
-from hybrisfs.kv.opening import Place
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from tests.daemon.fake import FakeVolumes
@@ -39,15 +39,16 @@ class Places:
             raise NoSuchContainerError(container, self.rig.store.containers())
         return self.rig.store
 
-    def create_container(self, container: str, service: str | None) -> None:
-        if service is None:
+    def create_container(self, container: str, place: str | None) -> str:
+        if place in (None, ON_DEVICE):
             self.rig.store.create_container(container)
         else:
-            self.services.setdefault(service, []).append(container)
+            self.services.setdefault(place, []).append(container)
+        return place or ON_DEVICE
 
-    def containers(self) -> Sequence[Place]:
+    def containers(self) -> list[Place]:
         return [
-            Place(None, list(self.rig.store.containers()), ""),
+            Place(ON_DEVICE, list(self.rig.store.containers()), ""),
             *(Place(url, names, "") for url, names in self.services.items()),
             *(Place(url, [], f"the etcd at {url} does not answer") for url in self.silent),
         ]
@@ -55,7 +56,10 @@ class Places:
     def delete_container(self, container: str) -> None:
         raise HybrisError("nobody asks for that here")
 
-    def migrate(self, container: str, service: str | None, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+        raise HybrisError("nobody asks for that here")
+
+    def session(self, seen: str | None, patience: float) -> str:
         raise HybrisError("nobody asks for that here")
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,14 +26,14 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
-from hybrisfs.kv.containers import Key
+from hybrisfs.kv.containers import Key, KeyFacts, Versioned
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
 from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata
+from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata, Timestamp
 from hybrisfs.kv.rmds import DeviceStore
-from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
 from tests.kv.linearizability import (
@@ -80,12 +80,24 @@ CHARACTERS: dict[str, tuple[tuple[Kind, frozenset[str]], ...]] = {
 }
 
 
+class Recorded(Protocol):
+    """What is asked of a store; see `ContainerStore`."""
+
+    def get(self, container: str, key: str, *, max_age: float | None = None) -> Versioned: ...
+    def put(
+        self, container: str, key: str, value: bytes, condition: Condition | None = None
+    ) -> Timestamp: ...
+    def delete(self, container: str, key: str) -> object | None: ...
+    def tput(self, values: Mapping[Key, bytes | None]) -> object: ...
+    def list(self, container: str) -> Sequence[KeyFacts]: ...
+
+
 class Recorder:
     """Runs operations and notes when they were called, when they returned, and what that tells."""
 
     def __init__(
         self,
-        store: KeyValueStore,
+        store: Recorded,
         max_age: float | None = None,
         clock: Iterator[int] | None = None,
         values: Iterator[int] | None = None,

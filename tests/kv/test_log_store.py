@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import cast
 
 import pytest
 
@@ -26,6 +29,7 @@ from hybrisfs.registers.values import Stamp, Value
 from tests.members.test_roles import founded
 from tests.merge.fleet import Device, Fleet
 from tests.merge.limits import say
+from tests.system.deadline import until
 
 BOX = "box"
 
@@ -116,6 +120,55 @@ def test_a_condition_that_does_not_hold_keeps_all_from_being_written(fleet: Flee
     assert alone.put(BOX, "a", b"4", Condition(version=second.sn + 1)).sn == 4
 
 
+def together(device: Device, works: Sequence[Callable[[LogStore], object]]) -> list[Future[object]]:
+    """Begin all of these while the device cuts, so that each waits for the same moment."""
+    one = store(device)
+    with ThreadPoolExecutor(len(works)) as pool:
+        with device.rig.fs.state.cutting:
+            begun = [pool.submit(work, one) for work in works]
+            until(lambda: len(one._waiting) == len(works), "all to wait")
+        return begun
+
+
+def test_writes_that_wait_for_the_same_moment_become_one_update(fleet: Fleet) -> None:
+    """Hundreds of programs that put values at once would sign, and sync the disk, as many times."""
+    commits: list[int] = []
+    fleet[0].rig.db.after_commit = lambda: commits.append(1)
+    before = len(fleet[0].log())
+    puts = [partial(LogStore.put, container=BOX, key=f"k{number}", value=b"v") for number in range(20)]
+    written = together(fleet[0], puts)
+    assert {one.result() for one in written} == {one.timestamp for one in store(fleet[0]).list(BOX)}
+    assert (len(fleet[0].log()) - before, len(commits)) == (1, 1)
+    fleet.meet()
+    assert keys(fleet[2]) == sorted(f"k{number}" for number in range(20))
+
+
+def test_each_of_the_writes_that_wait_holds_for_itself(fleet: Fleet) -> None:
+    """Those of one key follow each other, as their conditions see; one that fails keeps no other back."""
+    puts = [partial(LogStore.put, container=BOX, key="hot", value=b"%d" % number) for number in range(5)]
+    first = partial(LogStore.put, container=BOX, key="first", value=b"1", condition=ABSENT)
+    again = partial(LogStore.create_container, name=BOX)
+    values = [{Key(BOX, f"{one}{number}"): bytes(MAX_ENTRY_VALUE) for number in range(9)} for one in "ab"]
+    large = [partial(LogStore.tput, values=some) for some in values]
+    *hot, one, other, made, _, _ = together(fleet[0], [*puts, first, first, again, *large])
+    assert sorted(cast("Timestamp", put.result()).sn for put in hot) == [1, 2, 3, 4, 5]
+    assert sum(isinstance(put.exception(), ConditionNotMetError) for put in (one, other)) == 1
+    assert isinstance(made.exception(), ContainerExistsError)
+    assert len(keys(fleet[0])) == 20
+    fleet.meet()
+    assert keys(fleet[1]) == keys(fleet[0])
+    assert store(fleet[1]).stat(BOX, "hot").timestamp.sn == 5
+
+
+def test_nobody_hears_that_a_write_took_place_whose_commit_has_failed(fleet: Fleet) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "broken disk")
+
+    fleet[0].rig.around.fdatasync = fleet[0].rig.around.fsync = broken
+    puts = [partial(LogStore.put, container=BOX, key=f"k{number}", value=b"v") for number in range(3)]
+    assert all(isinstance(one.exception(), OSError) for one in together(fleet[0], puts))
+
+
 def test_a_list_is_of_one_moment_and_in_pages(alone: LogStore) -> None:
     alone.tput({Key(BOX, f"k{number:02}"): b"v" for number in range(25)})
     alone.put(BOX, "other", b"v")
@@ -174,6 +227,31 @@ def test_what_is_too_large_is_refused_with_a_way_out(alone: LogStore) -> None:
         alone.put(BOX, "a", b"", attributes=bytes(4097))
     with pytest.raises(UsageError, match="no reads of at least"):
         alone.get(BOX, "a", at_least=Timestamp(1, 1))
+
+
+# -- sessions ------------------------------------------------------------------------------------------
+
+
+def test_a_session_ends_its_wait_with_the_last_write_that_it_has_seen(fleet: Fleet) -> None:
+    """A program that has written on one machine, and goes on at another, reads what it has written."""
+    store(fleet[0]).put(BOX, "a", b"1")
+    fleet.meet()
+    store(fleet[1]).put(BOX, "a", b"2")
+    fleet.send(1, 0)
+    session = store(fleet[0]).session()
+    with pytest.raises(HybrisError, match="not yet seen"):
+        store(fleet[2]).catch_up(session, 0.0)
+    fleet.send(0, 2)
+    store(fleet[2]).catch_up(session, 0.0)
+    assert get(fleet[2], "a") == b"2"
+    store(fleet[2]).put(BOX, "a", b"3")
+    store(fleet[2]).catch_up(session, 0.0)
+
+
+@pytest.mark.parametrize("session", ["", "no session", "AAAA", "\u00e4", "A" * 48_000])
+def test_what_is_no_session_is_refused(alone: LogStore, session: str) -> None:
+    with pytest.raises(UsageError, match="no session"):
+        alone.catch_up(session, 0.0)
 
 
 # -- several -------------------------------------------------------------------------------------------

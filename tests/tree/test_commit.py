@@ -15,7 +15,6 @@ import pytest
 
 from hybrisfs.stages import Pause, Stage
 from hybrisfs.tree.commit import CommitLimits
-from tests.system.deadline import until
 from tests.tree.rig import Rig
 
 PATIENCE = 30.0
@@ -52,25 +51,6 @@ def test_those_who_wait_are_answered_together(rig: Rig) -> None:
         assert [answer.result(PATIENCE) for answer in answers] == [None] * 10
     assert len(commits) == 1
     assert not rig.fs.is_uncommitted(rig.tx)
-
-
-def test_callers_that_come_during_a_commit_share_the_next_one(rig: Rig) -> None:
-    """Hundreds of programs that put values at once would wait for as many syncs of the disk."""
-    commits: list[int] = []
-    with ThreadPoolExecutor(5) as pool:
-        waiting: list[Future[None]] = []
-
-        def others_come() -> None:
-            commits.append(len(waiting))
-            if not waiting:  # within the first commit, and after what it commits
-                waiting.extend(pool.submit(rig.committer.commit_now) for _ in range(5))
-                until(lambda: repr(rig.committer._numbers) == "count(7)", "all to wait for their turn")
-
-        rig.db.after_commit = others_come
-        rig.committer.commit_now()
-        for one in waiting:
-            one.result(PATIENCE)
-    assert commits == [0, 5]
 
 
 def test_the_answer_comes_last(rig: Rig) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.api.key_value import ON_DEVICE
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerMovingError, NoSuchContainerError
 from hybrisfs.kv.migrate import left_behind
@@ -60,18 +61,18 @@ def box(device: Device) -> KeyValueStore:
 def test_a_container_of_one_device_is_there_on_all(devices: tuple[Device, Device], etcd: EtcdCluster) -> None:
     first, second = devices
     values(first).create_container(BOX, etcd.url)
-    values(first).create_container("mine", None)
+    values(first).create_container("mine", ON_DEVICE)
     put = box(first).put(BOX, "key", b"value")
     learns(second, etcd.url)
     found = box(second).get(BOX, "key")
     assert (found.value, found.timestamp) == (b"value", put)
     box(second).put(BOX, "key", b"another")
     assert box(first).get(BOX, "key").value == b"another"
-    assert [(one.service, one.containers) for one in values(second).containers()] == [
+    assert [(one.metadata, one.containers) for one in values(second).containers()] == [
         (None, []),
         (etcd.url, [BOX]),
     ]
-    assert [(one.service, one.containers) for one in values(first).containers()] == [
+    assert [(one.metadata, one.containers) for one in values(first).containers()] == [
         (None, ["mine"]),
         (etcd.url, [BOX]),
     ]
@@ -145,7 +146,7 @@ def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_worki
         device = Device(tmp_path, limits=[ServiceLimits(patience=0.5)])
         ends.callback(device.close)
         values(device).create_container(BOX, cluster.url)
-        values(device).create_container("mine", None)
+        values(device).create_container("mine", ON_DEVICE)
         box(device).put(BOX, "key", b"value")
         device.reopen()
         cluster.nodes[0].kill()
@@ -183,7 +184,7 @@ def test_a_container_moves_to_a_service_and_all_devices_use_it(
     devices: tuple[Device, Device], etcd: EtcdCluster
 ) -> None:
     first, second = devices
-    values(first).create_container(BOX, None)
+    values(first).create_container(BOX, ON_DEVICE)
     put = box(first).put(BOX, "key", b"value")
     assert values(first).migrate(BOX, etcd.url, quiet) == 1
     learns(second, etcd.url)
@@ -193,7 +194,7 @@ def test_a_container_moves_to_a_service_and_all_devices_use_it(
     assert box(first).get(BOX, "key").value == b"another"
     with pytest.raises(UsageError, match="there already"):
         values(second).migrate(BOX, etcd.url, quiet)
-    assert values(second).migrate(BOX, None, quiet) == 1
+    assert values(second).migrate(BOX, ON_DEVICE, quiet) == 1
     with pytest.raises(NoSuchContainerError):
         box(first).get(BOX, "key")
     with pytest.raises(NoSuchContainerError):
@@ -202,14 +203,14 @@ def test_a_container_moves_to_a_service_and_all_devices_use_it(
 
 
 def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, etcd: EtcdCluster) -> None:
-    values(device).create_container(BOX, None)
+    values(device).create_container(BOX, ON_DEVICE)
     box(device).put(BOX, "key", b"value")
     store = box(device)
     store.metadata.rename_container(BOX, leaving(BOX, "mark"))
     with pytest.raises(ContainerMovingError):
         values(device).of(BOX)
     with pytest.raises(ContainerMovingError):
-        values(device).create_container(BOX, None)
+        values(device).create_container(BOX, ON_DEVICE)
     with pytest.raises(UsageError):
         values(device).of(leaving(BOX, "mark"))
     assert [one.containers for one in values(device).containers()] == [[]]
@@ -221,7 +222,7 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     device: Device, etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The move was cut short at the very end. Nothing of it must come back later."""
-    values(device).create_container(BOX, None)
+    values(device).create_container(BOX, ON_DEVICE)
     store = box(device)
     store.put(BOX, "key", b"value")
     with monkeypatch.context() as patch:
@@ -231,18 +232,18 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     box(device).delete(BOX, "key")
     values(device).delete_container(BOX)
     assert left_behind(BOX, store) is None
-    values(device).create_container(BOX, None)
+    values(device).create_container(BOX, ON_DEVICE)
     assert box(device).list(BOX) == []
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
         values(device).migrate(BOX, etcd.url, quiet)
     assert values(device).migrate(BOX, etcd.url, quiet) == 0, "it is finished"
     assert left_behind(BOX, store) is None
-    assert values(device).migrate(BOX, None, quiet) == 0, "it is empty"
+    assert values(device).migrate(BOX, ON_DEVICE, quiet) == 0, "it is empty"
     box(device).put(BOX, "key", b"value")
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
         values(device).migrate(BOX, etcd.url, quiet)
-    assert values(device).migrate(BOX, None, quiet) == 1, "back, beside what is left there"
+    assert values(device).migrate(BOX, ON_DEVICE, quiet) == 1, "back, beside what is left there"
     assert store.metadata.containers() == [BOX]
     assert box(device).get(BOX, "key").value == b"value"

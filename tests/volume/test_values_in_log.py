@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.api.key_value import IN_LOG
+from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError
-from hybrisfs.kv.opening import KeyValues, Place
+from hybrisfs.kv.opening import KeyValues
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, recover
 from tests.volume.test_clouds_of_two import hears
@@ -60,25 +60,44 @@ def has_conflict(device: Device) -> bool:
 def test_a_container_of_one_device_is_there_on_all_with_its_values(devices: tuple[First, Second]) -> None:
     first, second = devices
     values(first).create_container(BOX, IN_LOG)
-    values(first).create_container("mine", None)
+    values(first).create_container("mine", ON_DEVICE)
     put(first, "a", b"1")
     first.sync()
     hears(second, lambda: has(second, "a"))
     assert get(second, "a") == b"1"
-    assert values(second).containers() == [Place(None, [], ""), Place(IN_LOG, [BOX], "")]
+    assert values(second).containers() == [Place(ON_DEVICE, [], ""), Place(IN_LOG, [BOX], "")]
     put(second, "a", b"2")
     second.sync()
     hears(first, lambda: get(first, "a") == b"2")
-    assert values(first).containers() == [Place(None, ["mine"], ""), Place(IN_LOG, [BOX], "")]
+    assert values(first).containers() == [Place(ON_DEVICE, ["mine"], ""), Place(IN_LOG, [BOX], "")]
     for device in devices:
         with pytest.raises(ContainerExistsError):
-            values(device).create_container(BOX, None)
+            values(device).create_container(BOX, ON_DEVICE)
         assert device.fsck().problems == []
         device.reopen()
         assert get(device, "a") == b"2"
     values(first).of(BOX).delete(BOX, "a")
     values(first).delete_container(BOX)
-    assert values(first).containers() == [Place(None, ["mine"], "")]
+    assert values(first).containers() == [Place(ON_DEVICE, ["mine"], "")]
+
+
+def test_without_a_place_a_container_of_the_only_device_is_on_it(tmp_path: Path) -> None:
+    first = First(tmp_path)
+    try:
+        first.make_kit()  # which is no device, though it has a key
+        assert values(first).create_container(BOX, None) == ON_DEVICE
+    finally:
+        first.close()
+
+
+def test_without_a_place_a_container_of_several_devices_is_in_the_log(devices: tuple[First, Second]) -> None:
+    first, second = devices
+    assert values(second).create_container(BOX, None) == IN_LOG
+    put(second, "a", b"1")
+    second.sync()
+    session = values(second).session(None, 0.0)
+    values(first).session(session, 60.0)
+    assert get(first, "a") == b"1"
 
 
 def test_conflicts_name_the_keys_that_have_several_values(devices: tuple[First, Second]) -> None:
@@ -100,7 +119,7 @@ def test_a_container_of_this_device_goes_before_one_of_that_name_in_the_log(
 ) -> None:
     first, second = devices
     values(first).create_container(BOX, IN_LOG)
-    values(second).create_container(BOX, None)
+    values(second).create_container(BOX, ON_DEVICE)
     put(first, "a", b"in the log")
     put(second, "a", b"here")
     first.sync()
@@ -114,8 +133,8 @@ def test_a_container_of_this_device_goes_before_one_of_that_name_in_the_log(
 def test_containers_do_not_move_to_the_log_or_from_it(devices: tuple[First, Second]) -> None:
     device = devices[0]
     values(device).create_container(BOX, IN_LOG)
-    values(device).create_container("mine", None)
-    for container, place in ((BOX, None), ("mine", IN_LOG)):
+    values(device).create_container("mine", ON_DEVICE)
+    for container, place in ((BOX, ON_DEVICE), ("mine", IN_LOG)):
         with pytest.raises(UsageError, match="cannot be moved"):
             values(device).migrate(container, place, lambda what, done, total: None)
 

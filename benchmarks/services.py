@@ -1,0 +1,247 @@
+"""`python -m benchmarks.services`: what each place of a container's metadata costs, for the key-value store.
+
+Three parts, each of which can be chosen with `--only`:
+
+* *log*: puts of 100 bytes into a container in the log, by clients that are threads of one process, on an open
+  volume over three folders; each is on this machine's disk when it returns.
+* *link*: two daemons on this machine, each with a network of its own, joined by a cable; how long after the
+  begin of a put on one of them the other has seen it. Needs root, for the networks.
+* *etcd*: values of 100 kB, with the metadata on this device and in an etcd at the other end of a line, in
+  turn; the clouds take their time as in `benchmarks.ycsb`.
+
+Writes `services.json` and `services.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.corpus import cache_directory
+from benchmarks.pages import Page, Section
+from benchmarks.replication import devices
+from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.shaping import Line, ShapedLines
+from benchmarks.targets import Target
+from benchmarks.ycsb import far_engine
+from hybrisfs.api.key_value import IN_LOG, KvCreateRequest, KvPutRequest, KvSessionRequest
+from hybrisfs.client import Client
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.home import Home
+from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
+from hybrisfs.kv.etcd_metadata import EtcdMetadata
+from hybrisfs.kv.etcd_requests import Range
+from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
+from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.store import KeyValueStore
+from sync import OneKey
+from tests.kv.etcd_servers import etcd_cluster
+from tests.system.device import Device
+from tests.volume.device import Device as Opened
+
+_BOX = "box"
+_VALUE = bytes(100)
+_CLIENTS = (1, 8, 32)
+_LINE = 0.010  # seconds one way to the etcd
+_RATE = 12.5e6  # bytes per second on it
+_SIZE = 100_000
+
+
+def _log(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    device = Opened(root)
+    try:
+        values = device.volume.key_values
+        values.create_container(_BOX, IN_LOG)
+        store = values.of(_BOX)
+        numbers = itertools.count()
+
+        def puts(count: int) -> None:
+            for _ in range(count):
+                store.put(_BOX, f"key-{next(numbers)}", _VALUE)
+
+        puts(50)
+        speeds: dict[int, list[float]] = {clients: [] for clients in _CLIENTS}
+        for _, clients in itertools.product(range(options.rounds), _CLIENTS):
+            each = max(10, options.puts // clients)
+            with ThreadPoolExecutor(clients) as pool:
+                begun = time.perf_counter()
+                list(pool.map(puts, [each] * clients))
+                speeds[clients].append(each * clients / (time.perf_counter() - begun))
+            console.print(f"[dim]log, {clients} clients: {speeds[clients][-1]:.0f} puts/s[/]")
+    finally:
+        device.close()
+    medians = {clients: statistics.median(some) for clients, some in speeds.items()}
+    page.sections.append(
+        Section(
+            "Puts of 100 bytes in the log",
+            ["clients", "puts/s, median", "lowest", "highest"],
+            [
+                [str(clients), significant(medians[clients]), significant(min(some)), significant(max(some))]
+                for clients, some in speeds.items()
+            ],
+        )
+    )
+    page.targets.append(
+        Target("puts/s in the log from one machine", 1000, max(medians.values()), at_least=True)
+    )
+    page.figures = {**page.figures, "log": {str(clients): some for clients, some in speeds.items()}}
+
+
+def _link(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    value = root / "value"
+    value.write_bytes(_VALUE)
+    returned, seen = [], []
+    with ExitStack() as ends:
+        _, one, other = ends.enter_context(devices(root / "devices"))
+        here, there = (ends.enter_context(_connected(device)) for device in (one, other))
+        here.call(KvCreateRequest(one.volume, _BOX, IN_LOG))
+        for number in range(options.samples):
+            begun = time.perf_counter()
+            here.call(KvPutRequest(one.volume, _BOX, f"key-{number}", str(value)))
+            returned.append(time.perf_counter() - begun)
+            session = here.call(KvSessionRequest(one.volume)).session
+            there.call(KvSessionRequest(other.volume, session))
+            seen.append(time.perf_counter() - begun)
+            time.sleep(0.2)
+    console.print(f"[dim]link: {1000 * statistics.median(seen):.1f} ms[/]")
+    page.sections.append(
+        Section(
+            "A put in the log, over a link",
+            ["from the begin of the put until", "median, ms", "95 %, ms", "worst, ms"],
+            [
+                ["it returns", *_times(returned)],
+                ["the other device has seen it", *_times(seen)],
+            ],
+        )
+    )
+    page.targets.append(
+        Target("another device sees a put over a link, median, ms", 50, 1000 * statistics.median(seen))
+    )
+    page.figures = {**page.figures, "link": {"returned": returned, "seen": seen}}
+
+
+def _connected(device: Device) -> Client:
+    return Client.connect(Home.below(device.home), start=False)
+
+
+def _times(seconds: list[float]) -> list[str]:
+    figures = statistics.median(seconds), statistics.quantiles(seconds, n=20)[-1], max(seconds)
+    return [significant(1000 * one) for one in figures]
+
+
+def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    taken: dict[str, list[float]] = {
+        f"{what}, {where}": [] for what in ("put", "get") for where in ("device", "etcd")
+    }
+    trips: list[float] = []
+    with ExitStack() as ends:
+        cluster = ends.enter_context(etcd_cluster(root / "etcd"))
+        lines = ends.enter_context(ShapedLines([Line(cluster.nodes[0].port, _LINE, _RATE)]))
+        client = EtcdClient(EtcdSettings.parse(f"etcd://127.0.0.1:{lines.ports[0]}"), None, 10.0)
+        engine = ends.enter_context(far_engine(root))
+        stores = {"device": _on_device(root, engine), "etcd": _in_etcd(root, engine, client)}
+        for store in stores.values():
+            ends.callback(store.close)
+            store.create_container(_BOX)
+            store.put(_BOX, "first", b"")
+            store.get(_BOX, "first")
+        for number in range(options.samples):
+            for where, store in stores.items():
+                key, value = f"key-{number}", os.urandom(_SIZE)
+                taken[f"put, {where}"].append(_timed(partial(store.put, _BOX, key, value)))
+                taken[f"get, {where}"].append(_timed(partial(store.get, _BOX, key)))
+            trips.append(_timed(partial(client.range, Range(b"bench/"))))
+    page.sections.append(
+        Section(
+            "Values of 100 kB",
+            ["", "median, ms", "95 %, ms", "worst, ms"],
+            [[name, *_times(some)] for name, some in (*taken.items(), ("request to the etcd alone", trips))],
+        )
+    )
+    medians = {name: statistics.median(some) for name, some in taken.items()}
+    for what, limit in (("put", 1.15), ("get", 1.10)):
+        ratio = medians[f"{what}, etcd"] / (medians[f"{what}, device"] + 2 * _LINE)
+        page.targets.append(Target(f"{what} with etcd, of that with device and a round trip", limit, ratio))
+        console.print(f"[dim]etcd, {what}: {ratio:.2f}[/]")
+    page.figures = {**page.figures, "etcd": {**taken, "request": trips}}
+
+
+def _on_device(root: Path, engine: Engine) -> KeyValueStore:
+    path = root / "kv.db"
+    MetadataDatabase.create(path, os.urandom(16))
+    return DeviceStore(path, engine.values, bytes(32), Redundancy(1, 1))
+
+
+def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
+    path = root / "debts.db"
+    MetadataDatabase.create(path, bytes(16))
+    metadata = EtcdMetadata(client, b"bench/", DeviceMetadata(path), bytes(16))
+    sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
+    return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+_MEASURES: dict[str, Callable[[Path, argparse.Namespace, Page, Console], None]] = {
+    "log": _log,
+    "link": _link,
+    "etcd": _etcd,
+}
+
+_NOTES = [
+    "In the log: f=1, k=1, three folders as clouds; every client puts new keys, one after the other.",
+    "Over a link: the other device waits for the session that the first one has after the put.",
+    "With etcd: one node, without fsync, behind a line of 20 ms round trip; the clouds answer after 20, 35 "
+    "and 50 ms and transfer 100 Mbit/s per request. One client; the two stores take turns.",
+]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print, and write services.json and .md to benchmarks/results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.services", description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of the puts in the log")
+    parser.add_argument("--puts", type=int, default=2000, metavar="N", help="in the log, for each round")
+    parser.add_argument("--samples", type=int, default=50, metavar="N", help="over the link, and with etcd")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
+    )
+    options = parser.parse_args(argv)
+    parts = options.only or [*_MEASURES]
+    if "link" in parts and os.geteuid() != 0:
+        raise SystemExit("the part link must run as root: only root can make networks")
+    console = terminal()
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="work-services-", dir=cache_directory()))
+    page = Page("services", notes=_NOTES)
+    try:
+        for part in parts:
+            (root / part).mkdir()
+            _MEASURES[part](root / part, options, page, console)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    page.show(console)
+    for path in page.write(options.results):
+        console.print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
