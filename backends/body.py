@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
-
-import urllib3
+from typing import TYPE_CHECKING, Any, Final
 
 from backends import pacing
 from backends.errors import CorruptError, OversizeError, StoreError, TransientError
+
+if TYPE_CHECKING:
+    import urllib3
 
 __all__ = ["BodyError", "GuardedBody", "Timing", "body_failure", "receiving"]
 
@@ -89,14 +90,16 @@ class GuardedBody:
             yield piece
 
     def _piece(self, amount: int, decode_content: bool | None) -> bytes:
+        from urllib3 import exceptions
+
         amount = pacing.piece(amount)
         try:
             piece: bytes = self._raw.read1(amount, decode_content=decode_content) if amount else b""
-        except urllib3.exceptions.TimeoutError as error:
+        except exceptions.TimeoutError as error:
             raise BodyError("slow", f"nothing more came for {self._timing.stall:g} s") from error
-        except urllib3.exceptions.DecodeError as error:
+        except exceptions.DecodeError as error:
             raise BodyError("garbled", f"cannot be decoded: {error}") from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (exceptions.HTTPError, OSError) as error:
             reason = f"the connection broke after {self._count} bytes: {error}"
             raise BodyError("short", reason) from error
         if amount and not piece and self._raw.length_remaining:

@@ -25,8 +25,6 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import Final
 
-import urllib3
-
 from backends.body import BodyError
 from backends.credentials import Secrets
 from backends.driver import CloudKind, HttpDriver, Secret, as_bytes
@@ -175,7 +173,9 @@ class WebDavStore(FolderStore[WebDavClient], HttpDriver[WebDavClient]):
         return self._absent(operation, name, "")
 
     def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
-        if isinstance(error, urllib3.exceptions.HTTPError):
+        from urllib3.exceptions import HTTPError
+
+        if isinstance(error, HTTPError):
             return connection_error(self.url, operation, name, error)
         return None
 
@@ -208,7 +208,9 @@ def _temporary(client: WebDavClient, data: bytes) -> Iterator[str]:
 
 def _remove(client: WebDavClient, path: str) -> None:
     """Remove what nobody needs any more; if it does not work, it is removed when it is stale."""
-    with contextlib.suppress(RefusedError, RedirectedError, BodyError, urllib3.exceptions.HTTPError):
+    from urllib3.exceptions import HTTPError
+
+    with contextlib.suppress(RefusedError, RedirectedError, BodyError, HTTPError):
         client.call("DELETE", path)
 
 

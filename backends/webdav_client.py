@@ -9,8 +9,6 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 from xml.parsers import expat
 
-import urllib3
-
 from backends.address import Address
 from backends.body import BodyError, GuardedBody, Timing, receiving
 from backends.credentials import Secrets
@@ -49,6 +47,8 @@ class WebDavClient:
     """
 
     def __init__(self, address: Address, secrets: Secrets, timing: Timing) -> None:
+        import urllib3
+
         self._timing = timing
         self._origin = server_of(address).rstrip("/")
         self._folder = f"/{address.quoted_path}/" if address.path else "/"

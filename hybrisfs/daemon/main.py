@@ -101,13 +101,14 @@ def _pause(seconds: float, listener: socket.socket) -> None:
 
 
 def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:
+    from hybrisfs.process import tune_process
+
+    tune_process()  # before the modules below are loaded, of which all would be looked at for cycles
     from hybrisfs.api.key_value import WAIT_FOR_CLOUDS
     from hybrisfs.daemon.control import ControlLimits, ControlServer
     from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.daemon.service import Daemon
-    from hybrisfs.process import tune_process
 
-    tune_process()
     # Blocked in all threads and awaited in this one: a handler would only run when this thread wakes,
     # and the kernel may give the signal to another.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -245,10 +245,21 @@ def test_a_volume_that_should_be_mounted_and_is_not_is_an_alarm(device: Device) 
     assert "not mounted\n" in calm.stdout
 
 
+def loaded_by(*modules: str) -> set[str]:
+    script = f"import sys, {', '.join(modules)}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_them() -> None:
+    """Each costs every daemon a part of a second, and megabytes."""
+    loaded = loaded_by("hybrisfs.daemon.local", "hybrisfs.daemon.service")
+    assert {"hybrisfs.volume.volume", "backends.webdav"} <= loaded
+    assert not {"azure", "boto3", "google.cloud", "paramiko", "requests", "urllib3", "zeroconf"} & loaded
+
+
 def test_the_process_that_watches_over_the_daemon_loads_little() -> None:
     """It lives as long as the daemon, and has its memory beside it."""
-    script = "import sys, hybrisfs.daemon.main\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = loaded_by("hybrisfs.daemon.main")
     assert "hybrisfs.daemon.supervisor" in loaded
     assert not {"hybrisfs.volume", "hybrisfs.api", "backends", "cryptography", "msgspec", "nacl"} & loaded
