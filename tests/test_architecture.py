@@ -340,7 +340,7 @@ NAMES_CHUNKS = re.compile(
 )
 OWNS_CHUNKS = ("hybrisfs.state", "hybrisfs.state.schema", "hybrisfs.state.migration")
 # Parts of such SQL.
-FRAGMENTS = ("CHUNK_COLUMNS", "EVICTABLE", "IS_SHOWN", "ONLY_HERE", "ON_CLOUDS")
+FRAGMENTS = ("CHUNK_COLUMNS", "EVICTABLE", "IS_ASIDE", "IS_SHOWN", "ONLY_HERE", "ON_CLOUDS")
 
 
 def texts(tree: ast.AST) -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Final
 
 from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
@@ -178,13 +177,11 @@ class Checkpointer:
     def _state(self, theirs: Statement | None = None) -> bool:
         """Make a snapshot of what is here, or was here at the vector of *theirs*, and state it; False when it
         cannot be told any more what was here then."""
-        self._fs.journal.sync()
-        with ExitStack() as reading:
-            with self._fs.state.transaction() as tx:
-                self._fs.commit(tx)
-                vector, through = tx.updates.state.vector, tx.checkpoints.through()
-                agreed = tx.checkpoints.agreed()
-                database = reading.enter_context(self._fs.state.snapshot())
+
+        def look(tx: Transaction) -> tuple[VersionVector, int, Recorded | None]:
+            return tx.updates.state.vector, tx.checkpoints.through(), tx.checkpoints.agreed()
+
+        with self._fs.committed(look) as ((vector, through, agreed), database):
             if theirs is not None and theirs.vector != vector:
                 if not self._looked_back(database, theirs.vector, agreed):
                     return False

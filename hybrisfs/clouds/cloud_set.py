@@ -195,11 +195,7 @@ class CloudSet:
 
     def held(self) -> tuple[Counter[int], Counter[int]]:
         """See `held_by_cloud`; does not keep programs waiting."""
-        fs = self._ground.fs
-        fs.journal.sync()
-        with fs.state.transaction() as tx:
-            fs.commit(tx)
-        with fs.state.snapshot() as database:
+        with self._ground.fs.committed(lambda tx: None) as (_, database):
             return held_by_cloud(database)
 
     # -- configuration and engine ----------------------------------------------------------------

@@ -108,10 +108,7 @@ class Rewriting:
 
     def _outdated(self, code: Redundancy) -> list[Pack]:
         """All chunks are gone over: without the volume's lock."""
-        self._fs.journal.sync()
-        with self._fs.state.transaction() as tx:
-            self._fs.commit(tx)
-        with self._fs.state.snapshot() as database:
+        with self._fs.committed(lambda tx: None) as (_, database):
             return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)
 
 

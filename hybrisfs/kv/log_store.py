@@ -15,7 +15,7 @@ import threading
 from base64 import b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import chain, groupby, islice
 from typing import Final, NamedTuple
 
@@ -407,12 +407,7 @@ class LogStore:
         """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
         beginning = entry_key(container, prefix.encode())
         above = b"" if after is None else entry_key(container, after.encode())
-        with ExitStack() as reading:
-            with self._fs.state.transaction() as tx:
-                self._require_container(tx, container)
-                if self._fs.is_uncommitted(tx):  # a snapshot does not show that
-                    self._fs.commit(tx)
-                database = reading.enter_context(self._fs.state.snapshot())
+        with self._fs.committed(lambda tx: self._require_container(tx, container)) as (_, database):
             yield _pages(database, beginning, above, most)
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:

@@ -8,7 +8,6 @@ Reading all registers takes a while in a large volume, so it is done when things
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -96,14 +95,10 @@ class Agreement:
     def compute(self) -> None:
         """Compute it unless it is known. Called without the volume's lock; raises OSError."""
         with self._guard:
-            self._fs.journal.sync()
-            with contextlib.ExitStack() as reading:
-                with self._fs.state.transaction() as tx:
-                    if self.current(tx) is not None:
-                        return
-                    self._fs.commit(tx)
-                    history = tx.updates.history()
-                    database = reading.enter_context(self._fs.state.snapshot())
+            with self._fs.state.transaction() as tx:
+                if self.current(tx) is not None:
+                    return
+            with self._fs.committed(lambda tx: tx.updates.history()) as (history, database):
                 computed = state_hash(database)
             with self._fs.state.transaction():
                 self._history, self._hash = history, computed

@@ -88,7 +88,6 @@ class Sharing:
         self.signer.signed.listen(tx.updates.grew)
         self.membership = Membership(fs, self.signer, epochs, signals)
         self.membership.changed.listen(self._members_changed)
-        self.membership.renamed.listen(lambda tx: fs.shown(self.arrivals.device_renamed(tx)))
         self.shared_folders = SharedFolders(fs, self.signer, signals)
         self.roles = DeviceRoles(fs, self.membership, self.signer, self.shared_folders)
         self._rights = Rights(Role.FULL)
@@ -101,6 +100,8 @@ class Sharing:
         self.losses = Losses(fs, self.brake)
         self.arrivals = Arrivals(tx, fs, self.losses)
         self.arrivals.grants_changed.listen(epochs.learn)
+        arrivals = self.arrivals
+        self.membership.renamed.listen(lambda tx: fs.shown(arrivals.device_renamed(tx)))
         self.misconduct = Misconduct(fs, self.signer)
         self.trials = Trials(fs, self.signer, self.misconduct, self.membership)
         self.receiver = Receiver(fs, self.arrivals, signals, upcoming)

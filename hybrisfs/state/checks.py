@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hybrisfs.kinds import KINDS, Kind, Trait
-from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.chunk_states import ELSEWHERE, IS_ASIDE, ChunkState, state_of
 from hybrisfs.state.database import Reader
 from hybrisfs.state.schema import ROOT_INO
 
@@ -59,8 +59,8 @@ __all__ = [
 # means there.
 
 
-CachedRow = tuple[int, bytes, int, int, int, int | None]
-"""Number, id, length, segment, position and pack of a chunk that is here."""
+CachedRow = tuple[int, bytes, int, int, int, ChunkState]
+"""Number, id, length, segment, position and state of a chunk that is here."""
 
 # -- rows that belong to no other -----------------------------------------------------------------------
 
@@ -91,10 +91,12 @@ def cached_count(db: Reader) -> int:
 
 def cached_rows(db: Reader) -> Iterator[CachedRow]:
     """The chunks that are here, in the order of their segments."""
-    return db.execute(
-        "SELECT number, id, length, segment, position, pack FROM chunk "
-        "WHERE segment IS NOT NULL ORDER BY segment"
+    rows = db.execute(
+        f"SELECT c.number, c.id, c.length, c.segment, c.position, c.pack, {IS_ASIDE} FROM chunk c "
+        "WHERE c.segment IS NOT NULL ORDER BY c.segment"
     )
+    for number, identity, length, segment, position, pack, aside in rows:
+        yield number, identity, length, segment, position, state_of(segment, pack, bool(aside))
 
 
 def is_cached_in(db: Reader, number: int, segment: int) -> bool:

@@ -44,6 +44,7 @@ __all__ = [
     "CHUNK_COLUMNS",
     "ELSEWHERE",
     "EVICTABLE",
+    "IS_ASIDE",
     "IS_SHOWN",
     "MAX_CHUNK",
     "MOVES",
@@ -51,6 +52,7 @@ __all__ = [
     "ON_CLOUDS",
     "PASSING_OVER",
     "PENDING",
+    "SET_ASIDE",
     "ChunkRef",
     "ChunkState",
     "CutRow",
@@ -60,7 +62,8 @@ __all__ = [
 
 MAX_CHUNK: Final = 1 << 20
 ELSEWHERE: Final = 0  # the pack of a chunk of which it is not known here where on the clouds it is
-_ASIDE: Final = "EXISTS (SELECT 1 FROM spare a WHERE a.chunk = c.number AND a.lost)"
+IS_ASIDE: Final = "EXISTS (SELECT 1 FROM spare a WHERE a.chunk = c.number AND a.lost)"
+"""Of a row `c` of `chunk`: the clouds have lost its pack."""
 
 
 class ChunkState(Enum):
@@ -68,11 +71,11 @@ class ChunkState(Enum):
 
     UNKNOWN = "FALSE"
     PENDING = "c.segment IS NOT NULL AND c.pack IS NULL"
-    UNPLACED = f"c.segment IS NOT NULL AND c.pack = {ELSEWHERE} AND NOT {_ASIDE}"
-    SET_ASIDE = f"c.segment IS NOT NULL AND c.pack = {ELSEWHERE} AND {_ASIDE}"
+    UNPLACED = f"c.segment IS NOT NULL AND c.pack = {ELSEWHERE} AND NOT {IS_ASIDE}"
+    SET_ASIDE = f"c.segment IS NOT NULL AND c.pack = {ELSEWHERE} AND {IS_ASIDE}"
     CACHED = "c.segment IS NOT NULL AND c.pack > 0"
-    AWAITED = f"c.segment IS NULL AND c.pack = {ELSEWHERE} AND NOT {_ASIDE}"
-    LOST = f"c.segment IS NULL AND c.pack = {ELSEWHERE} AND {_ASIDE}"
+    AWAITED = f"c.segment IS NULL AND c.pack = {ELSEWHERE} AND NOT {IS_ASIDE}"
+    LOST = f"c.segment IS NULL AND c.pack = {ELSEWHERE} AND {IS_ASIDE}"
     CLOUD_ONLY = "c.segment IS NULL AND c.pack > 0"
 
     @property
@@ -222,8 +225,8 @@ def state_of(segment: int | None, pack: int | None, aside: bool = False) -> Chun
 
 
 ON_CLOUDS: Final = "pack > 0"  # as in the index `chunk_of_pack`
-EVICTABLE: Final = f"segment IS NOT NULL AND {ON_CLOUDS}"
-"""Of a row of `chunk`: `ChunkState.is_evictable`."""
+EVICTABLE: Final = " OR ".join(f"({state.value})" for state in ChunkState if state.is_evictable)
+"""Of a row `c` of `chunk`."""
 ONLY_HERE: Final = (
     "segment IS NOT NULL AND number IN "
     "(SELECT number FROM chunk WHERE pack IS NULL UNION ALL "

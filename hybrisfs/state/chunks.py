@@ -296,7 +296,7 @@ class ChunkStore(ChunkPlaces):
         size, segments = 0, set[int]()
         for number in numbers:
             row = self._db.execute(
-                f"SELECT length, segment FROM chunk WHERE number = ? AND {EVICTABLE}", (number,)
+                f"SELECT c.length, c.segment FROM chunk c WHERE c.number = ? AND ({EVICTABLE})", (number,)
             ).fetchone()
             if row is None:
                 continue

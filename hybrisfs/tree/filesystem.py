@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
@@ -32,6 +34,8 @@ from hybrisfs.tree.unseen import Change, Unseen
 from sync.codec import Buffer
 
 __all__ = ["FileSystem", "Handle", "Space"]
+
+T = TypeVar("T")
 
 _COMMIT_RESERVE: Final = RESERVE // 4
 _MOST_BYTES: Final = (1 << 63) - 1  # as SQLite stores it: sparse files may claim more together
@@ -416,6 +420,19 @@ class FileSystem:
 
     def is_uncommitted(self, tx: Transaction) -> bool:
         return self.inodes.dirty or self.changes.dirty or tx.total_changes() != self._saved
+
+    @contextmanager
+    def committed(self, look: Callable[[Transaction], T]) -> Iterator[tuple[T, sqlite3.Connection]]:
+        """A snapshot of all that has been done, which is committed for it, and what *look* returns of the
+        same moment. The block runs without the lock. Raises OSError as `commit` does."""
+        self.journal.sync()
+        with ExitStack() as reading:
+            with self.state.transaction() as tx:
+                if self.is_uncommitted(tx):
+                    self.commit(tx)
+                seen = look(tx)
+                database = reading.enter_context(self.state.snapshot())
+            yield seen, database
 
     def commit(self, tx: Transaction) -> None:
         """End the transaction: what was done so far happens entirely or, after a crash, not at all.

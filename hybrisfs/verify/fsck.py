@@ -22,7 +22,7 @@ from hybrisfs.gc.collector import Collector
 from hybrisfs.parts import Writing
 from hybrisfs.shown import shown
 from hybrisfs.state.checks import cached_count, cached_rows, is_cached_in, is_staged, staged_parts
-from hybrisfs.state.chunk_states import PENDING, state_of
+from hybrisfs.state.chunk_states import PENDING, SET_ASIDE
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.packs import lost_packs, owed_packs, what_is_lost
@@ -85,16 +85,19 @@ class Fsck:
         journal, sealer = self._fs.journal, self._ground.sealer
         total = cached_count(db)
         done = 0
-        for number, identity, length, segment, position, pack in cached_rows(db):
+        for number, identity, length, segment, position, state in cached_rows(db):
             data = _read(journal, segment, position, length)
             if (data is None or sealer.chunk_id(data) != identity) and self._still_there(
                 partial(is_cached_in, number=number, segment=segment)
             ):
-                state = state_of(segment, pack)
                 if state is PENDING:
                     whose = _files_of(db, number)
                     what = f"chunk {identity.hex()} is damaged and on no cloud yet: data of {whose} is lost"
                     report.add("cache", what)
+                elif state is SET_ASIDE:
+                    whose = _files_of(db, number)
+                    what = f"chunk {identity.hex()} is damaged, and the clouds have lost it"
+                    report.add("cache", f"{what}: data of {whose} is lost unless another device has it")
                 elif state.is_dirty:
                     what = (
                         f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"

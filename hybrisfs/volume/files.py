@@ -83,7 +83,7 @@ class OnDemand:
                 self._require_room(path, kept, inode.ino)
                 with self._fs.state.transaction() as tx:
                     if inode.orphan:
-                        raise self._no_such(path)
+                        raise HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
                     self._fs.pins.add(tx, inode)
                 self._committer.commit_now()
         self._signals.content_wanted()
@@ -191,14 +191,15 @@ class OnDemand:
     # -- paths -----------------------------------------------------------------------------------
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        """The node at a path. Raises HybrisError when there is none."""
-        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
-        if inode is None:
-            raise self._no_such(path)
-        return inode
+        return _node_at(self._fs, tx, path, self._shown(path))
 
-    def _no_such(self, path: PurePath) -> HybrisError:
-        return HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
+
+def _node_at(fs: FileSystem, tx: Transaction, path: PurePath, name: str) -> Inode:
+    """The node at a path, which people know by *name*. Raises HybrisError when there is none."""
+    inode = fs.locate(tx, map(os.fsencode, path.parts))
+    if inode is None:
+        raise HybrisError(f"{name}: {os.strerror(errno.ENOENT)}")
+    return inode
 
 
 def _described(measure: Measure) -> api.Measured:
@@ -268,10 +269,7 @@ class Browsing:
         return inode
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
-        if inode is None:
-            raise HybrisError(f"{shown(str(path))}: {os.strerror(errno.ENOENT)}")
-        return inode
+        return _node_at(self._fs, tx, path, shown(str(path)))
 
 
 # -- labels of files and folders, by path ---------------------------------------------------------------
@@ -341,10 +339,7 @@ class Labelling:
         return sorted(PurePath(path) for path in paths)
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
-        if inode is None:
-            raise HybrisError(f"{shown(str(self._mounting.shown(path)))}: {os.strerror(errno.ENOENT)}")
-        return inode
+        return _node_at(self._fs, tx, path, shown(str(self._mounting.shown(path))))
 
 
 def _parsed(word: str) -> str:

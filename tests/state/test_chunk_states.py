@@ -220,7 +220,7 @@ def check(store: Store, state: ChunkState) -> None:
         (ON_CLOUDS, state.is_on_clouds),
         ("segment IS NOT NULL", state.is_here),
     ):
-        (count,) = store.db.rows.execute(f"SELECT count(*) FROM chunk WHERE {condition}").fetchone()
+        (count,) = store.db.rows.execute(f"SELECT count(*) FROM chunk c WHERE {condition}").fetchone()
         assert bool(count) is holds, condition
     pins = {segment: count for segment, count in store.journal.dirty_pieces.items() if count}
     assert pins == ({store.segment: 1} if state.is_dirty else {})

@@ -172,6 +172,19 @@ def test_the_journal(filled: Device) -> None:
     assert "the clouds have it" in problem.what
 
 
+def test_the_journal_where_the_clouds_have_lost_it(filled: Device) -> None:
+    """Nothing waits for another device to share it: it was there."""
+    with filled.volume.fs.state.transaction() as tx:
+        for (pack,) in tx.execute("SELECT number FROM pack").fetchall():
+            tx.chunks.set_aside(pack)
+        filled.volume.fs.commit(tx)
+    (segment,) = (filled.state / "journal").iterdir()
+    flip(segment)
+    (problem,) = [one for one in problems(filled) if one.where == "cache"]
+    assert problem.severity == "error"
+    assert "the clouds have lost it" in problem.what
+
+
 def test_the_journal_where_no_cloud_has_it(filled: Device) -> None:
     away = [cloud.rename(cloud.with_name(f"{cloud.name} away")) for cloud in filled.clouds]
     filled.write("staged", b"staged " * 100)
