@@ -61,7 +61,7 @@ function todo(app) {
     tasks.push(
       task(
         "conflicts",
-        `${count(volume.conflicts, "file")} changed in two places at once.`,
+        `${count(volume.conflicts, "conflict")}: changed in two places at once.`,
         "Both versions are kept; choose when you like.",
         h("a", { class: "button", href: "#conflicts" }, "Choose"),
       ),

@@ -145,7 +145,7 @@ class VolumeStatus(Record, kw_only=True):
     folders: list[str] | None
     """The folders that this device is limited to, as paths in the volume; None when it is not limited."""
     conflicts: int
-    """How many wait for a person."""
+    """How many files, and keys in the log, wait for a person."""
     clouds: list[CloudStatus]
     devices: list[Device]
     accused: list[Accused]

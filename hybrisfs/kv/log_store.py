@@ -141,6 +141,7 @@ class LogStore:
         self._signals = signals
         self._turn = threading.Lock()
         self._waiting = deque[_Request]()
+        self._conflicts: tuple[VersionVector, Sequence[tuple[Key, int]]] | None = None  # as of that vector
         self._random_bytes = fs.environment.random_bytes
         self._time_ns = fs.environment.time_ns
         self._monotonic = fs.environment.monotonic
@@ -411,16 +412,23 @@ class LogStore:
             yield _pages(database, beginning, above, most)
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
-        """The keys that have several values, and how many."""
-        found: list[tuple[Key, int]] = []
+        """The keys that have several values, and how many. Looks at all keys when there are updates since the
+        last time."""
         with self._fs.state.transaction() as tx:
-            names = {entries_of(name): name for name in self.containers()}
-            for register in keys_with_several(tx, ENTRY):
-                container, key = names.get(register[: ENTRY.size]), key_of(register)
-                if container is not None and key is not None:
-                    count = sum(one.live for one in self._latest(tx, Key(container, key)))
-                    if count > 1:
-                        found.append((Key(container, key), count))
+            vector = tx.updates.state.vector
+            if self._conflicts is None or self._conflicts[0] != vector:
+                self._conflicts = vector, self._look_for_conflicts(tx)
+            return self._conflicts[1]
+
+    def _look_for_conflicts(self, tx: Transaction) -> Sequence[tuple[Key, int]]:
+        found: list[tuple[Key, int]] = []
+        names = {entries_of(name): name for name in self.containers()}
+        for register in keys_with_several(tx, ENTRY) if names else ():
+            container, key = names.get(register[: ENTRY.size]), key_of(register)
+            if container is not None and key is not None:
+                count = sum(one.live for one in self._latest(tx, Key(container, key)))
+                if count > 1:
+                    found.append((Key(container, key), count))
         return found
 
     def _found(self, container: str, key: str) -> Sequence[_Found]:

@@ -63,7 +63,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
             removed=removed,
             reader=fs.read_only,
             folders=next((one.folders for one in devices if one.this), None),
-            conflicts=volume.conflict_table.count(tx),
+            conflicts=volume.conflict_table.count(tx) + len(volume.key_values.conflicts()),
             clouds=clouds,
             devices=devices,
             accused=accused,

@@ -111,6 +111,7 @@ def test_conflicts_name_the_keys_that_have_several_values(devices: tuple[First, 
     second.sync()
     for device in devices:
         hears(device, partial(has_conflict, device))
+        assert device.volume.status(look=False).conflicts == 1
     assert get(first, "a") == get(second, "a")
 
 
