@@ -155,6 +155,7 @@ def test_each_of_the_writes_that_wait_holds_for_itself(fleet: Fleet) -> None:
     assert sum(isinstance(put.exception(), ConditionNotMetError) for put in (one, other)) == 1
     assert isinstance(made.exception(), ContainerExistsError)
     assert len(keys(fleet[0])) == 20
+    assert max(map(len, fleet[0].log())) < 4 << 20, "another device would take in too much at once"
     fleet.meet()
     assert keys(fleet[1]) == keys(fleet[0])
     assert store(fleet[1]).stat(BOX, "hot").timestamp.sn == 5
