@@ -145,10 +145,6 @@ class Home:
         """The volume's keys, database and pending data. Raises `UsageError` for an illegal name."""
         return self.state / "volumes" / check_volume_name(name)
 
-    def volume_cache(self, name: str) -> Path:
-        """The volume's cache. Raises `UsageError` for an illegal name."""
-        return self.cache / "volumes" / check_volume_name(name)
-
     def own_folders(self) -> list[tuple[Path, str]]:
         """The folders, without symbolic links, in which nothing else has any business, and what each is."""
         what = "a folder in which HybrisFS keeps its own files"
