@@ -139,7 +139,7 @@ class Signer:
         return roles.rights(device, updates.state.vector, updates.vector_of)
 
     def pending_roles(self, tx: Transaction, device: bytes) -> list[tuple[bytes, Rights]]:
-        """See `RoleTable.pending`."""
+        """See `Roles.pending`."""
         return tx.registers.roles.pending(device, tx.updates.vector_of)
 
     def may_change(self, tx: Transaction) -> bool:

@@ -151,7 +151,7 @@ class Volume(Opened):
         folders: Sequence[str] = (),
         passphrase: str | None = None,
     ) -> DeviceRole:
-        """Make a device a reader, a contributor to *folders*, or a full member: see `Sharing.set_role`; then
+        """Make a device a reader, a contributor to *folders*, or a full member: see `DeviceRoles.set`; then
         the same as `role_of`. With the *passphrase* of a recovery kit, the kit says so, see `Kits.sign`."""
         if passphrase is None:
             self.require_writer()
