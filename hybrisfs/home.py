@@ -116,7 +116,7 @@ class Home:
 
     @property
     def start_lock(self) -> Path:
-        """Held by whoever starts a daemon, until that is ready."""
+        """Held by a program that starts a daemon, until the daemon is ready."""
         return self.runtime / "start.lock"
 
     @property

@@ -177,7 +177,7 @@ class Checkpointer:
 
     def _state(self, theirs: Statement | None = None) -> bool:
         """Make a snapshot of what is here, or was here at the vector of *theirs*, and state it; False when it
-        cannot be told any more what was here then."""
+        cannot be found any more what was here then."""
         self._fs.journal.sync()
         with ExitStack() as reading:
             with self._fs.state.transaction() as tx:

@@ -87,7 +87,7 @@ class Packs:
         device tells of the pack."""
         packs, overrules = tx.packs, False
         if LogOrigins(tx).is_contributed(one.stamp):
-            if not packs.is_told_by(one.pack, one.stamp.writer):
+            if not packs.is_named_by(one.pack, one.stamp.writer):
                 return
         else:
             overrules = self._is_only_contributed(tx, one.pack)

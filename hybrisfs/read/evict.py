@@ -125,7 +125,7 @@ class Evictor:
         return self._carry_out(plan)
 
     def _carry_out(self, plan: _Plan) -> int:
-        """Remove what the database has been told to forget; the bytes freed. Raises OSError."""
+        """Remove what the database has forgotten; the bytes freed. Raises OSError."""
         if not plan.removed and not plan.holes:
             return 0
         try:

@@ -203,7 +203,7 @@ def check_passphrase(text: str) -> str:
     if len(plain.decode("utf-8", "surrogatepass")) < LEAST_CHARACTERS:
         raise UsageError(
             f"the passphrase has fewer than {LEAST_CHARACTERS} characters",
-            "whoever gets hold of a cloud can try passphrases for years",
+            "anyone who gets hold of a cloud can try passphrases for years",
             "Take a longer one, or let one be made.",
         )
     if len(plain) > _MOST_BYTES:

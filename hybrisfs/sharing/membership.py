@@ -245,7 +245,7 @@ class Membership:
             kept = member.device not in tx.members.gone()
         self._signals.chunks_made()
         self.changed()
-        self.heed_removals()
+        self.act_on_removals()
         return member, kept
 
     def find_accused(self, which: str) -> Member:
@@ -313,13 +313,13 @@ class Membership:
         self._epochs.learn(tx, [key for key, _ in epoch])
         assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
 
-    def heed_removals(self) -> None:
+    def act_on_removals(self) -> None:
         """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
         this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
         and asks for a veto."""
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            if not self.is_removal_unheeded():
+            if not self.has_removals_to_act_on():
                 return
             if not self._signer.may_sign(tx):
                 self._signer.plead(tx)
@@ -343,7 +343,7 @@ class Membership:
         self._epochs.learn(tx, [key for key, _ in writes])
         return True
 
-    def is_removal_unheeded(self) -> bool:
+    def has_removals_to_act_on(self) -> bool:
         """Whether this device has something to sign because another was removed, or its removal vetoed, or
         because it is accused itself."""
         with self._fs.state.transaction() as tx:

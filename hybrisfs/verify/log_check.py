@@ -141,7 +141,7 @@ class LogCheck:
         if not header.verify(public):
             return "its signature is wrong"
         if (header.writer, header.clock, header.hash) != (row.device, row.clock, row.hash):
-            return "it is not the one on record"
+            return "the columns beside it describe another update"
         if row.chunk_high is not None and header.writer != self._device:
             return "it is recorded as signed on this device, which is not its writer"
         prev = self._previous(header)

@@ -27,7 +27,7 @@ _READER: Final = (
     "hybrisfs device role NAME full lets it write"
 )
 _CONTRIBUTOR: Final = (
-    "this device may only change what is in {folders}: elsewhere programs are told that they may not. On a "
+    "this device may only change what is in {folders}: elsewhere programs get an error. On a "
     "full member, hybrisfs device role NAME full lets it change all"
 )
 _NO_FOLDER: Final = "folders that are gone"

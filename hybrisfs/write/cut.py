@@ -234,7 +234,7 @@ def take_cut(
 
 def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
     """The nodes of the oldest runs, as many as a cut can hold and not many more; all, when the first of these
-    is so long that it cannot be told."""
+    is so long that it cannot be known here."""
     spans, reach = fs.changes.oldest(_LOOKED_AT * limits.most_registers)
     found = _changed_nodes(fs, spans)
     if len(spans) >= len(fs.changes.unsigned) - len(fs.changes.held):

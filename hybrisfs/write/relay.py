@@ -221,7 +221,7 @@ class _Ages:
         self._seen: deque[tuple[int, float]] = deque()  # (newest clock, when it was seen), ascending
 
     def note(self, newest: int, now: float, longest: float) -> None:
-        """The newest update has that clock. Ages above *longest* need not be told apart."""
+        """The newest update has that clock. Ages above *longest* may come back as equal."""
         if not self._seen or self._seen[-1][0] < newest:
             self._seen.append((newest, now))
         while len(self._seen) > 1 and now - self._seen[1][1] >= longest:

@@ -404,7 +404,7 @@ class Uploads:
                 # What is written here can be read by nobody who lacks what it depends on.
                 and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
                 and wait_for(self._shipped_so_far())
-                # Where the packs are was signed while we waited: that too must be told.
+                # Where the packs are was signed while we waited: that too must be on the clouds.
                 and wait_for(self._shipped_so_far())
             )
         finally:
