@@ -347,7 +347,7 @@ def _await_greeting(home: Home, connection: socket.socket, environment: Environm
         if pid is not None and is_stopped(pid):
             raise DaemonError(
                 f"the daemon (process {pid}) is stopped",
-                "it answers nobody, and who uses a mounted volume waits for it",
+                "it answers no command, and programs that use a mounted volume wait for it",
                 f"kill -CONT {pid} lets it go on.",
             )
         if environment.monotonic() > give_up:

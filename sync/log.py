@@ -376,6 +376,6 @@ class LogState(LogTree):
 
 
 def _not_in(bounds: Sequence[Bound], known: Sequence[Known]) -> list[Bound]:
-    """Those of *bounds* that an update does not depend on which depends on these."""
+    """The *bounds* that none of the *known* updates covers."""
     vectors = [including(one) for one in known]
     return [one for one in bounds if all(vector[one.branch] < one.clock for vector in vectors)]

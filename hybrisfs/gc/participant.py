@@ -1,4 +1,4 @@
-"""Carries out what a device's part in discarding packs comes to (`hybrisfs.gc.protocol`)."""
+"""Carries out the actions of one device in garbage collection (`hybrisfs.gc.protocol`)."""
 
 from __future__ import annotations
 

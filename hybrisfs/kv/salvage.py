@@ -265,7 +265,7 @@ def find_orphans(
             unknown.discard(label)
     for cloud, names in listed.items():
         if names is None:
-            found.unlisted[cloud] = "it does not tell what it has"
+            found.unlisted[cloud] = "it does not list its objects"
             continue
         for name in names:
             parsed = parse_value_name(name)

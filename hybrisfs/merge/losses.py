@@ -20,11 +20,11 @@ Nothing is lost to anybody that
   it came here. So a device that joins or comes back does not ask about files that it has never shown.
 
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
-and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
-are not signed yet, with which the rules go on to show it (`Changes.hold`). All else that the device does is
-shown. A person lets go of it, or has it signed, so that all devices have it again. A change
-of such a node here shows that it is wanted, and has it signed; when another device brings it back, the hold
-ends.
+and the log goes on. Only the view keeps the former state of these nodes: it treats that state as unsigned
+changes of this device, so the rules go on showing it (`Changes.hold`). All other changes of the other device
+are shown. A person either accepts the loss, or has the former state signed, which brings it back on all
+devices. A change of such a node on this device shows that the node is wanted, so the former state is signed.
+When another device brings the node back, the hold ends.
 """
 
 from __future__ import annotations

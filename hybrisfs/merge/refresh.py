@@ -136,8 +136,9 @@ class Refresh:
         return new
 
     def _stands_still(self, tx: Transaction, directory: bytes) -> bool:
-        """Whether the view shows it where it says that it stands: then it is in no circle but one that
-        another one closes. What stands in folders that are one may stand in any of them."""
+        """Whether the view shows the directory where its register says. If so, it is in no circle, except one
+        that another directory closes. False in a merged directory, because a place there may name any of the
+        merged ones."""
         inode = self._nodes.find(tx, directory)
         names = self._resolver.names(directory)
         if inode is None or len(names) != 1:

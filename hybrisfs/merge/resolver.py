@@ -208,8 +208,8 @@ class Resolver:
     # -- names -----------------------------------------------------------------------------------
 
     def names(self, node: bytes) -> list[Name]:
-        """The names that a node has, those included that it has again because it must not go. A directory
-        has one at most."""
+        """The names of a node, including those restored because the node must not go. A directory has at most
+        one."""
         found = self._names.get(node)
         if found is None:
             found = self._names[node] = self._resolve(node)
@@ -368,7 +368,7 @@ class Resolver:
 
 
 class ViewResolver(Resolver):
-    """One that brings a view up to date, which shows what lived before."""
+    """A resolver for a view that shows something already and is brought up to date."""
 
     def __init__(self, registers: RegisterTable, unsigned: Unsigned, origins: Origins) -> None:
         super().__init__(registers, unsigned, origins)

@@ -210,7 +210,7 @@ class Contender:
 
 @dataclass(slots=True)
 class Shown:
-    """A node that is seen, and those that are seen as one with it."""
+    """A visible node, and the nodes merged with it."""
 
     node: Contender
     merged: list[Contender]

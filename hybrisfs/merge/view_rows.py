@@ -58,7 +58,7 @@ class Nodes:
         return inode
 
     def set_attr(self, tx: Transaction, inode: Inode, attr: Attr, stamp: int) -> Attr | None:
-        """Show these attributes; those that the inode had, or None when it had these already."""
+        """Show these attributes. Returns the former ones, or None when nothing changed."""
         inode.attr_stamp = stamp
         self._fs.inodes.touch(inode)
         before = self._fs.attributes.record(tx, inode)

@@ -124,9 +124,7 @@ class Membership:
             self._signer.require_writer(tx)
             member = _choose(tx.members.all(), which)
             if member.device == tx.updates.device:
-                raise UsageError(
-                    "a device does not say itself what it may do", "", "Say it on another full member."
-                )
+                raise UsageError("a device cannot set its own role", "", "Set it on another full member.")
             this, vector_of = tx.updates.device, tx.updates.vector_of
             pending = tx.registers.roles.pending(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
@@ -362,8 +360,9 @@ class Membership:
         return any(tip is None or tip.dependencies[one.branch] < one.clock for one in casts)
 
     def _is_anything_unvouched(self, tx: Transaction) -> bool:
-        """Whether no member has said yet that it saw all that removed devices have written, or what others
-        wrote before they heard that they only read; or this one has not said that it has heard of that."""
+        """Whether updates of removed devices, or updates that a device wrote before it knew of its limits,
+        still lack a member that vouches for them. Own updates of that kind count until this device has signed
+        that it knows."""
         tips = tx.updates.state.tips()
         members = tx.members.keys()
         seen = [tip.dependencies for tip in tips if tip.device in members]

@@ -133,8 +133,8 @@ class Sharing:
         return self._puller
 
     def look_for_own_head(self, clouds: Collection[int], timeout: float) -> bool:
-        """Have it looked for on these clouds, as far as that was not done since the start; True when there
-        was one to be looked at, which takes *timeout* seconds at most."""
+        """Search these clouds for heads of this device from before, and wait at most *timeout* seconds. False
+        when all of them were searched since the start."""
         puller = self._puller
         if puller is None or puller.earlier_heads().clouds.issuperset(clouds):
             return False

@@ -195,7 +195,7 @@ class LogCheck:
         if not all(full.covers(cause.vector) for cause in causes):
             return "it omits what its causes depend on"
         if full.encode() != row.vector:
-            return "what it depends on is not what is recorded"
+            return "its dependencies differ from the recorded ones"
         if header.clock != full.highest + 1:
             return f"its clock should be {full.highest + 1}"
         if header.history != self._history(full):

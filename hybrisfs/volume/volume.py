@@ -214,7 +214,7 @@ class Volume(Opened):
         return KeptDevice(self.name, member.device.hex(), member.name, kept)
 
     def device_proof(self, device: str) -> bytes:
-        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        """The file that proves a misdeed of a device. Raises UsageError when there is no proof."""
         sharing = self.sharing
         return sharing.misconduct.proof(sharing.membership.find(device).device)
 

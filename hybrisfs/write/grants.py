@@ -114,7 +114,7 @@ class Grants:
         except CloudsUnavailable as error:
             if left_out:
                 self._denied |= {epoch}
-            log.info("no key of epoch %s is to be had: %s", epoch.hex(), error)
+            log.info("no cloud has a key of epoch %s for this device: %s", epoch.hex(), error)
         except OSError as error:
             log.error("new keys of the volume cannot be stored: %s", error)
         return False

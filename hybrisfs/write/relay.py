@@ -489,8 +489,8 @@ class RelayMachine:
         return now - since < _AWAIT_SECONDS
 
     def _long_lacked(self, tx: RelayRows, path: Path, seen: Seen, now: float, time_ns: int) -> int | None:
-        """Up to which clock all have the updates of *path* who have long looked for the rest in vain on the
-        clouds; None when nobody has."""
+        """The highest clock on *path* that all devices have which have long searched the clouds for the rest
+        in vain; None when there is no such device."""
         branch, newest = path.steps[0]
         known = {
             device: Known(max(min(head.vector[one], last) for one, last in path.steps), head.time_ns)

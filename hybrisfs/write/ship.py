@@ -115,10 +115,10 @@ class HeadSource(Protocol):
     def checkpoints(
         self, tx: Transaction, earlier_heads: EarlierHeads, /
     ) -> tuple[Statement | None, CheckpointId | None]:
-        """What it has stated, and the newest checkpoint that it knows."""
+        """The checkpoint that this device has stated, and the newest one that it knows."""
 
     def state(self, tx: Transaction, /) -> StateClaim | None:
-        """What it made of its log."""
+        """The state that followed from its log."""
 
     def head_put(self, head: Head, /) -> None:
         """The clouds have this head."""
