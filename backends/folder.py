@@ -68,7 +68,7 @@ class FolderStore(Driver[C]):
         if trouble:
             return MissingRootError(self.url, operation, name, trouble, self.when_gone)
         if operation.startswith("put"):
-            return TransientError(self.url, operation, name, "the folder changed meanwhile")
+            return TransientError(self.url, operation, name, "the folder changed during the call")
         return MissingError(self.url, operation, name, "no such object")
 
 

@@ -33,7 +33,6 @@ __all__ = [
     "local_options",
     "open_heard",
     "open_store",
-    "secret_names",
     "secrets_of",
     "server_of",
 ]
@@ -132,11 +131,6 @@ def open_heard(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
 
 
 # -- the secrets that people are asked for, as the records of the drivers name them ---------------------
-
-
-def secret_names(scheme: str) -> frozenset[str]:
-    """The names of the secrets that clouds of a kind take."""
-    return frozenset(secret.name for secret in KINDS[scheme].secrets)
 
 
 def secrets_of(url: str) -> tuple[Secret, ...]:

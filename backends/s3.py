@@ -83,7 +83,7 @@ class S3Store(BucketStore):
             client.head_bucket(Bucket=self._bucket)
             return
         region = client.meta.region_name
-        # AWS refuses to be told its default region; others do not care where a bucket is.
+        # AWS refuses its default region as an argument; others do not care where a bucket is.
         elsewhere = region not in (None, "us-east-1", "auto") and self._address.option("endpoint") is None
         place = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
         with self._tolerating("BucketAlreadyOwnedByYou"):

@@ -64,7 +64,7 @@ def cloud() -> None:
     """List, log in to, test, add, protect, adopt, drain, remove and replace the clouds of a volume.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
-    daemon is stopped and started meanwhile.
+    daemon is stopped and started in between.
     """
 
 
@@ -248,7 +248,7 @@ def _describe_retained(facts: KeptCloud) -> Iterator[str]:
 @volume_option
 @json_option
 def adopt(cloud_name: str, name: str | None, as_json: bool) -> None:
-    """Use CLOUD as it is now, though it was emptied or its bucket was made anew.
+    """Use CLOUD as it is now, though it was emptied or its bucket was made again.
 
     Its folder or bucket is made if it is not there, and marked as this volume's; it must not hold another
     volume. What it held is put there again in the background, or at once by hybrisfs repair. If a disk is
@@ -274,7 +274,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
     """Move all that CLOUD holds to the other clouds, then use it no more.
 
     It gets nothing new from now on. What is there is removed when the others have it; a few small objects
-    stay, which lead devices that were off meanwhile to the other clouds. The exit code is 3 when that is not
+    stay, which lead devices that are off now to the other clouds. The exit code is 3 when that is not
     done in time.
     """
     return _leave(CloudDrainRequest(name=name, cloud=cloud_name), wait, timeout, as_json)

@@ -146,7 +146,7 @@ def invite(
     Shows a one-time code, and waits for the machine that is given it. Both then show a short string; they are
     equal unless somebody is in between.
 
-    A reader has all keys, and keeps what it is told to pin, but nothing can be changed on it, and no machine
+    A reader has all keys, and keeps what is pinned there, but nothing can be changed on it, and no machine
     takes a change from it. A contributor reads everything, too, and changes what is in the folders that are
     named: see hybrisfs device role.
     """
@@ -501,7 +501,7 @@ def keep(device_name: str, name: str | None, with_kit: bool, file: TextIO | None
     """Veto the removal of a machine that another one accuses.
 
     DEVICE is its name or the beginning of its id, see hybrisfs device list. It belongs to the volume again,
-    and what it did meanwhile arrives. A removal that two machines have signed only --with-kit undoes, with
+    and what it did since then arrives. A removal that two machines have signed only --with-kit undoes, with
     the passphrase of the recovery kit.
     """
     passphrase = read_passphrase(file) if with_kit else None

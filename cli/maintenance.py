@@ -38,7 +38,7 @@ def fsck(name: str | None, clouds: bool, as_json: bool) -> int:
     """Verify the database, the log and the cache of the volume NAME; changes nothing.
 
     Says what is wrong where; the exit code is 1 when anything is. NAME can be left out when there is one
-    volume. Programs can go on using the volume meanwhile.
+    volume. Programs can go on using the volume.
     """
     with Client.connect() as client, progress_bar("things") as bar:
         facts = client.call(

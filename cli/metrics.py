@@ -25,7 +25,7 @@ _PATIENCE: Final = 10.0  # seconds that a client may take to ask
 def metrics(port: int | None) -> None:
     """Print figures for a monitoring system, in the text format of Prometheus.
 
-    With --serve, whoever is on this machine can read them: names of volumes, clouds and machines are among
+    With --serve, every user of this machine can read them: names of volumes, clouds and machines are among
     them, names of files are not.
     """
     if port is None:
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Named by http.server."""
         host = self.headers.get("Host", "").rpartition(":")[0]
-        # A name that was bound to 127.0.0.1 meanwhile is another site's page that asks.
+        # A name that was bound to 127.0.0.1 since is another site's page that asks.
         if host not in ("127.0.0.1", "localhost"):
             self.send_error(421)
         elif self.path != "/metrics":

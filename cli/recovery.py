@@ -162,7 +162,7 @@ def remove(kit: str, name: str | None, yes: bool, as_json: bool) -> None:
     """Make a recovery kit worthless, because its passphrase became known or another kit replaces it.
 
     KIT is the beginning of its id. It opens nothing that is written from now on; what it has opened before
-    may be known to whoever has the passphrase.
+    may be known to those who have the passphrase.
     """
     if sys.stdin.isatty() and not yes:
         click.confirm(f"Remove the recovery kit {shown(kit)} for good?", abort=True, err=True)

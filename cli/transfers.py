@@ -109,7 +109,7 @@ def resume(name: str | None, as_json: bool) -> None:
     show(facts, as_json, lambda facts: [f"{shown(facts.name)}: {describe_hold(facts) or 'Transfers go on.'}"])
 
 
-# -- what people are told of limits and pauses ----------------------------------------------------------
+# -- limits and pauses, in words for people -------------------------------------------------------------
 
 
 def describe_limits(facts: Transfers) -> list[str]:

@@ -145,7 +145,7 @@ def set_(
 
     By default every version is kept for a day, that of each midnight for a week, of each Monday for a month,
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
-    oldest versions go sooner. Other machines of the volume keep what they are told to.
+    oldest versions go sooner. Other machines of the volume go by their own rule.
     """
     asked = VolumeSetRequest(
         name,
@@ -185,7 +185,7 @@ def _describe_set(facts: VolumeSettings) -> Iterator[str]:
     type=click.IntRange(min=1),
     help="How many clouds are needed to read: 1 keeps whole copies, as always below 1 MiB.",
 )
-@click.option("--wait", is_flag=True, help="Return when all is written anew.")
+@click.option("--wait", is_flag=True, help="Return when all is rewritten.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds.")
 @json_option
 def redundancy(
@@ -194,7 +194,7 @@ def redundancy(
     """Change how many clouds of the volume NAME may fail, and how many are needed to read.
 
     What is not given stays as it is. It counts for what is written from now on; what is stored is read and
-    written anew in the background. The exit code is 3 when that is not done in time.
+    rewritten in the background. The exit code is 3 when that is not done in time.
     """
     if f is None and k is None:
         raise click.UsageError("give -f, -k or both")
@@ -205,7 +205,7 @@ def redundancy(
         with Client.connect() as client, progress_bar("packs") as bar:
             waited = client.call(
                 RedundancyWaitRequest(name, timeout),
-                lambda step: bar("written anew", step.done, step.total),
+                lambda step: bar("rewritten", step.done, step.total),
             )
     if as_json:
         print_json({**message_of(facts), **message_of(waited)})
@@ -219,14 +219,14 @@ def _explain_redundancy(facts: Redundancy, waited: Waited) -> None:
     click.echo(f"{shown(facts.name)} keeps everything on {kept}.")
     if not waited.done:
         why = f": {shown(waited.trouble)}" if waited.trouble else ", hybrisfs status shows how far it is"
-        click.echo(f"What is stored already is written anew in the background{why}.")
+        click.echo(f"What is stored already is rewritten in the background{why}.")
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
 @click.argument("name", shell_complete=complete_volumes)
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
-    """Make the database of the volume NAME on this machine anew, when it is damaged.
+    """Rebuild the database of the volume NAME on this machine, when it is damaged.
 
     The damaged files are set aside. What the clouds have comes back from there in the background; files that
     no cloud had are put into a folder of their own, as far as they can be read. The exit code is 1 when some

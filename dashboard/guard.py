@@ -6,7 +6,7 @@
   or confused with those of other ports.
 * Other users of the machine may see the link in the list of processes while the browser starts. The kernel
   knows whose the other end of a connection is: the code is taken from this user only.
-* `Host` must be the address that is served, so that a name that is bound to 127.0.0.1 meanwhile (DNS
+* `Host` must be the address that is served, so that a name that is bound to 127.0.0.1 later (DNS
   rebinding) reads nothing; `Origin` and `Sec-Fetch-Site` must be the page's own.
 * The page may load and run only what comes from here, without inline scripts and styles, and is not framed.
 """

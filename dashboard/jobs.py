@@ -1,4 +1,4 @@
-"""What takes long: carried out in threads of this process, so that the page can come and go meanwhile."""
+"""What takes long: carried out in threads of this process, so that the page can come and go."""
 
 from __future__ import annotations
 

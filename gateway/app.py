@@ -121,7 +121,7 @@ class Gateway:
             answer = _failed(S3Error("InternalError", "a bug; the gateway has shown it"), http, number)
         if isinstance(answer, Response):
             answer.headers["x-amz-request-id"] = number
-            # A client that waits to be told to send may go on with the body or with the next request.
+            # A client that waits for 100 Continue may go on with the body or with the next request.
             is_waiting = "expect" in http.headers and answer.status_code >= 400
             if is_waiting or not await _drained(http):
                 answer.headers["connection"] = "close"

@@ -91,7 +91,7 @@ class Asked:
         return WriteConditions(self.headers.get("if-match"), self.headers.get("if-none-match"))
 
     async def body(self) -> AsyncIterator[memoryview]:
-        """The bytes of the body. Whoever gets to the end without an error has what was signed.
+        """The bytes of the body. A reader that gets to the end without an error has what was signed.
 
         Raises S3Error, ClientDisconnect.
         """

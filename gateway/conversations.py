@@ -1,4 +1,4 @@
-"""Conversations with the daemon, for as many threads as there are: each has one for itself meanwhile."""
+"""Conversations with the daemon, for as many threads as there are: each has one for itself."""
 
 from __future__ import annotations
 

@@ -64,9 +64,6 @@ _OF_THE_DAEMON: Final = {
 }
 
 
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
 class S3Error(Exception):
     """A request fails with a *code* of S3; *message* is for people. *headers* are those of the answer."""
 

@@ -194,7 +194,7 @@ class Objects:
         raise S3Error("ServiceUnavailable", "the object is replaced all the time")
 
     def _read(self, bucket: str, key: str, hold: ExitStack) -> Reading | None:
-        """None when it was replaced meanwhile."""
+        """None when it was replaced since it was looked up."""
         file = hold.enter_context(self._values.scratch.file())
         found = stored(key, self._values.fetch(bucket, key, file, list_of_parts=True))
         if found.upload is None:

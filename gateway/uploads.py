@@ -70,7 +70,7 @@ class OpenUpload(NamedTuple):
 
 
 class Uploads:
-    """Thread-safe. *doom* is told of uploads that somebody should look at: some of what they have stored may
+    """Thread-safe. *doom* gets the uploads that have to be looked at: some of what they have stored may
     be of no use any more."""
 
     def __init__(self, values: Values, limits: GatewayLimits, doom: Callable[[str, str], None]) -> None:
@@ -271,7 +271,7 @@ class _Pieces(Intake):
 
 
 class PartIntake(_Pieces):
-    """A part of an upload, on its way. Feeding a part that was there already makes it anew."""
+    """A part of an upload, on its way. Feeding a part that was there already replaces it."""
 
     def __init__(
         self,

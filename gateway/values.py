@@ -198,7 +198,7 @@ class Values:
 class Intake(ABC):
     """A body on its way to the store: spooled to a file of at most *piece* bytes at a time. Not thread-safe.
 
-    Whoever feeds it calls `pass_on`, in a thread, whenever it is full and there is more.
+    Its feeder calls `pass_on`, in a thread, whenever it is full and there is more.
     """
 
     def __init__(self, values: Values, bucket: str, limits: GatewayLimits) -> None:

@@ -118,8 +118,8 @@ class Client:
     def call(self, request: Question[_Answer], progress: Callable[[Any], None] | None = None) -> _Answer:
         """Have the daemon carry out a request; return its answer. *progress* hears how far it is.
 
-        Raises the `HybrisError` that the daemon reports, `DaemonError` when it dies meanwhile, or answers in
-        a way that this program does not know.
+        Raises the `HybrisError` that the daemon reports, `DaemonError` when it dies before the answer, or
+        answers in a way that this program does not know.
         """
 
         def tell(message: Message) -> None:
@@ -236,7 +236,7 @@ def umount_without_daemon(target: str) -> tuple[Path, bool] | None:
     home = Home.from_environment()
     if not home.runtime.is_dir():
         return _umount_ruin(home, target)
-    with ProcessLock(home.start_lock) as starting:  # so that nobody starts one meanwhile
+    with ProcessLock(home.start_lock) as starting:  # so that nobody else starts one
         starting.acquire()
         return None if _runs(home) else _umount_ruin(home, target)
 
@@ -347,7 +347,7 @@ def _await_greeting(home: Home, connection: socket.socket, environment: Environm
         if pid is not None and is_stopped(pid):
             raise DaemonError(
                 f"the daemon (process {pid}) is stopped",
-                "it answers nobody, and who uses a mounted volume waits for it",
+                "it answers no command, and programs that use a mounted volume wait for it",
                 f"kill -CONT {pid} lets it go on.",
             )
         if environment.monotonic() > give_up:

@@ -116,7 +116,7 @@ class Home:
 
     @property
     def start_lock(self) -> Path:
-        """Held by whoever starts a daemon, until that is ready."""
+        """Held by a program that starts a daemon, until the daemon is ready."""
         return self.runtime / "start.lock"
 
     @property
@@ -144,10 +144,6 @@ class Home:
     def volume_state(self, name: str) -> Path:
         """The volume's keys, database and pending data. Raises `UsageError` for an illegal name."""
         return self.state / "volumes" / check_volume_name(name)
-
-    def volume_cache(self, name: str) -> Path:
-        """The volume's cache. Raises `UsageError` for an illegal name."""
-        return self.cache / "volumes" / check_volume_name(name)
 
     def own_folders(self) -> list[tuple[Path, str]]:
         """The folders, without symbolic links, in which nothing else has any business, and what each is."""

@@ -4,7 +4,7 @@ A volume begins with one epoch. When a device is removed, a new one begins, whos
 (`hybrisfs.members.epochs`). What is sealed from then on is sealed with the newest keys of an epoch that
 excludes every removed device, and that a present member granted; what was sealed before stays readable with
 the keys that sealed it. When the removal of a device was vetoed, it was given the keys of the epochs that
-excluded it: should it be removed after all, these seal nothing any more. Whoever makes an epoch has its keys,
+excluded it: should it be removed after all, these seal nothing any more. The maker of an epoch has its keys,
 whatever it states: so epochs of a device that was removed later seal nothing any more, nor do those of which
 only a cloud tells.
 
@@ -106,7 +106,7 @@ class KeyRing:
         self._by_id = {epoch.id: epoch for epoch in epochs}
         granted = [epoch for epoch in epochs if self._is_granted(epoch)]
         fit = [epoch for epoch in granted if self._removed <= self.withheld_from(epoch)]
-        told = [epoch for epoch in epochs if self._is_told(epoch) and self._removed <= epoch.excluded]
+        told = [epoch for epoch in epochs if self._is_passed_on(epoch) and self._removed <= epoch.excluded]
         self._is_fit = bool(fit or told)
         if fit:
             self._newest = max(fit, key=self._age)
@@ -120,7 +120,7 @@ class KeyRing:
             return True
         return epoch.id in self._standing.granted and epoch.excluded <= self._standing.gone
 
-    def _is_told(self, epoch: EpochKeys) -> bool:
+    def _is_passed_on(self, epoch: EpochKeys) -> bool:
         """Whether a device told this one, when it let it in, to seal with it, and the log says nothing of it
         yet."""
         standing = self._standing

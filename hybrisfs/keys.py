@@ -4,7 +4,7 @@ The file is JSON, mode 0600, in the volume's state folder: `format` (2), as hex 
 the volume's devices) and `device` (the seed of this device's Ed25519 key), and `epochs`, each with `id` (4
 bytes), `number`, `data` and `metadata` (32 bytes each, shared) and `excluded`, the ids (16 bytes) of the
 devices that were removed before the epoch began. `check` is the BLAKE3 hash (hex) of all that, so that a disk
-which returns other bytes is found out; a file without it was written by an earlier version. Whoever has it
+which returns other bytes is found out; a file without it was written by an earlier version. Anyone who has it
 can read and write the volume; without it nobody can read what is on the clouds.
 """
 
@@ -130,7 +130,7 @@ class VolumeKeys:
         self._write(path, environment)
 
     def replace(self, path: Path, environment: Environment = SYSTEM) -> None:
-        """Write the file anew, whole or not at all, and durably. Raises OSError."""
+        """Replace the file, whole or not at all, and durably. Raises OSError."""
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
         self._write(new, environment)

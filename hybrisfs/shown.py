@@ -1,7 +1,7 @@
 """Names and texts of others in messages: nothing in them makes a line of its own, and no terminal obeys it.
 
-Every member chooses names of files freely, and every server what it answers. So whoever puts a name into a
-sentence says `shown(name)` there; whoever prints a text that has lines says `clean(text)`.
+Every member chooses names of files freely, and every server what it answers. So code that puts a name into a
+sentence says `shown(name)` there; code that prints a text that has lines says `clean(text)`.
 """
 
 from __future__ import annotations

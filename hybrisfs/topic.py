@@ -11,7 +11,7 @@ P = ParamSpec("P")
 
 
 class Topic(Generic[P]):
-    """Calls its listeners, in the order in which they began to listen, in the thread of whoever calls it."""
+    """Calls its listeners, in the order in which they began to listen, in the thread of its caller."""
 
     def __init__(self) -> None:
         self._listeners: tuple[Callable[P, object], ...] = ()

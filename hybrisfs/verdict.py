@@ -35,7 +35,7 @@ class Verdict:
     needed: int
     working: int
     pending: bool
-    """Whether the clouds lack something that is shown here, whoever wrote it."""
+    """Whether the clouds lack something that is shown here, by whichever device it was written."""
 
 
 def machines_only(found: MachinesOnly | None) -> MachinesOnly | None:

@@ -6,7 +6,7 @@
 # what a desktop shows: menu entry, icons, extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI;
 # where zfec comes compiled for no such machine, gcc and python3-dev, too.
 #
-# Whoever builds the same commit on the same release of the same distribution gets the same bytes: the libraries are
+# The same commit, built on the same release of the same distribution, gives the same bytes: the libraries are
 # those of packaging/requirements.lock, checked by their hashes, and all times are SOURCE_DATE_EPOCH (seconds since
 # 1970), by default that of the last commit.
 

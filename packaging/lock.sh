@@ -9,7 +9,7 @@
 # use. Needs the virtual environment .venv, which packaging/test.sh makes, and PyPI. Read the difference before you
 # commit it: it is the code that everybody will run.
 #
-# Whoever installs from them says `--no-build-isolation`, with what is in build.lock there: else pip fetches whatever
+# To install from them say `--no-build-isolation`, with what is in build.lock there: else pip fetches whatever
 # is newest to build what comes as source. On x86_64 nothing does; elsewhere zfec may.
 
 set -eu

@@ -9,7 +9,7 @@ set -eu
 
 cd "$(dirname "$0")/.."
 
-# The tests start thousands of processes: compiled anew, each of them would take twice as long to start.
+# The tests start thousands of processes: compiled again, each of them would take twice as long to start.
 unset PYTHONDONTWRITEBYTECODE
 
 # The distribution's Python, where there is one: another may lie where the ordinary user of some tests cannot run it.

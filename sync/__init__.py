@@ -31,7 +31,7 @@ from sync.head import (
     encode_head,
     head_name,
 )
-from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_from_hex, device_id_of
+from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_of
 from sync.log import Bound, LogState
 from sync.log_tree import AcceptedLog, Branch, Branches, Known, Successor, branch_id
 from sync.messages import MAX_MESSAGE
@@ -147,7 +147,6 @@ __all__ = [
     "decode_segment",
     "decode_signed",
     "decode_signed_header",
-    "device_id_from_hex",
     "device_id_of",
     "encode_head",
     "encode_segment",

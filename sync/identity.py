@@ -32,7 +32,6 @@ __all__ = [
     "DeviceKey",
     "Members",
     "box_for",
-    "device_id_from_hex",
     "device_id_of",
     "is_public_key",
     "verify",
@@ -54,14 +53,6 @@ def device_id_of(public: bytes) -> bytes:
     if len(public) != PUBLIC_KEY_SIZE:
         raise ValueError(f"a public key has {PUBLIC_KEY_SIZE} bytes, not {len(public)}")
     return digest(_ID_CONTEXT, public, DEVICE_ID_SIZE)
-
-
-def device_id_from_hex(text: str) -> bytes:
-    """Parse the form that `bytes.hex` prints: 32 lower-case digits. Raises ValueError otherwise."""
-    device = bytes.fromhex(text)
-    if len(device) != DEVICE_ID_SIZE or device.hex() != text:
-        raise ValueError(f"not a device id: {text!r}")
-    return device
 
 
 def verify(public: bytes, message: Buffer, signature: bytes) -> bool:

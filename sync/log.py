@@ -44,7 +44,7 @@ own can vouch for other forks at each. That takes two who conspire. No bound on 
 helps: a correct device vouches for all that it was shown, by all members together, and nobody can tell it
 from one that does so on purpose.
 
-*Bounds*. A device can be told that from now on it may do less. To pretend that it has not heard of it must
+*Bounds*. Members can sign that from now on a device may do less. To pretend that it has not heard of it must
 not help: its updates are to depend on the update that says so (`bind`). One that does not is accepted if
 another device depends on it, or if the device has signed a later one that does: what an honest device did
 before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
@@ -129,7 +129,7 @@ class LogState(LogTree):
         super().__init__(log, branches, tips, signed, limits)
         self._vouched: set[bytes] = set()  # beginnings of hashes of what members depend on
         self._bounds: dict[bytes, Sequence[Bound]] = {}
-        self._heeded: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
+        self._obeyed: dict[bytes, int] = {}  # by device: the clock of an update that depends on all of them
         self._met: dict[tuple[bytes, bytes], frozenset[Bound]] = {}
         """By writer and hash of updates that were refused for other bounds: those that they depend on, or got
         through in spite of."""
@@ -149,7 +149,7 @@ class LogState(LogTree):
     def bind(self, device: bytes, bounds: Sequence[Bound]) -> None:
         """From now on the updates of the device are to depend on these, and on no others."""
         self._bounds[device] = bounds
-        self._heeded.pop(device, None)
+        self._obeyed.pop(device, None)
 
     def next_update(self, writes: Sequence[Write], time_ns: int, key: DeviceKey) -> Accepted:
         """Sign `writes` as our next update, which depends on all that is accepted, and accept it.
@@ -268,13 +268,13 @@ class LogState(LogTree):
         bound = set(self.binds(signed)) if any(rivals.values()) else set()
         missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
         if not missed:
-            self._heeded[header.writer] = max(header.clock, self._heeded.get(header.writer, 0))
+            self._obeyed[header.writer] = max(header.clock, self._obeyed.get(header.writer, 0))
             return None
         for stamp, cause in causes.items():
             if cause is None:
                 message = f"it depends on update {stamp}, which is not accepted here"
                 return self._vouching(header, Refused(Reason.MISSING_DEPENDENCY, message, missing=stamp))
-        if header.clock < self._heeded_at(header.writer) and not any(one.from_first for one in missed):
+        if header.clock < self._obeyed_at(header.writer) and not any(one.from_first for one in missed):
             return None
         if met := frozenset(bounds).difference(missed):
             if len(self._met) >= _MOST_VOUCHED:
@@ -283,11 +283,11 @@ class LogState(LogTree):
         message = f"its writer {header.writer.hex()} pretends not to know what binds it"
         return Refused(Reason.NOT_VOUCHED, message, prev.missing if isinstance(prev, Refused) else None)
 
-    def _heeded_at(self, device: bytes) -> int:
+    def _obeyed_at(self, device: bytes) -> int:
         """The highest clock known of an update of the device that depends on all that it should."""
         tips = [tip for tip in self.tips() if tip.device == device]
         clocks = [tip.clock for tip in tips if not _not_in(self._bounds[device], [tip])]
-        return max([self._heeded.get(device, 0), *clocks])
+        return max([self._obeyed.get(device, 0), *clocks])
 
     def _has_room(self, device: bytes) -> bool:
         """Whether one more branch of the device is accepted from anybody."""
@@ -376,6 +376,6 @@ class LogState(LogTree):
 
 
 def _not_in(bounds: Sequence[Bound], known: Sequence[Known]) -> list[Bound]:
-    """Those of *bounds* that an update does not depend on which depends on these."""
+    """The *bounds* that none of the *known* updates covers."""
     vectors = [including(one) for one in known]
     return [one for one in bounds if all(vector[one.branch] < one.clock for vector in vectors)]

@@ -98,10 +98,12 @@ MACHINES = {
     ),
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
+    "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
+    "hybrisfs.mirror.plan": ("hybrisfs.mirror.model",),
     "hybrisfs.write.missing": (),
     "hybrisfs.write.relay": ("hybrisfs.write.missing",),
 }
-OF_MACHINES = ("__future__", "collections", "dataclasses", "sync", "typing")
+OF_MACHINES = ("__future__", "collections", "dataclasses", "enum", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
     "hybrisfs.home",

@@ -169,7 +169,7 @@ function stale(app) {
       null,
       blocks
         ? "Programs wait when they open a file that may be out of date."
-        : "Files can be opened; you are told here that changes may be missing.",
+        : "Files can be opened; this page says that changes may be missing.",
     ),
     h(
       "div",

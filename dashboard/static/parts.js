@@ -34,7 +34,7 @@ export const badge = (tone, words, title) => h("span", { class: `badge ${tone}`,
 
 export const empty = (words) => h("p", { class: "empty" }, words);
 
-/** A button; what `press` returns is awaited, and the button is off meanwhile. */
+/** A button; what `press` returns is awaited, and the button is off until then. */
 export function button(words, press, { kind = "", label, disabled = false, title } = {}) {
   const onclick = async (event) => {
     const pressed = event.currentTarget;

@@ -116,7 +116,7 @@ export function summary(volume) {
       return [
         "busy",
         `${count(number, "change")} ${are(number)} on the way to the clouds.`,
-        `${number === 1 ? "It is" : "They are"} safe on this machine meanwhile.${though(volume)}`,
+        `${number === 1 ? "It is" : "They are"} safe on this machine until then.${though(volume)}`,
       ];
     case "held":
       return ["wary", `${count(number, "change")} ${wait} on this machine.`, hold(volume.transfers)];

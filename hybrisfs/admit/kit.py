@@ -64,7 +64,6 @@ __all__ = [
     "decode_kit",
     "encode_kit",
     "kit_name",
-    "parse_kit_name",
 ]
 
 log = logging.getLogger(__name__)
@@ -81,18 +80,6 @@ _MAX_CONTENTS: Final = MAX_KIT - 1024
 def kit_name(kit: bytes) -> str:
     """The object name of a kit."""
     return f"{KIT_PREFIX}{kit.hex()}"
-
-
-def parse_kit_name(name: str) -> bytes:
-    """The id of the kit with this object name. Raises DecodeError for any other name."""
-    text = name.removeprefix(KIT_PREFIX)
-    try:
-        kit = bytes.fromhex(text)
-    except ValueError as error:
-        raise DecodeError(f"not the name of a kit: {name!r}") from error
-    if kit_name(kit) != name or len(kit) != DEVICE_ID_SIZE:
-        raise DecodeError(f"not the name of a kit: {name!r}")
-    return kit
 
 
 @dataclass(frozen=True, slots=True)

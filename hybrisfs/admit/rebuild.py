@@ -70,14 +70,14 @@ def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None])
         report = Rebuilt("", [], [])
         new = state / REBUILDING_FOLDER
         if not ((new / _COMPLETE).exists() and (new / DATABASE_FILE).exists()):
-            _make_anew(state, config, keys, report, step)
+            _make_again(state, config, keys, report, step)
         report.set_aside = str(_change_places(state))
     finally:
         os.close(lock)
     return report
 
 
-def _make_anew(
+def _make_again(
     state: Path,
     config: VolumeConfig,
     keys: VolumeKeys,

@@ -114,7 +114,7 @@ class TestedCloud(NamedCloud):
 
 
 class KeptCloud(NamedCloud):
-    """A cloud that was told whether to keep deleted objects."""
+    """A cloud whose retention of deleted objects was set."""
 
     retention: Retention | None
     note: str
@@ -122,7 +122,7 @@ class KeptCloud(NamedCloud):
 
 
 class AddedCloud(NamedCloud):
-    """A new cloud; with the facts of `KeptCloud` if it was told to keep deleted objects."""
+    """A new cloud; with the facts of `KeptCloud` if its retention was set."""
 
     note: str | UnsetType = UNSET
     retention: Retention | UnsetType | None = UNSET

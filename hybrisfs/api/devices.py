@@ -216,7 +216,7 @@ class Invitation(Record):
 
 
 class PairingNews(Record):
-    """Where a pairing stands; more and more of it is told."""
+    """Where a pairing stands; each message says more."""
 
     pairing: str = ""
     """Its id, which the answer of a person names."""

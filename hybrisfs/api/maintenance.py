@@ -160,7 +160,7 @@ class ScrubbedVolume(Scrub):
     sample: float
     """Which share of the data was read, in per cent."""
     values: UnnamedValues | None
-    """None when that cannot be told."""
+    """None when that is unknown."""
 
 
 class ScrubRequest(LongRequest[ScrubbedVolume, Step]):
@@ -284,7 +284,7 @@ class Collected(Record):
     """Why it could not be finished."""
     log: LogStatus
     values: UnnamedValues | None
-    """None when that cannot be told."""
+    """None when that is unknown."""
 
 
 class GcRequest(LongRequest[Collected, Step]):

@@ -67,7 +67,7 @@ Handler: TypeAlias = Callable[[Message, Callable[[Message], None]], Message]
 
 
 class Part(Message):
-    """A part of an answer. It is told like news, of which only some reach the client, but all parts do."""
+    """A part of an answer. It is sent like news, but all parts reach the client, and of news only some."""
 
 
 # The types of arguments. `description` is what the error says that they must be.
@@ -180,7 +180,7 @@ class PartsRequest(LongRequest[Answer, News]):
 
     @classmethod
     def answered_by(cls, action: Callable[[Self, Callable[[News], None]], Answer]) -> tuple[str, Handler]:
-        """See `LongRequest`; what is told is a part of the answer."""
+        """See `LongRequest`; the news are parts of the answer."""
 
         def handle(arguments: Message, tell: Callable[[Message], None]) -> Message:
             return message_of(action(cls.read(arguments), lambda part: tell(Part(message_of(part)))))

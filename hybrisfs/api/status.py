@@ -222,7 +222,7 @@ class Status(Record):
 
 
 class _Undecided(Record):
-    """A status whose volumes are yet to be told apart."""
+    """A status whose volumes have yet to be sorted by their kind."""
 
     daemon: DaemonStatus
     volumes: list[Message]

@@ -127,7 +127,7 @@ class _Choice(NamedTuple):
 
 
 def _best(choices: Sequence[_Choice]) -> _Choice | None:
-    """The newest one; of those that are concurrent, that with the lowest hash."""
+    """The newest choice; of concurrent ones, the one with the lowest hash."""
     newest = [
         one
         for one in choices

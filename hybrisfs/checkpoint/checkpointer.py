@@ -175,8 +175,8 @@ class Checkpointer:
             self.machine.declined(action.theirs, now)
 
     def _state(self, theirs: Statement | None = None) -> bool:
-        """Make a snapshot of what is here, or was here at the vector of *theirs*, and state it; False when it
-        cannot be told any more what was here then."""
+        """Make a snapshot of what is here, or was here at the vector of *theirs*, and state it; False when
+        what was here then is not known any more."""
 
         def look(tx: Transaction) -> tuple[VersionVector, int, Recorded | None]:
             return tx.updates.state.vector, tx.checkpoints.through(), tx.checkpoints.agreed()

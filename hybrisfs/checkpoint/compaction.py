@@ -255,7 +255,7 @@ class CloudCheckpoint:
                 root = self._fetching.root(name)
                 root.check(volume, members)
             except DecodeError as error:
-                log.warning("device %s names a checkpoint that is none: %s", device.hex(), error)
+                log.warning("device %s names an invalid checkpoint: %s", device.hex(), error)
                 continue
             if root.snapshot == agreed.stored.snapshot:
                 return name

@@ -147,8 +147,8 @@ class Intake:
         return False
 
     def _is_trusted(self, root: Root, members: Members) -> bool:
-        """Whether this device has stated it itself, or the one that let it in has; any member, when that is
-        none: a recovery kit, or removed."""
+        """Whether this device or its inviter has stated the checkpoint. When the inviter is no member (a
+        recovery kit, or removed), the statement of any member is enough."""
         with self._fs.state.transaction() as tx:
             inviter, own = tx.meta("inviter"), tx.updates.device
         if inviter and inviter not in members:

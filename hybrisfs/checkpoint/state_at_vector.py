@@ -36,7 +36,7 @@ def look_back(
     db: sqlite3.Connection, vector: VersionVector, base: Base | None, most_bytes: int = MOST_BYTES
 ) -> bool:
     """From now on, let `log` and `register` on *db* be what they were when nothing was accepted but what
-    *vector* covers. False when that cannot be told: not all of it is here, or it goes by other names here, or
+    *vector* covers. False when that is unknown: not all of it is here, or it goes by other names here, or
     more than *most_bytes* of updates have come since the base.
 
     *db*: a read-only view of a volume's database, in a transaction. *base*: covered by *vector*; None when

@@ -251,7 +251,7 @@ class CloudControl:
         f, k = self._ground.config.f, self._ground.config.k
         states = (("packs", self._cloud_set.rewriting.state), ("values", self._cloud_set.values.state))
         rewriting = [
-            f"{what} are written anew with f={f} and k={k}: {state.done:,} of {state.total:,}"
+            f"{what} are being rewritten for f={f} and k={k}: {state.done:,} of {state.total:,}"
             + (f" ({state.trouble})" if state.trouble else "")
             for what, state in states
             if state is not None
@@ -312,7 +312,7 @@ class CloudControl:
 
     def _keep(self, store: Store, days: int) -> tuple[str, Retention]:
         """What to know, and what a try found. Raises HybrisError when the cloud does not keep what is deleted
-        though it was told to."""
+        although this was set."""
         if not days:
             stop_keeping(store)
             return "", self._try(store)

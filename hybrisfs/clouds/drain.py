@@ -155,7 +155,7 @@ class Drain:
         """
         found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/", CHECKPOINTS)]
         if any(names is None for names in found):
-            return "it does not tell what it has"
+            return "it does not list its objects"
         moved = [name for names in found for name in names or ()]
         moved = [name for name in moved if name in secured or self._is_elsewhere(cloud, name)]
         for batch in _in_batches(moved):
@@ -186,7 +186,7 @@ class Drain:
 
     @staticmethod
     def _author(name: str) -> bytes | None:
-        """Who wrote the log segment of that name; None when it is none."""
+        """The device that wrote the log segment of this name; None for any other name."""
         try:
             return parse_segment_name(name)[0]
         except DecodeError:

@@ -198,7 +198,7 @@ class Maintenance:
         return wrong.intersection(self._upkeep.wrong_objects())
 
     def _mend_absent(self, clouds: set[int], trusted: set[int]) -> None:
-        """Put right what else these clouds do not list of that which they took."""
+        """Put right the other objects that these clouds stored and do not list."""
         now = self._monotonic()
         due = {one for one in clouds if now - self._audited.get(one, -_AUDIT_PAUSE) >= _AUDIT_PAUSE}
         if not due:

@@ -320,7 +320,7 @@ class ExpectedValues:
         self._key_values = key_values
 
     def count(self) -> int:
-        """About how many values there are; those of stores of which that cannot be told do not count."""
+        """About how many values there are; values of stores with unknown numbers do not count."""
         found = 0
         try:
             for store, _ in self._key_values.menders():

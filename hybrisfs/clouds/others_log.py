@@ -137,7 +137,7 @@ class OthersLog:
                 findings[cloud] = replace(found, older=older, expected=None)
         for cloud, found in findings.items():
             if found is not None:
-                self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+                self._upkeep.excuse(cloud, name)  # no record here says that it has it
         return heads, findings
 
     def _put_head(

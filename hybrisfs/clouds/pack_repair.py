@@ -181,7 +181,7 @@ class PackMender:
             return str(error)
         placement = self._placement(pack)  # it may have changed: by the last share, or by another device
         if placement is None or index >= len(placement):
-            return "the pack is not on record any more"
+            return "no record names the pack any more"
         cloud = placement[index]
         name = share_name(pack, index)
         targets = candidates(self._upkeep, cloud, placement, len(data), writable=writable, move=move)
@@ -196,7 +196,7 @@ class PackMender:
             table = rebuild.table
             assert table is not None
             if not self._record(table, index, cloud, outcome):
-                return "its place has changed meanwhile; repair again"
+                return "its place has changed during the repair; repair again"
             self._upkeep.excuse(cloud, name)
         return outcome
 
@@ -281,7 +281,7 @@ class PackRenewer:
         if is_ending(self._fs, pack):
             return "the pack is about to be discarded"
         if not self._fs.is_full:
-            return "this device is no full member: another one has to write anew what was lost"
+            return "this device is no full member: a full member has to store again what was lost"
         number = self._number(pack)
         wanted = self._wanted(number)
         if not wanted:
@@ -296,7 +296,7 @@ class PackRenewer:
         except CloudsUnavailable as error:
             return str(error)
         if not self._record(pack, chunks, placed):
-            return "what was to take its place was discarded meanwhile"
+            return "the packs that were to replace it were deleted during the repair; repair again"
         left = self._wanted(number)
         if left:
             here = f"{len(left)} of {len(wanted)} pieces are neither here nor on a device that is linked"
@@ -353,7 +353,7 @@ class PackRenewer:
         settle = settle_chunks(self._fs, numbers)
         if not record_packs(self._fs, self._signer, placed, settle, more):
             return False
-        log.info("pack %s, which the clouds had lost, was written anew", former.hex()[:_SHOWN])
+        log.info("pack %s, which the clouds had lost, was stored again", former.hex()[:_SHOWN])
         self._signals.packed()
         return True
 

@@ -84,7 +84,7 @@ class Rewriting:
             trouble = self._recoder.rewrite(former)
             if trouble is not None:
                 troubles.append(trouble)
-                log.warning("pack %s is not written anew: %s", former.id.hex()[:16], trouble)
+                log.warning("pack %s is not rewritten: %s", former.id.hex()[:16], trouble)
         if troubles:
             self.state = RewritingState(len(todo) - len(troubles), len(todo), troubles[0])
             return False
@@ -149,7 +149,7 @@ class Recoder:
         except (ChunkUnavailable, CloudsUnavailable) as error:
             return str(error)
         if placed and not self._record(former, placed):
-            return f"pack {former.id.hex()[:16]}: what was to take its place was discarded meanwhile"
+            return f"pack {former.id.hex()[:16]}: what was to replace it was deleted before it was recorded"
         return None
 
     def _encode(self, former: Pack) -> list[EncodedPack]:

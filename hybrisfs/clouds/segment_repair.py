@@ -94,7 +94,7 @@ class SegmentMender:
         found: list[bytes] = []
         finding = self._look_at(source, name, found.append)
         if finding is not None:
-            self._upkeep.excuse(source, name)  # nobody here was told that it has it
+            self._upkeep.excuse(source, name)  # no record here says that it has it
             return finding.what if finding.kind == "unreadable" else None
         return self._spread(name, found[0], holders, copies, writable)
 
@@ -158,7 +158,7 @@ class SegmentMender:
                 right.add(cloud)
                 continue
             wrong[cloud] = finding
-            self._upkeep.excuse(cloud, name)  # nobody here was told that it has it
+            self._upkeep.excuse(cloud, name)  # no record here says that it has it
         older = False
         for cloud in sorted(clouds):
             if not found:

@@ -119,7 +119,8 @@ class Signposts:
 
     def post(self, also: int | None = None) -> None:
         """Put the signpost, and heads of other devices, where they are missing or out of date; *also* on a
-        cloud that is not in use any more. That of a device that only reads nobody would take."""
+        cloud that is not in use any more. A device that may only read puts none: no other device would accept
+        it."""
         upkeep = self._engine.upkeep
         with self._ground.fs.state.transaction() as tx:
             if not self._ground.fs.is_full:

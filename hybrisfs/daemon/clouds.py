@@ -326,7 +326,7 @@ class Recorder:
             try:
                 self._histories[name] = HealthRecord.load(path)
             except (OSError, ValueError) as error:
-                log.warning("the history of %s begins anew: %s: %s", name, path, error)
+                log.warning("the history of %s begins again: %s: %s", name, path, error)
                 self._histories[name] = HealthRecord()
         return self._histories[name]
 

@@ -48,7 +48,7 @@ class ControlLimits:
     slow: int = _CLIENTS * 7 // 8
     """Of these with commands that may wait long. The others can still ask what is going on."""
     turned_away: int = 64
-    """Connected at a time besides, until they are told that there are too many."""
+    """Further clients connected at a time, until they have the answer that there are too many."""
     turned_away_seconds: float = 10.0
     """In which such a client says what it wants: it listens only then."""
     progress_every: float = 0.1

@@ -144,7 +144,7 @@ def _folders(role: str | None, folders: Sequence[str] | None) -> Sequence[str]:
 
 
 # -- pairings under way: what a person is to be shown, and the answer that is waited for ----------------
-# A pairing runs in a thread of its own while the command that began it waits and is told, over and over,
+# A pairing runs in a thread of its own while the command that began it waits and gets messages on
 # where it stands; the person's yes or no comes with a command of its own.
 
 
@@ -159,7 +159,7 @@ class Pairing(Generic[_Result]):
     """One pairing. *work* is given the dialogue and the event that ends it, and returns the result."""
 
     def __init__(self, news: PairingNews, work: Callable[[Dialogue, threading.Event], _Result]) -> None:
-        """*news* is what is told at first."""
+        """*news* is the first message."""
         self.id = secrets.token_hex(8)
         self._lock = threading.Lock()
         self._news = replace(news, pairing=self.id)
@@ -179,7 +179,7 @@ class Pairing(Generic[_Result]):
             self._failure = error
 
     def _note(self, **facts: object) -> None:
-        with self._lock:  # the clouds' threads tell of their progress meanwhile
+        with self._lock:  # the clouds' threads report their progress at the same time
             self._news = replace(self._news, **facts)
 
     def _show(self, comparison: str) -> None:

@@ -142,7 +142,8 @@ def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: sup
 
 
 def _let_signals_kill() -> None:
-    """After a moment: at a shutdown the daemon and its parent are told to end, so it hears of that twice."""
+    """After a moment: at a shutdown the daemon and its parent both get the signal, and the parent passes it
+    on."""
     time.sleep(_SECOND_SIGNAL_AFTER)
     while signal.sigtimedwait(_SIGNALS, 0) is not None:
         pass

@@ -112,7 +112,8 @@ def only_one(path: Path, socket: Path | None, environment: Environment = SYSTEM)
 
 
 def end_daemon(home: Home) -> bool:
-    """Have the daemon that runs, whoever started it, unmount everything and end; return when it has.
+    """Have the running daemon, by whichever program it was started, unmount everything and end; return when
+    it has.
 
     False when none runs. Raises `DaemonError` when it goes on running.
     """

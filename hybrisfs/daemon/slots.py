@@ -191,7 +191,7 @@ class Slot:
                 return
             try:
                 if volume.mountpoint is not None:
-                    self._unmount_whoever_uses_it(volume)
+                    self._unmount_even_if_busy(volume)
             except (HybrisError, OSError) as error:
                 log.error("cannot unmount %s: %s", self.name, error)
             try:
@@ -199,7 +199,7 @@ class Slot:
             except Exception:
                 log.exception("cannot close %s cleanly", self.name)
 
-    def _unmount_whoever_uses_it(self, volume: OpenVolume) -> None:
+    def _unmount_even_if_busy(self, volume: OpenVolume) -> None:
         try:
             volume.unmount()
         except (HybrisError, OSError) as error:

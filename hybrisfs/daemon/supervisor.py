@@ -1,7 +1,7 @@
 """The small process that outlives the daemon: clears the mounts that it left and starts it again.
 
 It is the daemon's parent where no service manager is. All it does is wait, so nothing in it can crash. A
-program that uses a dead mount is told "Transport endpoint is not connected": therefore the mounts go first.
+program that uses a dead mount gets "Transport endpoint is not connected": therefore the mounts go first.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _PACKAGES: Final = Path(__file__).resolve().parents[2]
 def supervise(home: Home, ready: Readiness) -> int:
     """Keep a daemon running until it ends in good order or SIGTERM; returns the exit code.
 
-    The caller holds the lock of starts. *ready* is told when the first daemon is, or why it is not. Raises
-    `DaemonError` when another supervisor does not give way.
+    The caller holds the lock of starts. *ready* learns that the first daemon is ready, or why it is not.
+    Raises `DaemonError` when another supervisor does not give way.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     os.chdir("/")
@@ -144,7 +144,7 @@ class _Supervisor:
             os.close(ours)
 
     def _await_end(self) -> int:
-        """The daemon's status when it has ended; what we are told meanwhile is passed on to it."""
+        """The daemon's status when it has ended; signals that come before are passed on to it."""
         daemon = self._daemon
         assert daemon is not None
         if self._stopping:
@@ -160,7 +160,7 @@ class _Supervisor:
         return status
 
     def _told_to_stop(self, seconds: float) -> bool:
-        """Wait that long for a signal. What was told once holds."""
+        """Wait that long for a signal. A signal that came before counts, too."""
         received = signal.sigtimedwait(_HEARD, seconds)
         if received is not None and received.si_signo in _STOP:
             self._stopping = True

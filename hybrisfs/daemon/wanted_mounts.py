@@ -101,7 +101,7 @@ def _decode_mount(name: str, entry: object) -> WantedMount:
 # -- the folder below a mount ---------------------------------------------------------------------------
 # When a mount goes away unasked, programs would see an empty folder: a backup would take everything for
 # deleted, and what is saved there would lie beside the volume. A locked folder (mode 0) answers "Permission
-# denied" until the mount is back. Root does not heed modes: a daemon of root makes the folder immutable, too
+# denied" until the mount is back. Modes do not bind root: a daemon of root makes the folder immutable, too
 # (chattr +i), where the filesystem knows that. An ordinary user's programs find it open while fusermount3
 # mounts, for a millisecond or two. What lands there all the same never keeps the volume from being
 # mounted again: once it is covered by the mount, it is moved into a folder beside it.
@@ -242,7 +242,7 @@ def _clear(below: int, directory: Path) -> str:
             _make_immutable(below, immutable=False)
         os.fchmod(below, 0o700)
         place = _new_place(directory)
-        # Whoever owns the folder around it may put a link there before it is open.
+        # The owner of the folder around it may put a link there before it is open.
         there = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.geteuid() == 0:

@@ -105,7 +105,7 @@ def explain(error: StoreError) -> str:
 
 def when_emptied(name: str) -> str:
     """Return what a person can do about a cloud that was emptied for good, its marker included."""
-    return f"if it was emptied or made anew: hybrisfs cloud adopt {shlex.quote(name)}"
+    return f"if it was emptied or made again: hybrisfs cloud adopt {shlex.quote(name)}"
 
 
 class CloudPort:

@@ -177,7 +177,7 @@ class OperationLoop(Generic[E]):
     """Runs in the caller's thread; as a context manager it cancels what is still queued when it ends.
 
     Timer and deadline go by `clock`, which stands still while a call of the operation is held back. The
-    deadline comes when the operation has been at a standstill for `timeout` seconds. They begin anew while a
+    deadline comes when the operation has been at a standstill for `timeout` seconds. They begin again while a
     call of it waits for its turn behind transfers that go on: on a slow line that is nobody's fault.
     """
 

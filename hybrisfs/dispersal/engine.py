@@ -196,18 +196,13 @@ class Engine:
         self._clouds.close_to_writes(self._heard.union(closed_to_writes))
         self._f = f
 
-    def get_chunk(self, location: ChunkLocation, *, timeout: float) -> bytes:
-        """Return a chunk's verified plaintext. Raises ChunkUnavailable, at the latest when nothing of it has
-        moved for `timeout` seconds."""
-        return self._chunks.get_chunks([location], timeout)[0]
-
     def get_chunks(
         self, locations: Sequence[ChunkLocation], *, timeout: float = _CHUNK_TIMEOUT
     ) -> list[bytes]:
         """Return the plaintexts of chunks of one pack, with one ranged request per run of neighbours.
 
-        `timeout` seconds hold for each run. Raises ChunkUnavailable when a run cannot be read as a whole;
-        single chunks of it may still be readable by `get_chunk`.
+        Raises ChunkUnavailable when a run cannot be read as a whole, at the latest when nothing of it has
+        moved for `timeout` seconds; single chunks of it may still be readable by a call of their own.
         """
         return self._chunks.get_chunks(locations, timeout)
 

@@ -1,9 +1,9 @@
 """Which cloud to ask first: its latencies as observed, and what is known of its health (Hybris 4.4).
 
-Let e(c, o, z) be the median of the last latencies observed of cloud c for operation o in size class z: a
-few that something else has spoilt do not move it, and a lasting change has done so after half of them. z is
-the class of all bytes that the line has carried meanwhile, for other requests of ours, too (`traffic`), or a
-cloud would look slow because it is asked for much. While a request is overdue e(c, o, z) is at least what
+Let e(c, o, z) be the median of the last latencies observed of cloud c for operation o in size class z: a few
+that something else has spoilt do not move it, and a lasting change has done so after half of them. z is the
+class of all bytes that the line has carried during the call, for other requests of ours, too (`traffic`), or
+a cloud would look slow because it is asked for much. While a request is overdue e(c, o, z) is at least what
 that one has been waited for; its answer, should it come, tells more. Of a class without observations it is
 *derived* from what is known of that cloud, (o', z') being the class of the same operation that is nearest in
 size, or else, if there is none, the nearest of the other operation:

@@ -197,7 +197,7 @@ def get(clouds: Clouds, read: Read[T], timeout: float) -> T:
         subscription = nullcontext() if read.subscribe is None else read.subscribe(loop.supersede)
         with subscription:
             if read.subscribe is not None and not read.current():
-                raise Superseded(f"{read.what} has been written anew")
+                raise Superseded(f"{read.what} has been rewritten")
             return _Get(clouds, read, loop).run()
 
 
@@ -285,7 +285,7 @@ class _Get(Generic[T]):
                 self._clouds.mark_late(late, "get", self._read.size, self._loop.timer_length)
                 return machine.timer_expired()
             case _ if event is SUPERSEDED:
-                raise Superseded(f"{self._read.what} has been written anew")
+                raise Superseded(f"{self._read.what} has been rewritten")
             case _:
                 reasons = self._loop.explain(event, self._flying())
                 return machine.give_up({i: reasons[self._read.targets[i].cloud] for i in machine.flying})
@@ -380,15 +380,14 @@ class Read(Generic[T]):
 
     `rebuild` gets bytes by position and raises IntegrityError or ValueError when they are wrong. With k > 1
     `blame` then returns what is wrong by position, or None when that cannot be found out now; it may ask
-    clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of
-    that cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none;
-    then those that are late are not waited for.
-    `rounds` is how often all clouds are asked again when none has it; `eager` asks all from the start.
-    `older`: whether older versions of the objects may be read when they are missing or wrong.
-    `current` says whether the clouds still owe what is read, or may have been told to delete it. `subscribe`
-    has a function called when they need not have it any more, as long as its result is entered.
-    `hearsay`: that the clouds owe it is only said: nothing is held against any before another one has
-    delivered it.
+    clouds itself within the seconds given. `recheck(position)` returns the size limit and the check of that
+    cloud's whole object, for later. `absent` is how many clouds prove by their word that there is none; then
+    those that are late are not waited for. `rounds` is how often all clouds are asked again when none has it;
+    `eager` asks all from the start. `older`: whether older versions of the objects may be read when they are
+    missing or wrong. `current` says whether the clouds still owe what is read, or may have got a request to
+    delete it. `subscribe` has a function called when they need not have it any more, as long as its result is
+    entered. `hearsay`: that the clouds owe it is only said: nothing is held against any before another one
+    has delivered it.
     """
 
     what: str

@@ -36,7 +36,7 @@ class Stopwatch(StandingClock):
         self._began = self._last = self()
 
     def start(self) -> None:
-        """It begins only now, or anew."""
+        """It begins now, for the first time or again."""
         self._began = self._last = self()
 
     def moved(self, cloud: int, total: int) -> None:

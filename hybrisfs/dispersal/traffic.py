@@ -1,7 +1,7 @@
 """What goes on between this device and one cloud: counted since the volume was opened, and under way now.
 
 Calls that run side by side share the line. What one of them takes is what a call takes that moves, alone, all
-that the line *carried* meanwhile: it tells nothing of calls of its own size.
+that the line *carried* in that time: it says nothing of calls of its own size.
 """
 
 from __future__ import annotations

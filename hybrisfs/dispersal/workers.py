@@ -26,7 +26,7 @@ class Job:
     """One call. Calls with equal `key` run one after the other, in order.
 
     `run` must not raise. It returns a function that reports the answer: that is called when the call is not
-    under way any more, so that whoever hears of its end may delete what it has written. `clock` times the
+    under way any more, so that the listener may delete what the call has written. `clock` times the
     call from its start. `stuck` is called when the call waits, or is going to wait, for threads some of which
     are at work on a call that is late.
     """
@@ -93,7 +93,7 @@ class CloudWorkers:
                 self._drop(job)
 
     def mark_late(self, job: Job) -> None:
-        """The call takes longer than usual, if it runs: those that wait are told."""
+        """The call takes longer than usual, if it runs: those that wait learn of it."""
         with self._changed:
             if job not in self._running or job.late:
                 return

@@ -91,7 +91,7 @@ def _adopt(cloud: CloudConfig) -> str:
 
 
 def _sentence(error: StoreError) -> str:
-    advice = error.advice or "is the network up? Otherwise wait: nothing is lost meanwhile"
+    advice = error.advice or "is the network up? Otherwise wait: nothing is lost"
     return f"{advice[:1].upper()}{advice[1:]}."
 
 

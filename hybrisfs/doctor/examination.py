@@ -69,7 +69,7 @@ def examine_roles(home: Home, volumes: Iterable[str]) -> Iterator[Finding]:
 
 
 def _role(state: Path) -> Role:
-    """What this device may do in the volume with this state folder; all when that cannot be told."""
+    """What this device may do in the volume with this state folder; all when that is unknown."""
     try:
         device = VolumeKeys.load(state / KEYS_FILE).device.device_id
         with committed(state / DATABASE_FILE) as database:

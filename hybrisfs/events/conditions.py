@@ -119,7 +119,7 @@ def _look_at_devices(facts: VolumeStatus, found: dict[str, Condition]) -> None:
 # -- what has happened between two looks at a volume. Pure: times are given -----------------------------
 
 
-_LONG: Final = 60.0  # seconds: whoever had to wait so long for the clouds is told when it is done
+_LONG: Final = 60.0  # seconds: after a wait as long as that for the clouds, people learn of its end
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86400

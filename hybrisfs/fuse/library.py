@@ -44,7 +44,6 @@ __all__ = [
     "Arguments",
     "ConnectionInfo",
     "DataBuffer",
-    "DataVector",
     "Library",
     "LowLevelOps",
     "libfuse",
@@ -103,12 +102,6 @@ class DataBuffer(Structure):
         ("pos", c_int64),
         ("mem_size", c_size_t),
     )
-
-
-class DataVector(Structure):
-    """struct fuse_bufvec with one buffer."""
-
-    _fields_ = (("count", c_size_t), ("idx", c_size_t), ("off", c_size_t), ("buf", DataBuffer))
 
 
 # A handler returns nothing. Pointers arrive as integers (None for NULL), names as bytes.
@@ -253,8 +246,6 @@ class Library:
         declare(waiting.fuse_session_destroy, None, session)
         declare(waiting.fuse_lowlevel_notify_inval_inode, c_int, session, _ino, c_int64, c_int64)
         declare(waiting.fuse_lowlevel_notify_inval_entry, c_int, session, _ino, c_char_p, c_size_t)
-        declare(waiting.fuse_lowlevel_notify_delete, c_int, session, _ino, _ino, c_char_p, c_size_t)
-        declare(waiting.fuse_lowlevel_notify_store, c_int, session, _ino, c_int64, POINTER(DataVector), c_int)
         declare(waiting.fuse_reply_buf, c_int, c_void_p, c_void_p, c_size_t)
         declare(brief.fuse_reply_buf, c_int, c_void_p, c_void_p, c_size_t)
         declare(brief.fuse_reply_err, c_int, c_void_p, c_int)

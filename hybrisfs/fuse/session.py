@@ -16,9 +16,8 @@ import hybrisfs.fuse.mounting as mounting
 import hybrisfs.fuse.records as c
 from hybrisfs.fuse.callbacks import low_level_ops
 from hybrisfs.fuse.errors import FuseError
-from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, DataVector, Library, libfuse
+from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, Library, libfuse
 from hybrisfs.fuse.operations import Operations
-from hybrisfs.fuse.records import Buffer, held
 from hybrisfs.fuse.request import Channel
 
 __all__ = ["DEFAULT_CAPABILITIES", "MountedSession"]
@@ -38,7 +37,7 @@ it is a program that runs (ETXTBSY). Not FUSE_CAP_ASYNC_DIO: with it Linux does 
 a program has read while an asynchronous direct write was under way, and goes on showing them.
 """
 
-_NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EBUSY})
+_NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR})  # the kernel does not know it
 
 
 class MountedSession:
@@ -160,22 +159,6 @@ class MountedSession:
         """Drop a cached name, so that the next access looks it up again."""
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
 
-    def notify_delete(self, parent: int, child: int, name: bytes) -> None:
-        """Like notify_inval_entry, and take the inode `child` for deleted: a program that
-        watches the file itself (inotify) sees DELETE_SELF; one that watches the directory sees nothing (Linux
-        6.18).
-
-        Without effect when the name does not stand for `child`, or for a directory that is not empty.
-        """
-        self._notify(self._library.waiting.fuse_lowlevel_notify_delete, parent, child, name, len(name))
-
-    def notify_store(self, ino: int, offset: int, data: Buffer) -> None:
-        """Put data into the kernel's page cache."""
-        with held(data) as (address, size):
-            buffer = DataBuffer(size=size, mem=address, fd=-1, mem_size=size)
-            vector = DataVector(count=1, buf=buffer)
-            self._notify(self._library.waiting.fuse_lowlevel_notify_store, ino, offset, vector, 0)
-
     def _own_session(self) -> int:
         if self._session is None:
             raise FuseError(None, f"{self.mountpoint} is not mounted by this session")
@@ -189,8 +172,6 @@ class MountedSession:
             result = function(session, *arguments)
         finally:
             self._channel.leave()
-        # ENOENT: the kernel does not know it. EBUSY, ENOTEMPTY, ENOTDIR: notify_delete found it in use or
-        # replaced.
         if result < 0 and -result not in _NOTHING_TO_DO:
             raise FuseError(
                 -result, f"cannot notify the kernel about {self.mountpoint}: {os.strerror(-result)}"

@@ -247,7 +247,7 @@ class Orphans:
     def _is_share(self, seen: ShareOnCloud) -> bool:
         found = self._upkeep.sample_share(seen.cloud, seen.pack, seen.share)
         if found is not None:
-            # Nobody was told that it is there.
+            # No record here says that it is there.
             self._upkeep.excuse(seen.cloud, share_name(seen.pack, seen.share))
         return found is None
 

@@ -129,7 +129,7 @@ class References:
     """What was needed when the snapshot *db* was taken."""
 
     def __init__(self, db: sqlite3.Connection, lists: Pages) -> None:
-        """Raises what `Pages.read` raises: then it cannot be told what is needed."""
+        """Raises what `Pages.read` raises: then it is unknown what is needed."""
         self._db = db
         self._hidden: set[bytes] = set()
         pages: set[bytes] = set()
@@ -157,7 +157,7 @@ class References:
         return Needed(live, dead, tuple(chunks), tuple(claimed))
 
 
-# -- lists of chunks of long files, which must be read before it can be told what their files need ------
+# -- lists of chunks of long files, which must be read before it is known what their files need --------
 
 
 class Pages:

@@ -1,4 +1,4 @@
-"""Carries out what a device's part in discarding packs comes to (`hybrisfs.gc.protocol`)."""
+"""Carries out the actions of one device in garbage collection (`hybrisfs.gc.protocol`)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Participant:
     def step(self) -> bool:
         """One turn: up to an answer or a proposal, or as far as can be gone now; whether anything was signed.
 
-        Raises ChunkUnavailable and OSError when it cannot be told now what is needed.
+        Raises ChunkUnavailable and OSError when it is unknown now what is needed.
         """
         with self._fs.state.transaction() as tx:
             if not self.assembly(tx).book().proposed and not tx.chunks.condemned:

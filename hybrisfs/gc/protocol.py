@@ -140,7 +140,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Sign the end of those of these packs and orphans that `Consent.ending` names at that moment."""
+    """Sign the end of these packs and orphans, as far as `Consent.ending` still names them then."""
 
     packs: tuple[bytes, ...]
     orphans: tuple[bytes, ...]

@@ -174,7 +174,7 @@ class Collector:
     def _collect_garbage(self) -> None:
         after = 0
         while not self._stop.is_set() and not self._metadata.failed:
-            # Nothing begins or ends meanwhile: a write that is not under way is what the database says.
+            # Under the lock nothing begins or ends: a write that is not under way is what the database says.
             with self._lock:
                 found = self._metadata.garbage(after, self._limits.batch)
                 settled = [(*one,) for one in found if one.write not in self._under_way]

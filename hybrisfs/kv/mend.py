@@ -131,8 +131,8 @@ class ValueMender:
 
     @contextmanager
     def _spared(self, place: Place, entry: KeyMetadata) -> Iterator[bool]:
-        """Nothing that the entry names is deleted meanwhile. Whether the key has it still: if not, that may
-        have been deleted."""
+        """In the block nothing is deleted that the entry names. Whether the key has it still: if not, that
+        may have been deleted."""
         with self._store.collector.sparing(entry.objects):
             yield self._metadata.read(place) == entry
 

@@ -206,7 +206,7 @@ class KeyMetadata(NamedTuple):
         attributes = reader.blob(MAX_ATTRIBUTES) if version > 1 else b""
         reader.end()
         if was_moved and moved == write:
-            raise DecodeError("metadata record of a value that was written anew under its own number")
+            raise DecodeError("metadata record of a value that was rewritten under its own number")
         if sealed <= 0 or not 0 < k <= n or (k == 1) != (kind == _COPIES) or len(set(placement)) != n:
             raise DecodeError(f"metadata record of a value of {size} bytes, sealed {sealed}, {k} of {n}")
         return KeyMetadata(
@@ -257,9 +257,9 @@ PRESENT: Final = Condition()
 
 
 # -- the entries that were read or written last, in memory ----------------------------------------------
-# Readers must never go back in time: whoever has seen a new entry, be it here or in the database, makes every
-# later reader see it. So what a transaction changes is taken out before it commits and put in when it has,
-# and what is read from the database meanwhile is not kept.
+# Readers must never go back in time: once a reader has seen a new entry, here or in the database, every
+# later reader sees it. So what a transaction changes is taken out before it commits and put in when it has,
+# and what is read from the database in between is not kept.
 
 
 Place: TypeAlias = tuple[int, bytes]

@@ -96,7 +96,7 @@ class DeviceMetadata:
 
     def read(self, place: Place) -> KeyMetadata | None:
         """The entry of a key, a tombstone included. Linearizable. Raises DamagedError, and
-        NoSuchContainerError when the container has been moved meanwhile."""
+        NoSuchContainerError when the container has been moved away."""
         entry = self._read(place)
         if entry is None and is_leaving(self._names.get(place[0], leaving(""))):
             raise NoSuchContainerError(None, self._containers)

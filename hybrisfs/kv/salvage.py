@@ -265,7 +265,7 @@ def find_orphans(
             unknown.discard(label)
     for cloud, names in listed.items():
         if names is None:
-            found.unlisted[cloud] = "it does not tell what it has"
+            found.unlisted[cloud] = "it does not list its objects"
             continue
         for name in names:
             parsed = parse_value_name(name)
@@ -289,7 +289,7 @@ def _known(store: DeviceStore) -> Iterator[bytes]:
     for found in metadata.values():
         if found.entry is None:
             raise DamagedError(
-                "it cannot be told which values are named", "a record of kv.db is damaged", DAMAGE_ADVICE
+                "it is unknown which values are named", "a record of kv.db is damaged", DAMAGE_ADVICE
             )
         yield label(found.entry.objects)
     after = 0

@@ -230,7 +230,7 @@ class KeyValueStore:
         if any(len(some) > MAX_ATTRIBUTES for some in attributes.values()):
             raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
         with self._room_for(sizes):
-            reading = None if forced else self._read_meanwhile(*places.values())
+            reading = None if forced else self._begin_reading(*places.values())
             moment = self._clock()
             for place, condition in needed.items():
                 self._check(place, condition)
@@ -281,7 +281,7 @@ class KeyValueStore:
                 if not self.metadata.failed:
                     self.collector.end(numbers)
 
-    def _read_meanwhile(self, place: Place) -> Callable[[], KeyMetadata | None]:
+    def _begin_reading(self, place: Place) -> Callable[[], KeyMetadata | None]:
         """Read the entry of a key; return what waits for it."""
         if not self.metadata.is_shared:
             entry = self.metadata.read(place)

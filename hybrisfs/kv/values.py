@@ -63,7 +63,7 @@ class ValueFetcher:
             try:
                 return self._get(place, newest, deadline, watching=True), newest
             except Superseded as error:
-                log.debug("the read begins anew: %s", error)
+                log.debug("the read begins again: %s", error)
         return None
 
     def _get(self, place: Place, entry: KeyMetadata, deadline: float, *, watching: bool) -> bytes:

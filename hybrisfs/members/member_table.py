@@ -82,7 +82,8 @@ class MemberTable:
         return self._outcome.left
 
     def told_removed(self) -> list[Member]:
-        """Those of which this device was told so when it was let in, and has not seen the update yet."""
+        """Those that this device was let in with as removed, and whose removal it has not seen in the log
+        yet."""
         return self._in(Membership.TOLD_REMOVED)
 
     def _in(self, *states: Membership) -> list[Member]:

@@ -65,7 +65,7 @@ ones that it has seen; an end by a device that has seen so little is doubted."""
 
 
 class End(Enum):
-    """What an update that says that a pack has ended is worth."""
+    """Whether a statement counts that a pack has ended."""
 
     AGREED = "all had agreed"
     EMPTY = "not all had agreed"
@@ -114,8 +114,8 @@ class Minutes:
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf
     ) -> dict[bytes, End]:
-        """What it is worth that *author* says that these packs have ended. *seen*: what the update depends
-        on; *vector_of* tells what other updates depend on."""
+        """Whether the statement of *author* counts that these packs have ended. *seen*: what its update
+        depends on; *vector_of* gives the same of other updates."""
         proposals = self._standing(proposal_key(author), seen, vector_of)
         book = Book((author,), {author: proposals}, {})
         wanted = {pack for one in book.lists for pack in (*one.packs, *one.orphans)}

@@ -32,7 +32,7 @@ from hybrisfs.members.lineage import Lineage, VectorOf, founders, trace
 from hybrisfs.members.roles import Grounds, Rights, Role, RoleRecord, known_assignments, whose_role
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Reader
-from hybrisfs.state.members import is_reserve, is_told_of_limits
+from hybrisfs.state.members import is_let_in_limited, is_reserve
 from hybrisfs.state.registers import Said, said_of_kin, stamped_of_kind
 from hybrisfs.state.stored_log import devices_of_branches, newest_by_branch, vector_of
 from hybrisfs.topic import Topic
@@ -74,7 +74,7 @@ class Roles:
 
     def load(self) -> None:
         """The registers hold other values, or go by other names."""
-        self._is_told = is_told_of_limits(self._db)
+        self._is_let_in_limited = is_let_in_limited(self._db)
         self._said.clear()
         self._stamps.clear()
         self.forget()
@@ -117,9 +117,9 @@ class Roles:
         insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.writer, []), said)
 
     def are_awaited(self, device: bytes) -> bool:
-        """Whether this *device* was told, when it was let in, that it is no full member, and has yet to hear
-        from the log what it may do: until then it only reads."""
-        return self._is_told and device not in self._said
+        """Whether this *device* was let in as less than a full member, and the log has yet to say what it may
+        do: until then it only reads."""
+        return self._is_let_in_limited and device not in self._said
 
     def was_written(self, key: bytes, seen: VersionVector) -> bool:
         """Whether an update with the vector *seen* had seen a value of this register."""

@@ -218,9 +218,9 @@ class Grounds:
         return found.union(one.id for one in self._areas if one.id == born)
 
     def below(self, directory: bytes) -> set[bytes]:
-        """Those of the areas to which belongs what stands in a directory."""
+        """The areas to which the children of a directory belong."""
         return self.of(directory) | {one.id for one in self._areas if one.folder == directory}
 
 
 NOWHERE: Final = Grounds((), lambda keys: ())
-"""That of a device which may write to no node, and of one for which nothing is asked."""
+"""The grounds of a device that may write to no node, and of one whose grounds do not matter."""

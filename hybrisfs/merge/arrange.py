@@ -48,7 +48,7 @@ class _Loser:
 
 
 class Arranger:
-    """Settles names in one run of `Refresh`, and puts on its agenda what is to be settled for their sake."""
+    """Decides names in one run of `Refresh`, and puts on its agenda the names that depend on these."""
 
     def __init__(
         self,
@@ -110,7 +110,8 @@ class Arranger:
         return is_conflict_name(name) and is_kept(name) and self._wanted(tx, at, name) is not None
 
     def settle_freed(self, tx: Transaction) -> None:
-        """Names have become free that losers may want, or nodes from which losers kept them."""
+        """Arrange the names that have become free: losers may want them, or nodes that losers kept them
+        from."""
         freed, self._rows.freed = self._rows.freed, []
         for at, name in freed:
             directory = self._fs.inodes.get(tx, at).id
@@ -124,7 +125,7 @@ class Arranger:
                     self._agenda.add(directory, found)
 
     def _place(self, tx: Transaction, rows: _Rows, wanted: _Rows) -> None:
-        """Make the rows so; names are given up before others take them."""
+        """Change the rows to *wanted*; names are given up before others take them."""
         for (ino, slot), row in rows.items():
             if wanted.get((ino, slot)) != row:
                 self._rows.remove(tx, self._fs.inodes.get(tx, ino), slot)
@@ -137,7 +138,7 @@ class Arranger:
         return holder is not None and holder.shown.wanted is None
 
     def _wanted(self, tx: Transaction, at: int, name: bytes) -> bytes | None:
-        """For the sake of which other name something is shown under this one there, if it is."""
+        """The other name for whose sake something is shown under this one, if it is."""
         holder = tx.places.holder(at, name)
         return None if holder is None else holder.shown.wanted
 
@@ -162,7 +163,7 @@ class Arranger:
         nodes: Iterable[bytes],
         found: Container[tuple[bytes, int]],
     ) -> None:
-        """Take the name from those of *nodes* that do not want it any more."""
+        """Take the name from the *nodes* that no longer want it."""
         for node in nodes:
             inode = self._nodes.find(tx, node)
             if inode is None:
@@ -174,8 +175,8 @@ class Arranger:
     def _settle_in_crowd(
         self, tx: Transaction, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]
     ) -> None:
-        """Settle single nodes among more than can be looked at: these, the one that has the name, and the
-        next."""
+        """Arrange some nodes of a crowd, which is too large to look at as a whole: these, the holder of the
+        name, and the next."""
         candidates = set[tuple[bytes, int, int]]()
         by_node = {one.id: one for one in found.values()}
         inodes = {node: self._own(tx, one, ()) for node, one in by_node.items()}
@@ -196,8 +197,8 @@ class Arranger:
     # -- what wants the name ----------------------------------------------------------------------
 
     def _shown_by(self, tx: Transaction, rows: Iterable[tuple[int, int]]) -> set[bytes]:
-        """The nodes that these inodes show, given with slots: their own, or of which they are versions, and
-        those that are seen as one with them."""
+        """The nodes that these inodes (given with slots) show: their own node or the one that they are a
+        version of, and the nodes merged with it."""
         found: set[bytes] = set()
         slots: dict[int, list[int]] = {}
         for ino, slot in rows:
@@ -269,7 +270,7 @@ class Arranger:
         return self._nodes.make(tx, node, attr)
 
     def _merge(self, tx: Transaction, inode: Inode, merged: Iterable[Contender]) -> None:
-        """Let these nodes, and no others, be seen as one with *inode*."""
+        """Merge these nodes, and no others, with *inode*."""
         before = set(tx.conflicts.merged_with(inode.ino))
         after = {one.id for one in merged}
         for node in before - after:
@@ -296,7 +297,7 @@ class Arranger:
             self._queue_children(tx, node, self._fs.inodes.get(tx, ino).id)
 
     def _queue_children(self, tx: Transaction, directory: bytes, *others: bytes) -> None:
-        """Settle the names of all that is in the directory again, and these names in *others*."""
+        """Arrange again the names of all nodes in the directory, and the same names in *others*."""
         children = set[bytes]()
         for key in self._registers.places_beginning(directory):
             children.add(key[NODE])
@@ -351,9 +352,8 @@ class _Names:
 
 
 class Agenda:
-    """A queue of names, each once, by the depth at which they stand; with the nodes for whose sake.
-
-    As long as no folder is among these nodes, the depth does not matter, and is not asked for.
+    """A queue of names, each once and with the nodes that cause the look, ordered by depth in the tree. While
+    there is no folder among these nodes, the depth does not matter and is not computed.
     """
 
     def __init__(self, resolver: Resolver) -> None:
@@ -368,7 +368,7 @@ class Agenda:
         return bool(self._folders)
 
     def add(self, directory: bytes, name: bytes, nodes: Iterable[bytes] = ()) -> None:
-        """*nodes* want the name there, or do so no more, for all that is known."""
+        """*nodes* may want the name there, or may have given it up."""
         names = self._folders.get(directory)
         if names is None:
             names = self._folders[directory] = _Names()

@@ -92,7 +92,7 @@ class Arrivals:
         self._packs = Packs(fs)
         self.clouds_changed = Topic[[]]()
         self.grants_changed = Topic[[Transaction, Sequence[bytes]]]()
-        """Registers of epochs, whose keys are given, have other values, or members came or went."""
+        """Called with the keys of epoch registers that have other values, and when members came or went."""
         self._disturb_again(tx)
         # Nodes whose registers have changed since the last refresh, with the slots of those of which nothing
         # has changed but places.
@@ -110,7 +110,7 @@ class Arrivals:
         self._changes: list[Change] = []  # to report to the kernel
 
     def _disturb_again(self, tx: Transaction) -> None:
-        """Find the names that may have come or gone without a signed update when we stopped."""
+        """Find names that may have come or gone without a signed update before the last stop."""
         disturbed = self._fs.inodes.disturbed
         disturbed.update(tx.places.contested())
         for key, (ino, _) in self._fs.changes.unsigned.items():
@@ -162,7 +162,7 @@ class Arrivals:
                 slots.add(slot_of(key))
 
     def _permitted(self, tx: Transaction, accepted: Accepted) -> Accepted:
-        """The update with those of its writes that its writer might sign by then."""
+        """The update, reduced to the writes that its writer was allowed to sign then."""
         if self._assigning:
             self._write(tx)
         update, roles = accepted.update, tx.registers.roles
@@ -211,8 +211,8 @@ class Arrivals:
                 self._placements.append(Placement(key[ID], None, stamp, hearsay=True))
 
     def _twists(self, tx: Transaction, key: bytes, value: bytes | None) -> bool:
-        """Whether attributes are of another kind than those that the update may have seen, of a node whose id
-        does not tell it (`hybrisfs.merge.authority`)."""
+        """Whether attributes would change the kind of a node whose id does not say its kind
+        (`hybrisfs.merge.authority`)."""
         if key[0] != ATTRIBUTES or value is None or kind_of(key[ID]) is not None:
             return False
         kind = stat.S_IFMT(Attr.decode(value).mode)
@@ -222,8 +222,8 @@ class Arrivals:
         return kind != self._kinds[key]
 
     def absorb(self, tx: Transaction, changes: Sequence[Merged]) -> None:
-        """Put into the registers what a checkpoint has come to, and this device has not, or the other way
-        round; `refresh` follows."""
+        """Put the values that a checkpoint and this device have together into the registers; `refresh`
+        follows."""
         self._write(tx)
         come = [(one.key, value.value) for one in changes for value in one.come]
         nodes = {key[NODE] for key, _ in come if is_of_tree(key)}
@@ -261,7 +261,7 @@ class Arrivals:
         return changes
 
     def _take_up(self, tx: Transaction, keys: Sequence[bytes]) -> None:
-        """These registers have other values now; those of devices and of the volume matter here."""
+        """Act on registers of devices and of the volume that have other values now."""
         kinds = {key[0] for key in keys} & _TAKEN_UP
         if not kinds:
             return
@@ -343,7 +343,7 @@ class Arrivals:
         return changes
 
     def device_renamed(self, tx: Transaction) -> list[Change]:
-        """A device has another name, by which copies are called from now on. Returns the changes to report to
+        """A device has another name, which conflict names use from now on. Returns the changes to report to
         the kernel."""
         return self._refresh(tx, set(), tx.places.contested())
 
@@ -351,14 +351,15 @@ class Arrivals:
         return Resolver(tx.registers, UnsignedView(tx, self._fs), LogOrigins(tx))
 
     def reveal(self, tx: Transaction, nodes: Iterable[bytes]) -> list[Change]:
-        """Show *nodes* as the registers say that an own update has written. Returns the changes to report to
-        the kernel."""
+        """Show *nodes*, which an own update has written, as their registers say. Returns the changes to
+        report to the kernel."""
         self._only.clear()
         return self._refresh(tx, set(nodes), ())
 
     def folder(self, tx: Transaction, node: bytes) -> Inode | None:
-        """The inode of a directory. For one that is shown no more it is made, and has no name: `reveal` gives
-        it one if something unsigned stands in it by then. None when no register names the directory."""
+        """The inode of a directory; None when no register names the directory. A directory that is not shown
+        any more gets an inode without a name, and `reveal` names it if something unsigned stands in it by
+        then."""
         inode = self._nodes.showing(tx, node)
         if inode is not None:
             return inode
@@ -367,8 +368,8 @@ class Arrivals:
         return self._nodes.make(tx, node, attr) if attr is not None and resolver.exists(node) else None
 
     def signed(self, tx: Transaction, nodes: Iterable[bytes]) -> list[Change]:
-        """An own update has written to *nodes*: let the view show what follows for other nodes; what the
-        kernel must hear of."""
+        """An own update has written to *nodes*: show what follows for other nodes. Returns the changes to
+        report to the kernel."""
         self._only.clear()
         self._fs.flush(tx)
         nodes = set(nodes)
@@ -434,7 +435,7 @@ class Arrivals:
         return not self._edited.isdisjoint(nodes)
 
     def _make_way(self, tx: Transaction, writes: Sequence[Write]) -> None:
-        """Edits here that are not signed yet were made without knowing of these: keep both."""
+        """Unsigned edits of this device were made without knowledge of these writes: keep both."""
         unsigned = self._fs.changes.unsigned
         self._write(tx)
         removed: dict[bytes, set[int]] = {}
@@ -455,7 +456,7 @@ class Arrivals:
             self._leave_a_name(tx, node, slots)
 
     def _take_back_removal(self, tx: Transaction, key: bytes) -> None:
-        """The program that removed the node had not seen what others did to it: it survives."""
+        """The node survives: the program that removed it had not seen what others did to it."""
         entry = self._fs.changes.unsigned.get(key)
         if entry is None:
             return
@@ -477,8 +478,8 @@ class Arrivals:
                     self._fs.changes.drop(key)
 
     def _split(self, tx: Transaction, inode: Inode) -> None:
-        """The unsigned version goes on as a file of its own, beside the node, which gets the one that has
-        come; programs that have the file open keep what they see, and go on writing to that."""
+        """The node gets the version that has come. The unsigned version becomes a file of its own beside it,
+        and programs that have the file open go on with that one."""
         node = inode.id
         self._fs.flush(tx)
         names = list(tx.places.of(inode.ino).values())
@@ -494,7 +495,7 @@ class Arrivals:
 
 
 def _parted(writes: Sequence[Write]) -> tuple[list[Write], list[Write]]:
-    """Those to registers of the tree, and the others."""
+    """The writes to registers of the tree, and the other writes."""
     kept = [one for one in writes if one[0][0] in _TREE]
     return kept, [] if len(kept) == len(writes) else [one for one in writes if one[0][0] not in _TREE]
 

@@ -135,7 +135,7 @@ def _on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
 
 
 def _placed_on_its_grounds(grounds: Grounds, key: bytes, value: bytes | None) -> bool:
-    """Also where the node was before, and stands again should folders come to hold each other."""
+    """Checks also the former place, where the node stands again if folders come to contain each other."""
     place = Place.decode(value or b"")
     areas = grounds.of(key[NODE])
     for directory in (place.parent, *([place.former] if place.former else [])):
@@ -168,9 +168,9 @@ class Rule(NamedTuple):
     ends: bool = False
     """Whether a register may end: be written without a value."""
     by_readers: Callable[[bytes, bytes, bytes | None], bool] = _never
-    """Whether a writer that only reads may write this to such a key, of what breaks no rule otherwise."""
+    """Whether a reader may write this value to such a key, if it breaks no other rule."""
     by_contributors: Callable[[Grounds, bytes, bytes | None], bool] = _nowhere
-    """Whether a contributor with these grounds may, too, what readers may not."""
+    """Whether a contributor with these grounds may write it, too."""
 
 
 def _place(key: bytes, value: bytes) -> None:
@@ -254,7 +254,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
 
 
 def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
-    """How a write of device *writer* breaks its rule, in words; None when it does not."""
+    """How a write of device *writer* breaks the rule of its kind, in words; None when it keeps it."""
     kind = Kind.of(key)
     if kind is None:
         return None
@@ -289,13 +289,13 @@ def void(update: SignedUpdate) -> tuple[int, ...]:
 
 
 def _is_alien(key: bytes, volume: bytes) -> bool:
-    """Whether it is a register of a node that there cannot be in the volume."""
+    """Whether it is a register of a node that cannot exist in the volume."""
     return key[0] in _TREE and not can_be(key[NODE], volume)
 
 
 def _is_plain(key: bytes, value: bytes | None) -> bool:
-    """Whether a write has one of the forms that nearly all have, and keeps its rule: what `fault` would find,
-    too, in several times as long."""
+    """Whether a write has one of the usual forms and keeps its rule. `fault` gives the same answer, but takes
+    several times as long."""
     if value is None:
         return False
     kind = key[0]
@@ -312,8 +312,8 @@ def _is_plain(key: bytes, value: bytes | None) -> bool:
 
 @lru_cache(maxsize=512)
 def _may_have(kind: int, owner: bytes) -> bool:
-    """Whether a node of this kind may have attributes that begin so and are plain. When it was changed
-    matters to no rule, so few different ones are in a tree."""
+    """Whether a node of this kind may have plain attributes that begin like this. No rule depends on the time
+    of change, so a tree has few different beginnings."""
     try:
         _check_attr(kind, Attr.decode(owner + PLAIN_TAIL))
     except DecodeError:
@@ -322,7 +322,7 @@ def _may_have(kind: int, owner: bytes) -> bool:
 
 
 def _halves(update: SignedUpdate, broken: Container[int]) -> set[int]:
-    """The other writes of an update that are half of what belongs together, without the other half."""
+    """The writes of an update whose counterpart, which belongs to them, is missing."""
     kept = {key: value for at, (key, value) in enumerate(update.writes) if at not in broken}
 
     def is_half(key: bytes, value: bytes | None) -> bool:
@@ -351,7 +351,8 @@ def breach(update: SignedUpdate) -> str | None:
 
 
 def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> SignedUpdate:
-    """The update with those of its writes that count: itself, when all do. *broken*: what `void` found."""
+    """The update, reduced to the writes that count; the same object when all count. *broken*: what `void`
+    found."""
     broken = void(update) if broken is None else broken
     if not broken:
         return update
@@ -360,8 +361,8 @@ def lawful(update: SignedUpdate, broken: Container[int] | None = None) -> Signed
 
 
 def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None, grounds: Grounds = NOWHERE) -> bool:
-    """Whether a write counts that breaks no other rule, of a device with this role; *grounds*: those of a
-    contributor."""
+    """Whether a write that breaks no other rule counts when a device with this role makes it; *grounds*:
+    those of a contributor."""
     if role is Role.FULL:
         return True
     kind = Kind.of(key)
@@ -374,7 +375,7 @@ def may_write(role: Role, writer: bytes, key: bytes, value: bytes | None, ground
 
 
 def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
-    """An update of the log with those of its writes that count. *seen*: its dependency vector, encoded;
+    """An update of the log, reduced to the writes that count. *seen*: its dependency vector, encoded;
     *roles*: those of that database."""
     update = lawful(update)
     if not (roles or is_assigning(update.writes)):
@@ -383,8 +384,8 @@ def counting(update: SignedUpdate, seen: bytes, roles: Roles) -> SignedUpdate:
 
 
 def permitted(update: SignedUpdate, seen: VersionVector, roles: Roles, vector_of: VectorOf) -> SignedUpdate:
-    """A lawful update with those of its writes that its writer might sign, when it had *seen* so much. While
-    no device has a role, this matters to assignments alone."""
+    """A lawful update, reduced to the writes that its writer was allowed to sign after it had *seen* so much.
+    While no device has a role, only assignments can be dropped."""
     writer = update.header.writer
     rights = roles.rights(writer, seen, vector_of)
     grounds = roles.grounds(rights, seen)

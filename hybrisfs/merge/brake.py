@@ -29,12 +29,12 @@ __all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verd
 WINDOW: Final = 600.0
 WINDOW_NS: Final = int(WINDOW) * 1_000_000_000
 FEW: Final = 50
-"""Names; a device that takes away no more than that is never held up."""
+"""In names: the losses by a device are never held while they are no more than that."""
 MOST: Final = 0.75
 
 
 class Loss(NamedTuple):
-    """A register by which something is lost, and the value by which it was shown, if that is known."""
+    """A register whose new value loses something, and the value that was shown before, if that is known."""
 
     key: bytes
     former: bytes | None
@@ -45,7 +45,8 @@ class Loss(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """The key of the place that it counts for: a file that is emptied and removed is lost once."""
+        """The key of the place that the loss counts for, so that a file that is emptied and then removed
+        counts once."""
         return self.key if self.key[0] == PLACE else place_key(self.key[NODE], 0)
 
 
@@ -85,7 +86,7 @@ class _Window:
     look: int = 0
 
     def turn_to(self, look: int, since: float) -> None:
-        """Forget losses before *since*. Those let go at earlier looks are shown no more."""
+        """Forget losses before *since*. The view no longer shows those that earlier looks let go."""
         if look != self.look:
             self.look, self.present = look, 0
         while self.entries and self.entries[first := next(iter(self.entries))].when < since:
@@ -152,7 +153,7 @@ class Brake:
         self._look = 0
 
     def begin(self) -> None:
-        """Losses so far that were not held are shown no more."""
+        """From now on the view no longer shows the losses that were let go so far."""
         self._look += 1
 
     def judge(
@@ -161,7 +162,7 @@ class Brake:
         """Whether what an update of *device* takes away is too much.
 
         *moment*: of the update, ns since the epoch. *now*: seconds by a clock that never goes back. *shown*
-        counts what the view shows while it is not told yet of what was found since `begin`.
+        counts what the view shows, which still includes the losses found since `begin`.
         """
         if self.share >= 1:
             return None
@@ -189,5 +190,5 @@ class Brake:
         return None
 
     def forget(self, device: bytes) -> None:
-        """Count what the device takes away from zero again: a person has decided."""
+        """A person has decided: count the losses by the device from zero again."""
         self._recent.pop(device, None)

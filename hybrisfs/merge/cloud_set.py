@@ -136,8 +136,8 @@ def read_clouds(registers: Registers) -> dict[int, tuple[CloudRecord, Stamp]]:
 
 
 def overruled(registers: Registers, own: Iterable[bytes]) -> dict[int, CloudRecord]:
-    """Clouds that a device with the *own* branches added under a number which another one gave to another
-    cloud at the same moment, and won."""
+    """Clouds that this device (with the *own* branches) added under a number that another device gave to
+    another cloud at the same moment, when the other device won."""
     branches, found = frozenset(own), dict[int, CloudRecord]()
     for key, values in registers.with_prefix(CLOUD.prefix).items():
         latest = winner([one for one in values if _record(one) is not None]) if CLOUD.has_form(key) else None
@@ -169,7 +169,7 @@ def _record(value: Value) -> CloudRecord | None:
 
 
 def read_redundancy(registers: Registers) -> tuple[RedundancyRecord, Stamp] | None:
-    """f and k, with the stamp of the update that says so; None when no register tells. The volume's lock is
+    """f and k, with the stamp of the update that set them; None when no register does. The volume's lock is
     held."""
     found: list[tuple[RedundancyRecord, Stamp]] = []
     for value in registers.values(REDUNDANCY_KEY):

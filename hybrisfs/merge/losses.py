@@ -20,11 +20,11 @@ Nothing is lost to anybody that
   it came here. So a device that joins or comes back does not ask about files that it has never shown.
 
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
-and the log goes on. Only the view holds on to what it shows: what it holds counts as changes made here that
-are not signed yet, with which the rules go on to show it (`Changes.hold`). All else that the device does is
-shown. A person lets go of it, or has it signed, so that all devices have it again. A change
-of such a node here shows that it is wanted, and has it signed; when another device brings it back, the hold
-ends.
+and the log goes on. Only the view keeps the former state of these nodes: it treats that state as unsigned
+changes of this device, so the rules go on showing it (`Changes.hold`). All other changes of the other device
+are shown. A person either accepts the loss, or has the former state signed, which brings it back on all
+devices. A change of such a node on this device shows that the node is wanted, so the former state is signed.
+When another device brings the node back, the hold ends.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Losses:
     # -- what has come ---------------------------------------------------------------------------
 
     def note(self, tx: Transaction, branch: bytes, header: SignedHeader, writes: Sequence[Write]) -> None:
-        """These registers of the tree were written by an update that has just been accepted. All else is left
-        to the look that follows, for most of them have no former value."""
+        """An update that has just been accepted wrote these registers of the tree. The look that follows does
+        the rest, because most of the registers have no former value."""
         if header.writer != tx.updates.device:
             self._noted.append(_Noted(branch, header, writes))
 
@@ -168,7 +168,7 @@ class Losses:
         return _Author(header.writer, header.hash, header.time_ns, moment)
 
     def came_above(self, tx: Transaction, low: int) -> None:
-        """What other devices have made is shown by now: names with numbers above *low*."""
+        """The view now shows what other devices have made: names with numbers above *low*."""
         high, now = newest_name(tx), self._clock()
         while self._arrivals and self._arrivals[0].at < now - self._limits.window:
             del self._arrivals[0]
@@ -188,8 +188,8 @@ class Losses:
     def look(
         self, tx: Transaction, resolver: Callable[[Transaction], Resolver], new: Collection[bytes]
     ) -> None:
-        """Hold what is too much, now that the registers say it and the view does not yet. *new*: registers
-        that have got their first value since the last look."""
+        """Hold losses that are too many. The registers have their new values already, the view does not
+        follow yet. *new*: registers that got their first value since the last look."""
         found = self._authors(tx, new)
         if not found or (self._brake.share >= 1 and not self._fs.changes.held):
             return
@@ -260,8 +260,9 @@ class Losses:
         return number is not None and self._was_seen(number, author.moment)
 
     def _is_young(self, tx: Transaction, node: bytes, author: _Author) -> bool:
-        """Whether the device has made the node itself, not long before, and nothing else had a name that it
-        has had: a program that puts a copy in the place of a file, and removes the copy, removes the file."""
+        """Whether the device made the node itself a short time before, and also every other node that had one
+        of its names. A program that puts a copy in the place of an older file, and then removes the copy,
+        removes that file."""
         since = author.moment - self._limits.young_ns
         if not self._is_made_by(tx, node, author.device, since):
             return False
@@ -317,7 +318,7 @@ class Losses:
         return self._compared(tx, key, former, before, now, author)
 
     def _in_its_place(self, tx: Transaction, folder: bytes, name: bytes) -> bytes | None:
-        """A node that has the name in the folder by a register."""
+        """A node whose register gives it the name in the folder."""
         start = beginning(folder, name)
         for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
             keys = tx.registers.some_places(start + first, start + last, 1)
@@ -394,7 +395,8 @@ class Losses:
             self._fs.changes.hold(loss.key, inode.ino)
 
     def deletions(self, tx: Transaction) -> list[Deletion]:
-        """What waits for a person, oldest first. What nothing is held of any more is over."""
+        """The mass deletions that wait for a person, oldest first. One of which nothing is held any more is
+        over."""
         self._fs.flush(tx)
         return tx.held.waiting()
 
@@ -419,7 +421,7 @@ class Losses:
         return lost, {key[NODE] for key, _ in lost}
 
     def _is_gone(self, tx: Transaction, key: bytes, device: bytes) -> bool:
-        """Whether a register still says what the device has made of it."""
+        """Whether a register still has the value that the device wrote."""
         values = tx.registers.values(key)
         if key[0] == PLACE:
             return is_removed(values)

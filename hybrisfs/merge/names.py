@@ -67,13 +67,13 @@ def conflict_name(name: bytes, author: Author, number: int = 1) -> bytes:
 
 
 def name_by_id(name: bytes, node: bytes, slot: int) -> bytes:
-    """The conflict name of a node in a crowd: no other node's, whichever are in it."""
+    """The conflict name of a node in a crowd, which no other node can get."""
     stem, extension = _split(name)
     return _shorter(stem, _LONGEST_BY_ID + len(extension)) + mark_by_id(node, slot) + extension
 
 
 def mark_by_id(node: bytes, slot: int) -> bytes:
-    """The part of such a name that tells whose it is."""
+    """The part of such a name that identifies the node."""
     return b" (conflict, %b%b)" % (node.hex().encode(), b" %d" % slot if slot else b"")
 
 
@@ -103,7 +103,7 @@ def is_conflict_name(name: bytes) -> bool:
 
 
 def is_kept(name: bytes) -> bool:
-    """Whether a node with this conflict name does not give it up for those that want it as their own."""
+    """Whether a node with this conflict name keeps it even if other nodes want that name as their own."""
     stem = _split(name)[0]
     if _BY_ID.search(stem) is not None:
         return True
@@ -112,7 +112,7 @@ def is_kept(name: bytes) -> bool:
 
 
 def later_names(name: bytes) -> Iterator[bytes]:
-    """The conflict names that are given to losers of one kind as long as this one is taken."""
+    """The next conflict names for losers of one kind, while this one is taken."""
     stem, extension = _split(name)
     numbered = _NUMBERED.match(stem)
     if numbered is None:
@@ -130,8 +130,8 @@ def later_names(name: bytes) -> Iterator[bytes]:
 def number_names(
     name: bytes, authors: Sequence[Author], is_taken: Callable[[bytes], bool], most: int | None = None
 ) -> list[bytes]:
-    """Conflict names for losers in their order, none of them taken or given twice. Above the number *most* a
-    name is never taken: it is kept from others."""
+    """Conflict names for losers in their order; none is taken or given twice. No name with a number above
+    *most* counts as taken, because others are kept from it."""
     names: dict[bytes, None] = {}
     numbers: dict[bytes, int] = {}
     for author in authors:

@@ -44,7 +44,7 @@ class Newcomers:
     """One run; the view has been flushed. Use once: `settle`."""
 
     def __init__(self, fs: FileSystem, registers: Registers, only: Mapping[bytes, Value]) -> None:
-        """*only*: the values of some registers that have no other."""
+        """*only*: some registers with a single value, and these values."""
         self._fs = fs
         self._registers = registers
         self._only = only
@@ -53,7 +53,7 @@ class Newcomers:
         self.changes: list[Change] = []
 
     def settle(self, tx: Transaction, nodes: set[bytes]) -> set[bytes]:
-        """Show the newcomers among *nodes*; the others."""
+        """Show the newcomers among *nodes*. Returns the other nodes."""
         waiting: dict[bytes, list[NewNode]] = {}
         rest = set(nodes)
         for newcomer in self._read_all(tx, nodes):
@@ -110,7 +110,7 @@ class Newcomers:
                 yield newcomer
 
     def _directory(self, tx: Transaction, node: bytes) -> int | None:
-        """The number of a directory that is one node and is seen; None otherwise."""
+        """The inode number of a visible directory that is not merged with others; None otherwise."""
         if node not in self._directories:
             self._directories[node] = lone_directory(tx, node)
         return self._directories[node]
@@ -126,7 +126,7 @@ class Newcomers:
         return (place.parent, place.name) == name_of_node(tx, directory)
 
     def _free(self, tx: Transaction, wanted: Sequence[tuple[int, NewNode]]) -> set[bytes]:
-        """The ids of those whose name no other node wants, or has as a conflict name."""
+        """The ids of the nodes whose name no other node wants or has as a conflict name."""
         keys = [place_key(one.id, 0) for _, one in wanted]
         places = [beginning(one.place.parent, one.place.name) for _, one in wanted]
         contested = self._registers.contested(dict(zip(keys, places, strict=True)))
@@ -158,8 +158,8 @@ _AT_ONCE: Final = 4096  # nodes whose rows are in memory
 
 
 def build_view(tx: Transaction, fs: FileSystem, registers: Registers, origins: Origins) -> list[Change]:
-    """Show in a view that shows nothing yet but the root what the table `register` says; the changes for the
-    kernel, should it know the root.
+    """Fill a view that shows only the root with what the table `register` says. Returns the changes for the
+    kernel, which may know the root.
 
     The tables that it reads must be filled before: `register`, `writer` (and *registers* made after that),
     `member`, `log` as far as *origins* ask it; and `pack` and `chunk` by `Packs.take`, which finds out which
@@ -187,7 +187,7 @@ class _Builder:
         self._gone = self._find_gone()
 
     def run(self, tx: Transaction) -> Iterable[bytes]:
-        """Show the plain nodes; those that are neither plain nor gone."""
+        """Show the plain nodes. Returns those that are neither plain nor gone."""
         waiting = deque([(ROOT_INO, ROOT_ID)])
         while waiting:
             ino, directory = waiting.popleft()
@@ -299,8 +299,8 @@ class NewNodes:
         return len(self._gathered)
 
     def add(self, wanted: Sequence[tuple[int, NewNode]]) -> dict[bytes, int]:
-        """Give numbers to these, each given with the number of its directory; those of the directories among
-        them, by id."""
+        """Give inode numbers to these nodes, each given with the number of its directory. Returns the numbers
+        of the directories among them, by id."""
         directories: dict[bytes, int] = {}
         for ino, (at, one) in zip(self._fs.inodes.reserve(len(wanted)), wanted, strict=True):
             self._gathered.append((ino, at, one))
@@ -309,7 +309,7 @@ class NewNodes:
         return directories
 
     def write(self, tx: Transaction) -> list[tuple[int, bytes]]:
-        """Show all that was gathered; the names, each with the number of its directory."""
+        """Show all that was gathered. Returns the names, each with the number of its directory."""
         fs, made = self._fs, self._gathered
         self._gathered = []
         files = {ino: one for ino, _, one in made if S_ISREG(one.attr.mode)}

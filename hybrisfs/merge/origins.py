@@ -11,7 +11,7 @@ __all__ = ["LogOrigins"]
 
 
 class LogOrigins:
-    """The origins that the log of one volume tells; made for one transaction."""
+    """The origins by the log of one volume; made for one transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._updates = tx.updates
@@ -41,7 +41,7 @@ class LogOrigins:
         return None if signed is None else signed[0]
 
     def is_contributed(self, stamp: Stamp) -> bool:
-        """Whether the signer of an update was no full member by then, as far as is known here."""
+        """Whether the signer of an update was less than a full member then, as far as is known here."""
         signer = self.signer(stamp) if self._roles else None
         if signer is None:
             return False

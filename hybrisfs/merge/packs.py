@@ -24,7 +24,7 @@ __all__ = ["Packs", "Placement"]
 class Placement(NamedTuple):
     """What an update says of a pack: the value of its register, None when it has been discarded.
 
-    *hearsay*: no device that is known here has signed it, or it is not known whether all had agreed.
+    *hearsay*: no device known here has signed it, or whether all had agreed is unknown.
     """
 
     pack: bytes
@@ -40,10 +40,9 @@ class Packs:
         self._fs = fs
 
     def take(self, tx: Transaction, placements: Sequence[Placement]) -> None:
-        """Note where other devices have put chunks, or moved them, unless something later is known, and which
-        packs have been discarded, which is for good. In the order given; what is malformed is passed over.
-
-        That members have put something somewhere is what they say: see `ChunkStore.packed_elsewhere`."""
+        """Note where other devices say that they have put or moved chunks, unless something later is known,
+        and which packs have been discarded for good. In the order given; malformed values are skipped. A
+        place stays a member's claim until it is proven: see `ChunkStore.packed_elsewhere`."""
         named = {one.pack for one in placements}
         known = set(tx.packs.numbers(named))
         new: dict[bytes, tuple[PackRecord, Placement]] = {}
@@ -77,17 +76,17 @@ class Packs:
             )
 
     def _made_by(self, tx: Transaction, writer: bytes, chunks: Collection[int]) -> set[int]:
-        """Those of the chunks that files show, and only files that the device of this branch wrote."""
+        """The chunks that only files written by the device of this branch show."""
         self._fs.flush(tx)
         return shown_only_by(tx, writer, chunks)
 
     def _take_again(self, tx: Transaction, record: PackRecord, one: Placement) -> None:
-        """A pack that is known, or of which an update said that it is gone. The id of a pack stands for its
-        code: an update that says otherwise is wrong. What a contributor says counts as long as no other
-        device tells of the pack."""
+        """Take in a pack that is known already or was said to be gone. The id of a pack fixes its code: an
+        update that says otherwise is wrong. The word of a contributor counts as long as no other device names
+        the pack."""
         packs, overrules = tx.packs, False
         if LogOrigins(tx).is_contributed(one.stamp):
-            if not packs.is_told_by(one.pack, one.stamp.writer):
+            if not packs.is_named_by(one.pack, one.stamp.writer):
                 return
         else:
             overrules = self._is_only_contributed(tx, one.pack)
@@ -106,8 +105,8 @@ class Packs:
     def rewrite(
         self, tx: Transaction, pack: bytes, value: bytes | None, writes: Mapping[bytes, bytes | None]
     ) -> None:
-        """Read the chunks of a pack from those that the same update, with all its *writes*, tells of. The
-        pack is needed until they have been read there once."""
+        """Read the chunks of a pack from now on from the packs that the same update, with all its *writes*,
+        names. The pack stays needed until the chunks have been read there once."""
         former = tx.packs.find(pack)
         if former is None:
             return

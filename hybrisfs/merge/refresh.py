@@ -33,7 +33,7 @@ class RefreshLimits:
     """See `hybrisfs.environment.Limits`."""
 
     many_names: int = 32
-    """More names of one file are not all looked at for the sake of one."""
+    """If a file has more names than that, a change of one does not cause a look at all."""
 
 
 class Refresh:
@@ -59,8 +59,8 @@ class Refresh:
         """Show *nodes*, and what depends on them, as the registers say. Returns the changes to report to the
         kernel.
 
-        *disturbed*: names that have come and gone otherwise, by directory. *slots*: of nodes of which nothing
-        has changed but places, those of these.
+        *disturbed*: names that have come or gone in other ways, by directory. *slots*: for nodes of which
+        only places have changed, the slots of these.
         """
         nodes = set(nodes)
         for node in nodes & slots.keys():
@@ -88,8 +88,8 @@ class Refresh:
         return inode.nlink - len(slots) >= self._limits.many_names and not tx.conflicts.is_moved(node)
 
     def _settle_again(self, tx: Transaction, ino: int, name: bytes) -> None:
-        """Settle a conflict about this name in directory *ino*. A program may have renamed a file whose
-        copies stand there: they follow it."""
+        """Decide again a conflict about this name in directory *ino*. If a program has renamed a file, its
+        copies there follow it."""
         directory = self._fs.inodes.find(tx, ino)
         if directory is None:
             return  # it has gone since
@@ -101,8 +101,9 @@ class Refresh:
     # -- what is affected ------------------------------------------------------------------------
 
     def _closure(self, tx: Transaction, nodes: Iterable[bytes]) -> set[bytes]:
-        """The nodes themselves; removed folders that live or die with them; what stands elsewhere for the
-        sake of a folder, and what yields in its circle: all others in that stand where they say."""
+        """The nodes themselves, the removed folders that live or die with them, the nodes that a folder
+        causes to stand elsewhere, and the one that yields in its circle. All others in the circle stand where
+        their registers say."""
         affected = set[bytes]()
         self._touch(tx, nodes, affected)
         waiting = sorted(affected)
@@ -122,8 +123,8 @@ class Refresh:
         return affected
 
     def _touch(self, tx: Transaction, nodes: Iterable[bytes], affected: set[bytes]) -> list[bytes]:
-        """Add nodes, and the removed folders that live or die with them, to those that are affected; those
-        that are new among them."""
+        """Add nodes, and the removed folders that live or die with them, to *affected*. Returns the new ones
+        among them."""
         waiting, new = list(nodes), list[bytes]()
         while waiting:
             node = waiting.pop()
@@ -136,8 +137,9 @@ class Refresh:
         return new
 
     def _stands_still(self, tx: Transaction, directory: bytes) -> bool:
-        """Whether the view shows it where it says that it stands: then it is in no circle but one that
-        another one closes. What stands in folders that are one may stand in any of them."""
+        """Whether the view shows the directory where its register says. If so, it is in no circle, except one
+        that another directory closes. False in a merged directory, because a place there may name any of the
+        merged ones."""
         inode = self._nodes.find(tx, directory)
         names = self._resolver.names(directory)
         if inode is None or len(names) != 1:

@@ -74,7 +74,7 @@ class ConflictResolution:
             self._write_again(tx, original)
 
     def _release_copies(self, tx: Transaction, node: bytes) -> bool:
-        """Make files of their own of the versions of a node; whether there were any."""
+        """Make the versions of a node files of their own. Returns whether there were any."""
         copies = tx.conflicts.copies_of(node)
         for ino in copies:
             self._release(tx, self._fs.inodes.get(tx, ino), node)
@@ -142,8 +142,8 @@ class Sparing:
     def before_rename(
         self, tx: Transaction, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """A program is about to rename a file: one that it cannot know leaves it the new name. One that it
-        cannot know and moves aside is no better known under the other name."""
+        """A program is about to rename a file. A file that the program cannot know gives up the new name. A
+        file that the program cannot know and moves aside stays unknown to it."""
         unseen = self._fs.unseen
         moved = self._fs.names.find(tx, parent, name) if unseen else None
         if moved is None:
@@ -179,8 +179,8 @@ class Sparing:
                 self._copy_beside(tx, inode)
 
     def _make_way(self, tx: Transaction, inode: Inode, parent: int, name: bytes) -> None:
-        """Show the file beside its name if a program that gives the name to another one cannot know it. Its
-        register goes on wanting the name, or it has none."""
+        """Show the file beside its name if the program that gives the name to another file cannot know it.
+        The register of the file, if it has one, goes on wanting the name."""
         if not self._fs.unseen.may_replace_unseen(parent, name, inode.ino):
             return
         self._fs.unseen.spared(inode.ino)

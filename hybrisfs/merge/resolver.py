@@ -50,15 +50,15 @@ class RegisterValues(Protocol):
         """Those of the registers whose keys begin with *prefix*."""
 
     def places_beginning(self, value: bytes) -> dict[bytes, list[Value]]:
-        """Values of place registers that begin with *value*; there may be others that do no more."""
+        """Place registers of which a value begins with *value*, or has begun so at some time."""
 
 
 class Unsigned(Protocol):
     """The view's own word on registers that have changed since the last signed update."""
 
     def places(self, node: bytes, slots: Iterable[int], *, others: bool = True) -> dict[int, Place | None]:
-        """By slot, the unsigned places of a node, which has registers for *slots*; None: it was removed.
-        Without *others*, those of other slots are left out."""
+        """By slot, the unsigned places of a node that has registers for *slots*; None when it was removed.
+        Without *others*, only those of *slots*."""
 
     def attr(self, node: bytes) -> Attr | None:
         """The unsigned attributes of a node."""
@@ -73,8 +73,8 @@ class Unsigned(Protocol):
 class Resolver:
     """Answers for one moment; registers and view must not change while it is used.
 
-    Of files with many names only some slots may be looked at (`look_only_at`). Their other names, two at
-    least, are as the view shows them.
+    For files with many names the resolver may look at some slots only (`look_only_at`). Their other names, at
+    least two, are as the view shows them.
     """
 
     def __init__(self, registers: RegisterValues, unsigned: Unsigned, origins: Origins) -> None:
@@ -94,7 +94,7 @@ class Resolver:
     # -- single registers ------------------------------------------------------------------------
 
     def attr(self, node: bytes) -> Attr | None:
-        """The attributes that all devices show; None when the node is unknown."""
+        """The attributes that all devices show; None for an unknown node."""
         if node not in self._attrs:
             self._attrs[node] = self._unsigned.attr(node) or self._signed_attr(node)
         return self._attrs[node]
@@ -119,13 +119,13 @@ class Resolver:
         return None if len(contents) > 1 else sameness(attr, contents[0].value if contents else None)
 
     def copies_beside(self, one: Contender) -> list[Value]:
-        """`copies`, for the sake of this name: those of a file stand beside its first."""
+        """The `copies` to be shown beside this name: those of a file stand beside its first name."""
         is_first = not one.is_directory and one.slot == self.first_slot(one.id)
         return self.copies(one.id) if is_first else []
 
     def copies(self, node: bytes) -> list[Value]:
-        """The contents that are shown beside the one that all devices show. When that is not signed yet, it
-        will supersede them all, and they have become files of their own already."""
+        """The contents that are shown beside the winning one. While the winner is unsigned there are none: it
+        will supersede the others, which have become files of their own already."""
         return [] if self._unsigned.content(node) else self.contents(node)[1:]
 
     def _signed_attr(self, node: bytes) -> Attr | None:
@@ -173,7 +173,7 @@ class Resolver:
         return node not in self._few and len(self.names(node)) < 2
 
     def removed(self, node: bytes) -> bool:
-        """Whether the node was removed, so that it lives only by the nodes in it, if at all."""
+        """Whether the node was removed, so that at most the nodes in it keep it alive."""
         if node in self._few:
             return False
         registered = self.registered(node)
@@ -208,8 +208,8 @@ class Resolver:
     # -- names -----------------------------------------------------------------------------------
 
     def names(self, node: bytes) -> list[Name]:
-        """The names that a node has, those included that it has again because it must not go. A directory
-        has one at most."""
+        """The names of a node, including those restored because the node must not go. A directory has at most
+        one."""
         found = self._names.get(node)
         if found is None:
             found = self._names[node] = self._resolve(node)
@@ -273,8 +273,8 @@ class Resolver:
         return False
 
     def _look_into(self, at: bytes, above: dict[bytes, bytes | None], waiting: list[bytes]) -> bool:
-        """Whether something in the removed directory lives, other than in removed directories: these are
-        noted as standing below it, and have to wait."""
+        """Whether a node in the removed directory lives, removed directories aside: these are noted as
+        standing below it, and are examined later."""
         for child in self._within(at):
             self.look_at(child)
             standing = [one for one in self.registered(child) if one.place.parent == at]
@@ -315,7 +315,7 @@ class Resolver:
         return named
 
     def reasons(self, node: bytes, standing: Name) -> set[bytes]:
-        """The directories by which it is decided where a node stands that does not stand where it says."""
+        """The directories that decide where a node stands, if it does not stand where its register says."""
         found = {standing.place.parent}
         circle = self._circle(node) if self.is_directory(node) else None
         if circle is not None:
@@ -324,8 +324,7 @@ class Resolver:
         return found
 
     def yields(self, directory: bytes) -> bytes | None:
-        """Of the directories that contain each other and this one, the one that goes elsewhere; usually there
-        are none."""
+        """The directory that gives way in the circle of this one; usually there is no circle."""
         circle = self._circle(directory)
         return None if circle is None else circle.yields
 
@@ -368,7 +367,7 @@ class Resolver:
 
 
 class ViewResolver(Resolver):
-    """One that brings a view up to date, which shows what lived before."""
+    """A resolver for a view that shows something already and is brought up to date."""
 
     def __init__(self, registers: RegisterTable, unsigned: Unsigned, origins: Origins) -> None:
         super().__init__(registers, unsigned, origins)

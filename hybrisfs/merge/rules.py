@@ -135,7 +135,7 @@ def standing_attr(values: Iterable[Value]) -> tuple[Stamp, Attr] | None:
 
 
 def is_removed(values: Iterable[Value]) -> bool:
-    """Whether the place that stands says that the node is gone."""
+    """Whether the winning place says that the node is gone."""
     standing = standing_place(values)
     return standing is not None and standing[1].removed
 
@@ -165,8 +165,8 @@ class Name(NamedTuple):
 
 
 def names_of_file(places: Collection[Name], contents: Iterable[Value], depends: Depends) -> list[Name]:
-    """The names that a file has, of what its place registers say and of the values of its content: those that
-    stand, else the last, unless its removal depends on all other values."""
+    """The names of a file, by its place registers and the values of its content: those that were not removed,
+    or else the last one, unless the removal depends on all other values."""
     standing = [one for one in places if not one.place.removed]
     if standing or not places:
         return standing
@@ -178,7 +178,7 @@ def names_of_file(places: Collection[Name], contents: Iterable[Value], depends: 
 
 
 def again(name: Name) -> Name:
-    """The name of a node that was removed, and lives."""
+    """The name of a node that was removed but lives on."""
     return name._replace(place=name.place.restored())
 
 
@@ -197,7 +197,7 @@ def copy_id(node: bytes, content: bytes | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A node that wants a name in a folder, but not before those that do not yield, if it *yields*.
+    """A node that wants a name in a folder. If it *yields*, nodes that do not yield come first.
     *content*: equal for files that look the same to all programs."""
 
     id: bytes
@@ -210,19 +210,19 @@ class Contender:
 
 @dataclass(slots=True)
 class Shown:
-    """A node that is seen, and those that are seen as one with it."""
+    """A visible node, and the nodes merged with it."""
 
     node: Contender
     merged: list[Contender]
 
 
 def is_crowd(contenders: Sized) -> bool:
-    """Whether so many nodes want a name that each is settled for itself."""
+    """Whether so many nodes want a name that each is treated by itself."""
     return len(contenders) > MOST_CONTENDERS
 
 
 def judge(contenders: Collection[Contender]) -> list[Shown]:
-    """Settle which node gets a name that several want: the first; the others need conflict names."""
+    """Decide which node gets a name that several want: the first. The others need conflict names."""
     if is_crowd(contenders):
         return [Shown(one, []) for one in sorted(contenders, key=lambda one: mark_by_id(one.id, one.slot))]
     shown: list[Shown] = []
@@ -239,15 +239,16 @@ def judge(contenders: Collection[Contender]) -> list[Shown]:
 
 
 def _ranked(contenders: Iterable[Contender]) -> list[Contender]:
-    """The first gets the name. Of those that yield the earlier has had it before the later came."""
+    """Sorted: the first gets the name. Among nodes that yield the earlier one precedes, because it had the
+    name first."""
     ascending = sorted(contenders, key=lambda one: (one.stamp, one.id, one.slot))
     ranked = [one for one in reversed(ascending) if not one.yields] + [one for one in ascending if one.yields]
     return sorted(ranked, key=lambda one: not one.is_directory)
 
 
 class Entry(NamedTuple):
-    """What a folder shows under a name: *node*, as one with those *merged* with it, or a *copy*: a concurrent
-    content of it. *beside*: the name that it wants, which is not its own."""
+    """What a folder shows under a name: *node* with the nodes *merged* with it, or a *copy*, which is a
+    concurrent content of it. *beside*: the name that it wants and did not get."""
 
     node: Contender
     merged: Sequence[Contender]
@@ -260,8 +261,8 @@ def entries(
     copies: Callable[[Contender], Iterable[Value]],
     author: Callable[[Stamp], Author],
 ) -> dict[bytes, Entry]:
-    """By name, what a folder shows in which nodes want names. *copies*: the contents that are to be shown
-    beside a node for the sake of this name of it."""
+    """By name, what a folder shows, given the nodes that want names in it. *copies*: the contents to be shown
+    beside this name of a node."""
     kept: set[bytes] = set()
     while True:  # until no node has a name that another one is to keep
         given_up = wanted.keys() - kept if kept else wanted.keys()
@@ -314,7 +315,7 @@ def _order(entry: Entry) -> tuple[Stamp, bytes, int]:
 class Seen:
     """What a program finds under a name: a node, by its place in *slot*, its attributes, the value of the
     content register, and how many names it has (1 of a directory). *beside*: the name that it wants and
-    another node has. *merged*: the nodes that are seen as one with it. *is_copy*: it is a concurrent content
+    another node has. *merged*: the nodes merged with it. *is_copy*: it is a concurrent content
     of the node, shown as a file of its own."""
 
     node: bytes
@@ -336,8 +337,8 @@ class Located(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """All that is visible. *folders*: by the id of each folder, what it shows by name. *names*: those that
-    each node has, shown or not: nodes that are seen as one with another have names, too."""
+    """All that is visible. *folders*: by the id of each folder, what it shows by name. *names*: those of each
+    node, shown or not: nodes merged with another one have names, too."""
 
     folders: Mapping[bytes, Mapping[bytes, Seen]]
     names: Mapping[bytes, Sequence[Located]]

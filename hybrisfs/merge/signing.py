@@ -45,7 +45,7 @@ class Signer:
     """Signs transactions of this device."""
 
     def __init__(self, environment: Environment, waits: Callable[[], bool] = lambda: False) -> None:
-        """*waits*: whether own updates that this device has forgotten are still to come."""
+        """*waits*: tells whether own updates that this device has lost are still to come back."""
         self._waits = waits
         self.signed = Topic[[]]()
         """There is an own update more; told within the transaction."""
@@ -71,9 +71,9 @@ class Signer:
         )
 
     def plead(self, tx: Transaction) -> Stamp:
-        """Sign that this device, which is suspended, should be kept. That counts for nothing by itself, but
-        it depends on the accusation, which perhaps no other device has heard: those for which this one is a
-        member accept both, and can veto. Raises HybrisError as `sign` does, but for the suspension."""
+        """Sign that this device, which is suspended, should be kept. The plea has no effect by itself. But it
+        depends on the accusation, which perhaps no other device has received: devices that count this one as
+        a member accept both, and can veto. Raises HybrisError as `sign` does, but for the suspension."""
         self._ensure_chain(tx)
         device = tx.updates.device
         return self._sign(tx, [(vote_key(device, device), encode_vote(Stance.KEEP))], 0)
@@ -110,9 +110,9 @@ class Signer:
             )
 
     def may_sign(self, tx: Transaction) -> bool:
-        """False once this device was removed from the volume: other devices ignore its updates. And
-        while its own log is to come back: what it signed would make it fork. And while it knows that it is a
-        reader, and its log does not say so: no device would accept it."""
+        """False in three cases. This device was removed, so others ignore its updates. Its own log is still
+        to come back, so an update would make it fork. It knows that it is a reader and its log does not say
+        so yet, so no device would accept the update."""
         return self.may_plead(tx) and tx.updates.device in tx.updates.members
 
     def may_plead(self, tx: Transaction) -> bool:
@@ -139,7 +139,7 @@ class Signer:
         return roles.rights(device, updates.state.vector, updates.vector_of)
 
     def pending_roles(self, tx: Transaction, device: bytes) -> list[tuple[bytes, Rights]]:
-        """See `RoleTable.pending`."""
+        """See `Roles.pending`."""
         return tx.registers.roles.pending(device, tx.updates.vector_of)
 
     def may_change(self, tx: Transaction) -> bool:
@@ -151,7 +151,8 @@ class Signer:
         return self.may_sign(tx) and self.role(tx) is not Role.READER
 
     def counting(self, tx: Transaction) -> Callable[[bytes, bytes | None], bool]:
-        """Tells of a write that breaks no other rule, as `sign` takes it, whether it would count now."""
+        """A function that says whether a write (as `sign` takes it) that breaks no other rule would count
+        now."""
         rights = self.rights(tx)
 
         def counts(key: bytes, value: bytes | None) -> bool:

@@ -15,8 +15,9 @@ __all__ = ["UnsignedView", "is_withheld", "unsigned_place"]
 
 
 def unsigned_place(tx: Transaction, fs: FileSystem, key: bytes, ino: int) -> Place | None:
-    """What the next update says of a place register, which inode *ino* has changed; None: that it is gone.
-    A node under a conflict name must not take the name from its holder because it is signed later."""
+    """The value that the next update gives to a place register that inode *ino* has changed; None for a
+    removal. A node under a conflict name must not win the name from its holder just because it is signed
+    later."""
     shown = tx.places.at(ino, slot_of(key))
     if shown is None:
         return None
@@ -29,8 +30,8 @@ def unsigned_place(tx: Transaction, fs: FileSystem, key: bytes, ino: int) -> Pla
 def is_withheld(
     tx: Transaction, fs: FileSystem, counts: Callable[[bytes, bytes | None], bool], key: bytes, ino: int
 ) -> bool:
-    """Whether what inode *ino* has changed in a register would not count if it were signed now, as *counts*
-    tells."""
+    """Whether the change that inode *ino* made to a register would be void if it were signed now, by
+    *counts*."""
     place = unsigned_place(tx, fs, key, ino) if key[0] == PLACE else None
     return not counts(key, None if place is None else place.encode())
 

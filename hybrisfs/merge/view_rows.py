@@ -19,7 +19,7 @@ __all__ = ["Nodes", "Rows", "begin_beside", "begin_node"]
 
 
 class Nodes:
-    """Changes node rows as another device's updates want them."""
+    """Changes rows of nodes for the updates of other devices."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
@@ -58,7 +58,7 @@ class Nodes:
         return inode
 
     def set_attr(self, tx: Transaction, inode: Inode, attr: Attr, stamp: int) -> Attr | None:
-        """Show these attributes; those that the inode had, or None when it had these already."""
+        """Show these attributes. Returns the former ones, or None when nothing changed."""
         inode.attr_stamp = stamp
         self._fs.inodes.touch(inode)
         before = self._fs.attributes.record(tx, inode)
@@ -83,7 +83,8 @@ class Nodes:
         self._fs.inodes.flush(tx)
 
     def note_conflict(self, tx: Transaction, inode: Inode) -> None:
-        """Note whether others hang on the node: `ConflictResolution` runs before this device changes it."""
+        """Note whether the node is in a conflict, so that `ConflictResolution` runs before this device
+        changes it."""
         is_part = inode.is_conflict_copy or tx.conflicts.is_conflict(inode.ino, inode.id)
         self._fs.inodes.note_conflict(inode.ino, is_part)
 
@@ -98,8 +99,8 @@ class Nodes:
         return fresh
 
     def replace(self, tx: Transaction, inode: Inode) -> Inode:
-        """Another inode for the node of a file, without its content: names, attributes and their unsigned
-        changes go there. The old one keeps its content, under another id."""
+        """Give the node of a file another inode without content: names, attributes and their unsigned changes
+        move there. The old inode keeps its content under another id."""
         fs, changes = self._fs, self._fs.changes
         node = inode.id
         attr, nlink, stamp = fs.attributes.record(tx, inode), inode.nlink, inode.attr_stamp
@@ -157,8 +158,8 @@ class Rows:
         self.changes.append(Change(parent, name, (inode.ino, inode.mode)))
 
     def remove_all(self, tx: Transaction, inode: Inode) -> None:
-        """Take its names from a node that is seen as another one now. It may not have had any: a folder that
-        has been made to live again may meet another of its name at once."""
+        """Take the names from a node that was merged with another one. It may have none: a folder that lives
+        again may meet another of its name at once."""
         for slot in tx.places.slots(inode.ino):
             self.remove(tx, inode, slot)
         self.lost.append(inode.ino)

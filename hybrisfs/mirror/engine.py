@@ -153,7 +153,7 @@ class Mirror:
         return trees, again, moved
 
     def _list(self, directory: bytes, trees: Trees) -> dict[Side, Listing | None] | None:
-        """What is in a directory on each side; None, and it is held, when that cannot be told."""
+        """What is in a directory on each side; None, and it is held, when that is unknown."""
         try:
             listings = {side: place.names(directory) for side, place in self._places.items()}
             if not directory and None in listings.values():

@@ -345,7 +345,7 @@ class Folder:
 
     def _kept(self, path: bytes, facts: Facts) -> tuple[int, int]:
         """What this filesystem makes of permissions and a time: tried on something that nothing else changes,
-        as what it makes of them cannot be told from what a program does."""
+        as what it makes of them looks like what a program does."""
         with self._parent(path) as folder:
             temporary = _new_name()
             if facts.kind is Kind.DIRECTORY:

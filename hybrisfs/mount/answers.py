@@ -182,7 +182,7 @@ class KnownDirectories:
             self._known.add(ino)
 
     def forgotten(self, ino: int, times: int) -> None:
-        """The kernel has forgotten that it was told so many times."""
+        """The kernel has forgotten the number as many times as it was given it."""
         left = self._told.pop(ino, 0) - times
         if left > 0:
             self._told[ino] = left

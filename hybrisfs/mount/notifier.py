@@ -47,7 +47,7 @@ _OF_PAGES: Final = frozenset((Aspect.CONTENT, Aspect.ATTRIBUTES))
 
 class _Notice(NamedTuple):
     """What has changed, how many of the changes that were upcoming are over with that, and what has changed
-    that the kernel has been told."""
+    that the kernel knows of."""
 
     changes: list[Change]
     over: int = 0

@@ -8,10 +8,10 @@ The code is the text `hfs1-` and the base32 (RFC 4648, lower case, no padding) o
                    clouds     varint, at most 32, each a blob: the URL, UTF-8, at most 1024 bytes
                    addresses  varint, at most 16, each a blob: the host, ASCII, at most 253 bytes,
                               and a u16: the port
-    checksum   4   of all bytes before: a mistyped code is told from a wrong one
+    checksum   4   of all bytes before: tells a mistyped code from a wrong one
 
 The 1 of `hfs1` is the format's version. White space and the case of letters do not matter. The URLs hold no
-passwords: whoever is given a code still needs the accounts, or must be near, to reach the inviter.
+passwords: a person who is given a code still needs the accounts, or must be near, to reach the inviter.
 """
 
 from __future__ import annotations

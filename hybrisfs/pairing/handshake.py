@@ -8,7 +8,7 @@ A message, as it travels and lies on a cloud, is an object of `sync.seal`:
 
 Its key comes from the code's secret, the X25519 shared secret once both keys are known, the kind, and the
 transcript: a hash over everything said so far. So a message opens only at the one place in the one
-conversation it was made for, under the code it was made for; and whoever learns the code later still cannot
+conversation it was made for, under the code it was made for; and one who learns the code later still cannot
 open what was sealed once the shared secret was known (forward secrecy).
 
 The comparison string is six digits of the transcript. The joiner commits to all it will say before it

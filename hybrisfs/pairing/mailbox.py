@@ -8,7 +8,7 @@
 
 INVITE is `code.invite_id` in hex. Messages are never overwritten, and sealed (`handshake`): what a cloud
 alters does not open, what it hides is on other clouds. The inviter deletes all messages at the end and
-leaves the closed `until`, so that a latecomer is told; whoever invites next removes what has been over for
+leaves the closed `until`, so that a latecomer finds it; the next inviter removes what has been over for
 a day, the leftovers of a crashed inviter included.
 """
 

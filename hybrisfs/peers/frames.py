@@ -65,7 +65,7 @@ INSTANCE_SIZE: Final = 8
 _MAGIC: Final = b"HFPR"
 _VERSION: Final = 1
 _LENGTH: Final = struct.Struct(">I")
-_MAX_FIRST: Final = 256  # room for the hello of a later version, so that it is told from garbage
+_MAX_FIRST: Final = 256  # room for the hello of a later version, so that it differs from garbage
 
 
 class Parting(enum.IntEnum):

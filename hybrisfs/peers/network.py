@@ -149,5 +149,5 @@ class NetworkWatch:
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
-            return True  # so much has changed that not all could be told
+            return True  # so much has changed that not all could be reported
         return bool(port == _KERNEL and self._interfaces.take_in(data))

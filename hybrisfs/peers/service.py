@@ -281,10 +281,10 @@ AnyLink = TypeVar("AnyLink", bound=Linked)
 class LinkTable(dict[bytes, list[AnyLink]]):
     """Device -> its links, those in use last. Guarded by its `lock`.
 
-    A device that was cloned, or restored from a backup elsewhere, may run twice: its instances are told
-    apart, and each may have a link. Otherwise there is one: two devices may connect to each other at the same
-    time, or one through two addresses. Each then sees both links, perhaps in different order, and both must
-    close the same one, without asking each other:
+    A device that was cloned, or restored from a backup elsewhere, may run twice: each instance has an id of
+    its own, and each may have a link. Otherwise there is one: two devices may connect to each other at the
+    same time, or one through two addresses. Each then sees both links, perhaps in different order, and both
+    must close the same one, without asking each other:
 
     * A link that is older than any attempt to connect can be is dead: its other side has given it up.
     * Of links opened by different sides, the one opened by the lower device id stays (or the lower instance,

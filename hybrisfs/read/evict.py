@@ -51,7 +51,7 @@ class RoomLimits:
     """See `hybrisfs.environment.Limits`."""
 
     patience_seconds: float = 30.0
-    """That who writes waits while no room is made."""
+    """How long a writer waits while no room is made."""
 
 
 class Evictor:
@@ -125,7 +125,7 @@ class Evictor:
         return self._carry_out(plan)
 
     def _carry_out(self, plan: _Plan) -> int:
-        """Remove what the database has been told to forget; the bytes freed. Raises OSError."""
+        """Remove what the database has forgotten; the bytes freed. Raises OSError."""
         if not plan.removed and not plan.holes:
             return 0
         try:
@@ -261,7 +261,7 @@ class Evictor:
         return forgotten
 
     def _plan_rest(self, tx: Transaction, segments: Iterable[int]) -> _Plan:
-        """Find what nobody needs of segments in which chunks have been forgotten."""
+        """Find the unneeded parts of segments of which chunks have been forgotten."""
         plan, live = _Plan(), self._staged(tx)
         for number in segments:
             if number not in self._fs.journal:

@@ -359,8 +359,8 @@ class Fetcher:
         return found
 
     def _get_elsewhere(self, ref: ChunkRef) -> bytes | None:
-        """The chunk from another pack than *ref* says, where a member says that it is, too, or from clouds on
-        which nobody says that its pack is. None when it is in none of these."""
+        """The chunk from another place than *ref* names: from other packs that members name, or from clouds
+        that no placement names. None when none of them has it."""
         with self._fs.state.transaction() as tx:
             places = tx.chunks.places(ref)
         for place in places:

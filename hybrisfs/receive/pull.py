@@ -218,10 +218,6 @@ class Puller:
         """The device said directly, at that time of day, that we have all that it wrote."""
         self._ask(lambda follow: follow.heard(device, time_ns))
 
-    def look_for_branches(self, device: bytes) -> None:
-        """The device has forked: find its updates on branches that its head does not lead to."""
-        self._ask(lambda follow: follow.list_branches(device, self._monotonic()))
-
     def wait_until_looked(self, timeout: float) -> bool:
         """Wait until all clouds but f were looked at since the start, and what they hold was received.
 

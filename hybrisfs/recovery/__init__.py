@@ -9,7 +9,7 @@ The kit is an object on every cloud; its contents open with the reserve's key, a
 The contents are sealed for the reserve's public key, so any device renews them when clouds, epochs or members
 change, without the passphrase. What a device needs for that is a register (`record`).
 
-Whoever recovers gives the new machine a key of its own, which the reserve lets in by an update
+Recovery gives the new machine a key of its own, which the reserve lets in by an update
 (`members.lineage`); the reserve's key is not kept. So two machines that recover by one kit are two devices.
 
 An old kit is as good as a device that was away for long: it reads the log from where it left off, and the

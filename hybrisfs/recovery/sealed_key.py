@@ -40,7 +40,6 @@ from sync import KEY_SIZE, NONCE_SIZE, VOLUME_ID_SIZE, DecodeError, DeviceKey, R
 __all__ = [
     "DEFAULT_COST",
     "LEAST_CHARACTERS",
-    "SEALED_KEY_SIZE",
     "VOUCHER_SIZE",
     "WORDS",
     "Cost",
@@ -59,7 +58,6 @@ _VERSION: Final = 1
 _SALT_SIZE: Final = 16
 _SEED_SIZE: Final = 32
 _BOX_SIZE: Final = _SEED_SIZE + VOUCHER_SIZE + VOLUME_ID_SIZE + 16
-SEALED_KEY_SIZE: Final = 1 + 4 + 4 + _SALT_SIZE + NONCE_SIZE + _BOX_SIZE
 _MOST_PASSES: Final = 16
 _LEAST_MEMORY: Final = 8  # KiB, libsodium's own limit
 _MOST_MEMORY: Final = 1 << 20  # KiB
@@ -205,7 +203,7 @@ def check_passphrase(text: str) -> str:
     if len(plain.decode("utf-8", "surrogatepass")) < LEAST_CHARACTERS:
         raise UsageError(
             f"the passphrase has fewer than {LEAST_CHARACTERS} characters",
-            "whoever gets hold of a cloud can try passphrases for years",
+            "anyone who gets hold of a cloud can try passphrases for years",
             "Take a longer one, or let one be made.",
         )
     if len(plain) > _MOST_BYTES:

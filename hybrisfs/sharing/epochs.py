@@ -57,7 +57,8 @@ class Epochs:
             self._take(tx, epoch, value.value or b"")
 
     def _note(self, tx: Transaction, epoch: bytes, value: Value) -> bool:
-        """Note who granted it; False when that is nobody who may."""
+        """Note the device that granted the epoch. False, and nothing is noted, when its grant does not
+        count."""
         signed = tx.updates.signed_by(value.stamp.writer, value.stamp.clock)
         if value.value is None or signed is None or epoch == FIRST_EPOCH:
             return False

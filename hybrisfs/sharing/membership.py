@@ -124,9 +124,7 @@ class Membership:
             self._signer.require_writer(tx)
             member = _choose(tx.members.all(), which)
             if member.device == tx.updates.device:
-                raise UsageError(
-                    "a device does not say itself what it may do", "", "Say it on another full member."
-                )
+                raise UsageError("a device cannot set its own role", "", "Set it on another full member.")
             this, vector_of = tx.updates.device, tx.updates.vector_of
             pending = tx.registers.roles.pending(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
@@ -245,7 +243,7 @@ class Membership:
             kept = member.device not in tx.members.gone()
         self._signals.chunks_made()
         self.changed()
-        self.heed_removals()
+        self.act_on_removals()
         return member, kept
 
     def find_accused(self, which: str) -> Member:
@@ -313,13 +311,13 @@ class Membership:
         self._epochs.learn(tx, [key for key, _ in epoch])
         assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
 
-    def heed_removals(self) -> None:
+    def act_on_removals(self) -> None:
         """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
         this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
         and asks for a veto."""
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
-            if not self.is_removal_unheeded():
+            if not self.has_removals_to_act_on():
                 return
             if not self._signer.may_sign(tx):
                 self._signer.plead(tx)
@@ -343,7 +341,7 @@ class Membership:
         self._epochs.learn(tx, [key for key, _ in writes])
         return True
 
-    def is_removal_unheeded(self) -> bool:
+    def has_removals_to_act_on(self) -> bool:
         """Whether this device has something to sign because another was removed, or its removal vetoed, or
         because it is accused itself."""
         with self._fs.state.transaction() as tx:
@@ -362,8 +360,9 @@ class Membership:
         return any(tip is None or tip.dependencies[one.branch] < one.clock for one in casts)
 
     def _is_anything_unvouched(self, tx: Transaction) -> bool:
-        """Whether no member has said yet that it saw all that removed devices have written, or what others
-        wrote before they heard that they only read; or this one has not said that it has heard of that."""
+        """Whether updates of removed devices, or updates that a device wrote before it knew of its limits,
+        still lack a member that vouches for them. Own updates of that kind count until this device has signed
+        that it knows."""
         tips = tx.updates.state.tips()
         members = tx.members.keys()
         seen = [tip.dependencies for tip in tips if tip.device in members]

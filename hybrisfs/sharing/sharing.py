@@ -134,8 +134,8 @@ class Sharing:
         return self._puller
 
     def look_for_own_head(self, clouds: Collection[int], timeout: float) -> bool:
-        """Have it looked for on these clouds, as far as that was not done since the start; True when there
-        was one to be looked at, which takes *timeout* seconds at most."""
+        """Search these clouds for heads of this device from before, and wait at most *timeout* seconds. False
+        when all of them were searched since the start."""
         puller = self._puller
         if puller is None or puller.earlier_heads().clouds.issuperset(clouds):
             return False
@@ -190,8 +190,8 @@ class Sharing:
 
     def look_after(self) -> None:
         """What is to be done now and then."""
-        if self.has_looked() and self.membership.is_removal_unheeded():  # it was cut short by a crash
-            self.membership.heed_removals()
+        if self.has_looked() and self.membership.has_removals_to_act_on():  # it was cut short by a crash
+            self.membership.act_on_removals()
         if self.has_looked() and len(self.current_members()) > 1:
             self.membership.describe_admission()
         if self.has_looked() and self.misconduct.look_after():
@@ -307,8 +307,8 @@ class Sharing:
         unfit = was_fit and not self._ring.is_fit  # a member gave a removed device the keys
         with self._fs.state.transaction() as tx:
             limits = bool(tx.registers.roles)
-        if after != before or unfit or (limits and self.membership.is_removal_unheeded()):
-            self.membership.heed_removals()
+        if after != before or unfit or (limits and self.membership.has_removals_to_act_on()):
+            self.membership.act_on_removals()
         if self.device in after - before:  # what was held back is signed now
             self._signals.changes_made()
             self._signals.chunks_made()

@@ -353,14 +353,14 @@ def bodies_by_stamp(db: sqlite3.Connection, stamp: int) -> list[bytes | None]:
 
 
 def merged_with(db: sqlite3.Connection, node: bytes) -> MergedNode | None:
-    """With which node one is seen as one; None when with none."""
+    """The node that this one is merged with, or None."""
     query = "SELECT n.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE j.id = ?"
     row = db.execute(query, (node,)).fetchone()
     return None if row is None else MergedNode(*row)
 
 
 def moved_to(db: sqlite3.Connection, node: bytes) -> bytes | None:
-    """The folder in which a node stands instead of where its registers say; None when there it stands."""
+    """The folder that shows a node instead of the one that its registers name; None when they agree."""
     row = db.execute("SELECT parent FROM moved WHERE id = ?", (node,)).fetchone()
     return None if row is None else bytes(row[0])
 

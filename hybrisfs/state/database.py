@@ -52,7 +52,7 @@ class DatabaseLimits:
 
 
 class RowWriter:
-    """What reads and changes rows: the open transaction, of whoever holds the volume's lock.
+    """What reads and changes rows: the open transaction, of the thread that holds the volume's lock.
 
     `execute` and `executemany` go straight to SQLite.
     """

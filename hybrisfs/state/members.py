@@ -37,7 +37,7 @@ __all__ = [
     "inviter_of_this_device",
     "is_granted",
     "is_reserve",
-    "is_told_of_limits",
+    "is_let_in_limited",
     "member_rows",
     "name_of_member",
     "note_charges",
@@ -119,8 +119,8 @@ def inviter_of_this_device(db: Reader) -> bytes:
     return bytes(db.execute("SELECT value FROM meta WHERE key = 'inviter'").fetchone()[0])
 
 
-def is_told_of_limits(db: Reader) -> bool:
-    """Whether this device was told, as it was let in, that it is no full member."""
+def is_let_in_limited(db: Reader) -> bool:
+    """Whether this device was let in as less than a full member."""
     return db.execute("SELECT 1 FROM meta WHERE key = 'reader'").fetchone() is not None
 
 

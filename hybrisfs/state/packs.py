@@ -130,7 +130,7 @@ class PackTable:
         found = self.find(pack)
         return b"" if found is None else found.placement
 
-    def is_told_by(self, pack: bytes, branch: bytes) -> bool:
+    def is_named_by(self, pack: bytes, branch: bytes) -> bool:
         """Whether the device with this branch is the one that has named the pack."""
         query = (
             "SELECT 1 FROM pack p JOIN log_branch b ON b.id = p.branch "

@@ -44,7 +44,7 @@ _TABLES = f"""
 -- 'dropped_bytes' (bodies that were here and are not any more, see `log`), 'history' (the moment, see `log`,
 -- before which versions are not known here: 0, or that of the checkpoint that this device began with),
 -- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning); 'reader' is there
--- when this device was told, as it was let in, that it is no full member (hybrisfs.members.roles); 'mirror
+-- when this device was let in as less than a full member (hybrisfs.members.roles); 'mirror
 -- ID' counts the commits of a mirror's own record of which the volume knows (hybrisfs.mirror.agreed).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,

@@ -7,7 +7,7 @@ would fork itself.
 
 The *own chain* is the path of updates signed with this device's key that its next update will follow. It
 holds all that the device signed, unless it was restored from a backup and has gone on from there
-(`sync.LogState.newest`), and all that it has shipped as its own.
+(`sync.LogTree.newest`), and all that it has shipped as its own.
 """
 
 from __future__ import annotations

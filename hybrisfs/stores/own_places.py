@@ -58,7 +58,7 @@ class OwnPlaces:
             (path, f"the mount of the volume {mounted[path].removeprefix(SOURCE)}")
             for path in self._own(mounted)
         ]
-        # First by name alone: whoever follows a path into a mount waits for that.
+        # First by name alone: one who follows a path into a mount waits for that.
         return _why(named, mounts) or self._objection(named.resolve(), mounts)
 
     def _own(self, mounted: Collection[Path]) -> Collection[Path]:
@@ -84,7 +84,7 @@ class OwnPlaces:
             return
         yield from self._home.own_folders()
         for path in self._home.state.glob("volumes/*/mirrors/*.db"):
-            with contextlib.suppress(sqlite3.Error, ValueError):  # whoever begins the mirrors says so
+            with contextlib.suppress(sqlite3.Error, ValueError):  # the code that begins the mirrors says so
                 yield read_settings(path).directory, _MIRROR
 
     def require_apart(self, url: str) -> None:
@@ -116,8 +116,8 @@ ANY_HOME: Final = OwnPlaces()
 
 
 def _as_mounted(named: Path, mounted: Collection[Path]) -> Path:
-    """What the table of mounts calls a directory. By name as far as that goes: whoever looks at a directory
-    that is mounted waits for who serves it."""
+    """What the table of mounts calls a directory. By name as far as that goes: a look at a directory that is
+    mounted waits for the program that serves it."""
     if named in mounted:
         return named
     beside = named.parent.resolve() / named.name

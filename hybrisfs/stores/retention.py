@@ -50,7 +50,7 @@ def keep_deleted(store: Store, days: int) -> str:
     try:
         return _versions(store).keep(days)
     except StoreError as error:
-        raise refused(error, "let this machine have it keep what is deleted") from error
+        raise refused(error, "let this machine turn on the retention of deleted objects") from error
 
 
 def stop_keeping(store: Store) -> None:
@@ -58,7 +58,7 @@ def stop_keeping(store: Store) -> None:
     try:
         _versions(store).stop_keeping()
     except StoreError as error:
-        raise refused(error, "let this machine end that it keeps what is deleted") from error
+        raise refused(error, "let this machine turn off the retention of deleted objects") from error
 
 
 def _versions(store: Store) -> Versions:

@@ -59,7 +59,7 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
     """Put, get, get a part of and delete a small object; the seconds that each took.
 
     *keep* is called with its name while it is there. Credentials may lack the right to delete: then
-    nothing is told of that, and an empty object stays. Raises HybrisError that says what the cloud refuses.
+    nothing is said of that, and an empty object stays. Raises HybrisError that says what the cloud refuses.
     """
     name, data = f"probe/{os.urandom(16).hex()}", os.urandom(_PROBE_SIZE)
     seconds: dict[str, float] = {}
@@ -98,7 +98,7 @@ def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mappi
         return seconds
     except StoreError as error:
         raise unusable(error, "it was asked for an object that was deleted") from error
-    raise HybrisError(f"the cloud {store.url} cannot be used", "it does not delete what it is told to")
+    raise HybrisError(f"the cloud {store.url} cannot be used", "it does not delete objects")
 
 
 def _delete(store: Store, name: str) -> bool:
@@ -223,8 +223,8 @@ def unusable(error: StoreError, when: str = "", kind: type[HybrisError] = Hybris
 
 
 def refused(error: StoreError, what: str) -> HybrisError:
-    """The error that says that a cloud, which can be used, does not do *what* it was told, why, and what to
-    do."""
+    """The error for a cloud that can be used but does not do *what* it was asked to: it says why, and what
+    to do."""
     return HybrisError(f"the cloud {error.url} does not {what}", error.reason, _sentence(error.advice))
 
 

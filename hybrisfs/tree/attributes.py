@@ -202,7 +202,7 @@ class Attributes:
             self._store(tx, inode, acl.DEFAULT, default.encode())
 
     def _acl(self, tx: Transaction, inode: Inode, name: bytes) -> Acl | None:
-        """The list as it goes with the mode; what another device wrote and is none counts as none."""
+        """The access list, adjusted to the mode; None also when another device wrote an invalid one."""
         value = self._value(tx, inode, name)
         try:
             found = Acl.decode(value) if value is not None else None

@@ -67,7 +67,7 @@ class Pins:
             self.add(tx, self._inodes.get(tx, heir))
 
     def _pinned(self, tx: Transaction, inode: Inode) -> list[bytes]:
-        """The nodes that are pinned, of that of an inode and those that are seen as one with it."""
+        """The pinned ones among the node of an inode and the nodes merged with it."""
         return [node for node in (inode.id, *tx.conflicts.merged_with(inode.ino)) if node in self._nodes]
 
     # -- what they keep --------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
     if recorded.files != found.files or (recorded.bytes != found.bytes and not NodeTable(db).nameless()):
         report.add(
             "tree",
-            f"{found.files} files of {found.bytes} bytes, but {recorded.files} of {recorded.bytes} on record",
+            f"{found.files} files of {found.bytes} bytes; recorded: {recorded.files} of {recorded.bytes}",
             "warning",
         )
     report.checked["files"] = found.files

@@ -172,7 +172,7 @@ class PackCheck:
         """How the database differs, in words; nothing when another update decides that."""
         found = self._packs.find(pack)
         if found is None:
-            return "it is not on record"
+            return "it has no record"
         if not found.n:
             return None  # discarded, which is for good
         said = Stamp(entry.clock, entry.branch)
@@ -264,7 +264,7 @@ class ContentCheck:
         if unlisted is not None:
             if unlisted != value or signed.depth == 0:
                 return "its list of chunks, which has yet to be read, is not the one signed"
-            return None if self._has_pages(ino, signed) else "a chunk of its list of chunks is not on record"
+            return None if self._has_pages(ino, signed) else "a chunk of its list of chunks has no record"
         same = (
             self._is_listed(ino, size, signed)
             if signed.depth

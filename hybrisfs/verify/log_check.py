@@ -141,7 +141,7 @@ class LogCheck:
         if not header.verify(public):
             return "its signature is wrong"
         if (header.writer, header.clock, header.hash) != (row.device, row.clock, row.hash):
-            return "it is not the one on record"
+            return "the columns beside it describe another update"
         if row.chunk_high is not None and header.writer != self._device:
             return "it is recorded as signed on this device, which is not its writer"
         prev = self._previous(header)
@@ -195,7 +195,7 @@ class LogCheck:
         if not all(full.covers(cause.vector) for cause in causes):
             return "it omits what its causes depend on"
         if full.encode() != row.vector:
-            return "what it depends on is not what is recorded"
+            return "its dependencies differ from the recorded ones"
         if header.clock != full.highest + 1:
             return f"its clock should be {full.highest + 1}"
         if header.history != self._history(full):

@@ -362,9 +362,9 @@ class ViewCheck:
         elsewhere = {one.directory for one in names if one.directory != one.place.parent}
         moved = moved_to(self._db, node)
         if moved is None and elsewhere:
-            yield f"node {node.hex()}: that it stands elsewhere than signed is not on record"
+            yield f"node {node.hex()}: it is shown in another folder than signed, without a note of that"
         elif moved is not None and moved not in elsewhere:
-            yield f"node {node.hex()}: it is on record in the folder with id {moved.hex()} by mistake"
+            yield f"node {node.hex()}: it is noted as shown in the folder {moved.hex()}, where it is not"
 
     # -- something is not signed yet -------------------------------------------------------------
 

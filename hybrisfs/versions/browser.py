@@ -177,7 +177,8 @@ class PastBrowser:
                     del self._known[ino]
 
     def _tree(self, spelling: bytes) -> PastEntry | None:
-        """The root of the tree at a moment; None when it is none that this device knows of."""
+        """The root of the tree at a moment; None for a text that is no moment, for the future, and for a time
+        before the history known here."""
         moment = parse_moment(spelling.decode("ascii", "replace"))
         now = self._time_ns()
         if moment is None or moment > now:

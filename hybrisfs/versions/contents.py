@@ -125,7 +125,7 @@ _BATCH: Final = 1000
 def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
     """Make the table `kept_chunk (id)` in the snapshot *db*. *read_page* brings a list of chunks by its id.
 
-    Raises what *read_page* raises: then it cannot be told what is needed.
+    Raises what *read_page* raises: then it is unknown what is needed.
     """
     begin_kept_chunks(db)
     pages: set[bytes] = set()

@@ -27,7 +27,7 @@ _READER: Final = (
     "hybrisfs device role NAME full lets it write"
 )
 _CONTRIBUTOR: Final = (
-    "this device may only change what is in {folders}: elsewhere programs are told that they may not. On a "
+    "this device may only change what is in {folders}: elsewhere programs get an error. On a "
     "full member, hybrisfs device role NAME full lets it change all"
 )
 _NO_FOLDER: Final = "folders that are gone"
@@ -108,8 +108,8 @@ def _clouds_of(volume: Opened) -> list[CloudStatus]:
 
 
 def devices_of(volume: Opened) -> list[Device]:
-    """See `Sharing.devices`; with those that are linked directly just now, and since when what is to be
-    discarded waits for one."""
+    """See `Sharing.devices`; with the present links, and since when garbage collection waits for each
+    device."""
     awaited = volume.collector.awaited()
     links = {one.device_id.hex(): one for one in volume.peering.status()}
     devices = volume.sharing.devices()
@@ -204,8 +204,8 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
     """What became of changes that do not count, and what others want devices to do."""
     found = [_proposal(device, one) for device in devices for one in device.proposed or ()]
     found += [
-        f"{shown(one.name)} {'only reads' if one.reader else 'is limited to folders'}, "
-        "and has signed other changes all the same: they count for nobody"
+        f"{shown(one.name)} {'is a reader' if one.reader else 'may change some folders only'}, "
+        "but has signed other changes: no device accepts them"
         for one in devices
         if one.overstepped
     ]

@@ -151,7 +151,7 @@ class Volume(Opened):
         folders: Sequence[str] = (),
         passphrase: str | None = None,
     ) -> DeviceRole:
-        """Make a device a reader, a contributor to *folders*, or a full member: see `Sharing.set_role`; then
+        """Make a device a reader, a contributor to *folders*, or a full member: see `DeviceRoles.set`; then
         the same as `role_of`. With the *passphrase* of a recovery kit, the kit says so, see `Kits.sign`."""
         if passphrase is None:
             self.require_writer()
@@ -214,7 +214,7 @@ class Volume(Opened):
         return KeptDevice(self.name, member.device.hex(), member.name, kept)
 
     def device_proof(self, device: str) -> bytes:
-        """The file that proves what a device did that none may. Raises UsageError when nothing is proven."""
+        """The file that proves a misdeed of a device. Raises UsageError when there is no proof."""
         sharing = self.sharing
         return sharing.misconduct.proof(sharing.membership.find(device).device)
 

@@ -74,7 +74,8 @@ class FileSnapshot:
     truncations: int
     rows: list[BaseRow]
     recut: int = 0
-    """Bytes that `Chunker.settle` had to cut although no program had written them since the last cut."""
+    """Bytes that `Chunker.settle` had to cut again although no program had written them since the last
+    cut."""
 
     def segments(self) -> set[int]:
         return {extent.segment for extent in self.extents if extent.segment != ZEROS}
@@ -87,9 +88,9 @@ class CutLimits:
     hold_seconds: float = 15.0
     """That open files hold up changes."""
     rest_seconds: float = 5.0
-    """More, for a moment at which no program is in the midst of changing a file."""
+    """Additional seconds of waiting for a moment at which no program is in the midst of changing a file."""
     most_registers: int = 10_000
-    """So many another device takes in at once, while its programs wait."""
+    """Another device takes in so many at once, while its programs wait."""
     most_bytes: int = 16 << 20
     utmost: int = 2
     """Times the limits: there a run is divided."""
@@ -120,7 +121,7 @@ class Cut:
         self.size += len(key) + len(value or b"")
 
     def fills(self, times: int) -> bool:
-        """Whether it has come to the limits, or to so many *times* these."""
+        """Whether the cut has reached the limits, or so many *times* the limits."""
         return (
             len(self.seqs) >= times * self.limits.most_registers
             or self.size >= times * self.limits.most_bytes
@@ -175,7 +176,7 @@ class _Node:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it is more than the side effect on a directory of what is held back in it."""
+        """Whether it is more than a directory's side effect of nodes that are held back in it."""
         return bool(self.seqs) and not self.held and not (self.is_directory and self.renamed is None)
 
 
@@ -200,8 +201,8 @@ def take_cut(
 ) -> Taken:
     """The cut at this moment.
 
-    *everything*: hold nothing back. *skip* tells nodes that cannot be published now; *withheld*, by its key
-    and node, a register that this device may not write: the node waits, and nothing else waits with it.
+    *everything*: hold nothing back. *skip* says which nodes cannot be published now. *withheld* says, by key
+    and node, which registers this device may not write: such a node waits, and nothing else waits with it.
     """
     if withheld is None:
         nodes = _oldest_nodes(fs, limits)
@@ -233,8 +234,8 @@ def take_cut(
 
 
 def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
-    """The nodes of the oldest runs, as many as a cut can hold and not many more; all, when the first of these
-    is so long that it cannot be told."""
+    """The nodes of the oldest runs, about as many as a cut can hold; all nodes, when the first run is so long
+    that its end is unknown here."""
     spans, reach = fs.changes.oldest(_LOOKED_AT * limits.most_registers)
     found = _changed_nodes(fs, spans)
     if len(spans) >= len(fs.changes.unsigned) - len(fs.changes.held):
@@ -289,8 +290,8 @@ def _span(node: _Node, *, lenient: bool) -> tuple[int, int]:
 def _without_held(
     fs: FileSystem, nodes: list[_Node], now: float, limits: CutLimits
 ) -> tuple[list[_Node], bool]:
-    """The nodes of the runs before the first one in which a file is held back, or all when its time is over;
-    and whether a moment of rest is wanted."""
+    """The nodes of the runs before the first run with a file that is held back, or all nodes when its time is
+    over; and whether a moment of rest is wanted."""
     if not any(node.held for node in nodes):
         return nodes, False
     free: list[_Node] = []
@@ -323,7 +324,7 @@ def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
 
 
 def _begin(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
-    """See to it that what the cut holds stays as it is until `release`."""
+    """Keep what the cut holds unchanged until `release`."""
     fs.changes.begin_cut(set(cut.seqs), cut.reach)
     fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
     for ino in set(cut.inos.values()):
@@ -364,7 +365,7 @@ def _capture(tx: Transaction, fs: FileSystem, cut: Cut, node: _Node) -> None:
 
 
 def _capture_register(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes, ino: int) -> bool:
-    """Take the value of one register; False when there is none and nobody need know."""
+    """Take the value of one register; False when there is none and no update need say so."""
     kind = key[0]
     if kind == PLACE:
         place = unsigned_place(tx, fs, key, ino)
@@ -389,7 +390,7 @@ def _capture_register(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes, ino
 
 
 def _capture_direct(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes) -> bool:
-    """Take the value of a register that the view has no row of. The node may be another inode by now."""
+    """Take the value of a register without a row in the view. By now another inode may show the node."""
     value = tx.direct.unsigned(key)
     fs.inodes.flush(tx)
     if value is None or not tx.direct.is_wanted(key):

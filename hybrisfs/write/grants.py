@@ -52,13 +52,13 @@ class Grants:
 
     @property
     def is_shut_out(self) -> bool:
-        """Whether a member has signed a grant of the keys that it uses and left out this device, which has
-        not got these keys in another way since."""
+        """Whether a member has granted the keys that it uses to others but not to this device, which has not
+        got them in another way since."""
         return any(self._ring.find(epoch) is None for epoch in self._denied)
 
     def ensure(self) -> None:
-        """See to it that all members can read what this device seals from now on, also when this device knows
-        that it is accused: others may not. Raises CloudsUnavailable."""
+        """Grant keys so that all members can read what this device seals from now on, also when this device
+        knows that it is accused, because others may not know it. Raises CloudsUnavailable."""
         newest, members = self._ring.newest, self._members()
         # Keys may be here before the update that tells whose removal they are the answer to.
         members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
@@ -75,8 +75,8 @@ class Grants:
         self._given = given
 
     def _give_back(self, members: Members, device: DeviceKey) -> None:
-        """Let devices whose removal was vetoed read what was sealed until the veto, once the log says that
-        they have the keys: if they are removed after all, no device may go on with these keys."""
+        """Let devices whose removal was vetoed read what was sealed until the veto. First the log must say
+        that they have the keys: if they are removed after all, no device may go on with these keys."""
         for epoch in self._ring.kept_from(members):
             back = epoch.id, frozenset(members)
             if back not in self._given_back and self._ring.withheld_from(epoch).isdisjoint(members):
@@ -91,7 +91,8 @@ class Grants:
         self._given_back.clear()
 
     def fetch(self, writer: bytes, epoch: bytes) -> bool:
-        """Look for what another member gives this device of an epoch; whether there are new keys now."""
+        """Look for keys of an epoch that another member grants to this device. Returns whether there are new
+        keys now."""
         public = self._members().public_key(writer)
         if public is None:
             return False
@@ -114,7 +115,7 @@ class Grants:
         except CloudsUnavailable as error:
             if left_out:
                 self._denied |= {epoch}
-            log.info("no key of epoch %s is to be had: %s", epoch.hex(), error)
+            log.info("no cloud has a key of epoch %s for this device: %s", epoch.hex(), error)
         except OSError as error:
             log.error("new keys of the volume cannot be stored: %s", error)
         return False

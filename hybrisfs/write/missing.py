@@ -15,8 +15,8 @@ __all__ = ["Known", "MissingEvidence"]
 
 
 class Known(NamedTuple):
-    """What the head of a device says of one branch: the clock of the newest update that the device has, and
-    when the head was written, ns since the epoch by that device's clock."""
+    """The word of a device's head on one branch: the clock of the newest update that the device has, and the
+    time of the head, in ns since the epoch by that device's clock."""
 
     clock: int
     written: int
@@ -24,8 +24,8 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class _Missing:
-    """A device has lacked the update with that clock *since* then. *heads*: by device, when the head that was
-    there after a while was written."""
+    """An update with that clock has been lacking *since* then. *heads*: by device, the time of the head that
+    was there after a while."""
 
     clock: int
     since: float

@@ -51,7 +51,7 @@ class PackLimits:
     """See `hybrisfs.environment.Limits`."""
 
     linger_seconds: float = 3.0
-    """That the first chunk of a pack waits for others, ..."""
+    """How long the first chunk of a pack waits for others, ..."""
     awaited_seconds: float = 0.5
     """... when another device hears of changes through the clouds alone."""
     target_bytes: int = PACK_TARGET
@@ -131,7 +131,8 @@ class Packer:
                 return
 
     def _take_healed(self) -> None:
-        """Chunks whose turn was before: lost ones written again, and those of others that we made, too."""
+        """Chunks whose turn has passed: lost ones that were written again, and chunks of other devices that
+        we made, too."""
         with self._fs.state.transaction() as tx:
             claimed = {number for number in tx.chunks.claimed if number <= self._cursor}
             tx.chunks.claimed.clear()
@@ -142,8 +143,8 @@ class Packer:
             self._add(row)
 
     def _unclaimed(self, rows: list[PendingRow]) -> list[PendingRow]:
-        """Those chunks that are not on the clouds already. Another device says of some that it has put them
-        there: then that is found out first, which costs less than to send them once more."""
+        """The chunks that are not on the clouds already. If another device claims to have put some there, the
+        claim is verified first, which costs less than another upload."""
         with self._fs.state.transaction() as tx:
             claimed = [row[0] for row in rows if tx.chunks.is_claimed(row[0])]
         if not claimed or not self._signals.wait_until_free():
@@ -235,7 +236,7 @@ class Packer:
         return None
 
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
-        """Note where the chunks are; they are packed again when nobody may rely on this pack any more."""
+        """Note where the chunks are. They are packed again if the pack may be discarded already."""
         if not record_pack(self._fs, self._signer, pack, placement, numbers):
             self._pack_again(numbers)
         self._signals.packed()
@@ -319,7 +320,7 @@ def record_pack(
 def settle_chunks(
     fs: FileSystem, numbers: Mapping[bytes, int]
 ) -> Callable[[Transaction, int, Sequence[PackedChunk]], None]:
-    """A function that has chunks with these *numbers*, by their ids, read from the pack that it is given."""
+    """A function that makes a given pack the place where chunks with these *numbers* (by id) are read."""
 
     def settle(tx: Transaction, number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
@@ -342,9 +343,9 @@ def record_packs(
 ) -> bool:
     """Note where packs are, in the view and in one signed update of their registers and *more*.
 
-    *settle* gets each pack's number and chunks. False, and nothing is noted, when one of
-    the packs is to end already, or this device was removed while it put them. Raises HybrisError when it may
-    not say so for another reason; nothing is noted then, either.
+    *settle* gets each pack's number and chunks. False, and nothing is noted, when one of the packs is about
+    to end, or this device was removed during the upload. Raises HybrisError, and nothing is noted, when this
+    device may not sign the placement for another reason.
     """
     seqs: dict[bytes, int] = {}
     contents = [

@@ -43,7 +43,7 @@ _RETRY_SECONDS: Final = 10.0
 
 
 class _OutdatedError(Exception):
-    """The cut cannot be signed: bytes of a file that has been removed since cannot be read."""
+    """The cut cannot be signed, because a file was removed since and its bytes cannot be read."""
 
 
 class Publisher:
@@ -76,7 +76,7 @@ class Publisher:
         return IDLE._replace(least=self._interval(took) - took)
 
     def _interval(self, took: float) -> float:
-        """Seconds between the beginnings of two rounds, the last of which took so long."""
+        """Seconds between the beginnings of two rounds, when the last one took so long."""
         if not self._signals.brisk:
             return ROUND_SECONDS
         return min(ROUND_SECONDS, max(_BRISK_SECONDS, took * _BRISK_SHARE))
@@ -130,8 +130,8 @@ class Publisher:
         return cut
 
     def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
-        """Make the value of a file's content, even if the file has been removed since: what came after it in
-        the cut may rest on it, as a database rests on its journal. Raises _OutdatedError."""
+        """Make the value of a file's content, even if the file was removed since: later changes of the cut
+        may depend on it, as a database depends on its journal. Raises _OutdatedError."""
         inode = snapshot.inode
         try:
             cut.writes[snapshot.key] = self._settler.settle(snapshot)
@@ -322,7 +322,7 @@ class Chunker:
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """The same pieces, with those made one that lie behind each other in the journal."""
+    """The same pieces; those that are adjacent in the journal are joined."""
     joined = pieces[:1]
     for piece in pieces[1:]:
         last = joined[-1]
@@ -347,7 +347,7 @@ def _regions(snapshot: FileSnapshot, window: int) -> list[tuple[int, int]]:
 
 
 def _merge(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same ranges, sorted, with those that touch made one."""
+    """The same ranges, sorted; those that touch are joined."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if merged and start <= merged[-1][1]:

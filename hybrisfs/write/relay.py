@@ -77,9 +77,10 @@ __all__ = [
 RELAY_SECONDS: Final = 60.0
 """How long an author has to bring an update to the clouds itself."""
 COPY_SECONDS: Final = 15.0
-"""How long a copy of this device that runs elsewhere has to bring there what is on a branch of its own."""
+"""How long a clone of this device has to bring the updates on its own branch to the clouds itself."""
 PRESENT_SECONDS: Final = ANNOUNCE_SECONDS + 60.0
-"""Whose head on the clouds is not older is there and brings its chunks itself, however long it takes."""
+"""An author with a head on the clouds that is not older than this is present, and brings its chunks itself,
+however long that takes."""
 _RANK_SECONDS: Final = 20.0  # that each device waits longer than the one before it
 _WAIT_SECONDS: Final = 30.0  # for chunks to come to the clouds
 _FORGO_SECONDS: Final = 6 * 3600.0  # that updates wait for content which only their author has
@@ -176,7 +177,7 @@ class Path:
         return any(branch == point.branch and point.clock <= clock for branch, clock in self.steps)
 
     def newest_of(self, points: list[Point]) -> Point | None:
-        """Of several that end there, the longest segment."""
+        """The longest of several segments that end there."""
         ours = (one for one in points if self.leads_to(one))
         return max(ours, key=lambda one: (one.clock, -one.segment.first), default=None)
 
@@ -190,8 +191,8 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Have this device bring what it holds of the files that these authors wrote, or that were written on
-    these branches."""
+    """Have this device upload its chunks of files that these authors wrote, or that were written on these
+    branches."""
 
     authors: Collection[bytes]
     branches: Collection[bytes]
@@ -199,13 +200,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Put the next updates of *path*, above the end of *before*, on the clouds, as many as may go. When
-    none may, report `held_back` and do the next of these."""
+    """Put the next updates of *path*, above the end of *before*, on the clouds, as many as are allowed to go.
+    If none is, report `held_back` and do the next of these actions."""
 
     path: Path
     before: Point | None
     claim: bool
-    """Have this device bring the chunks that it holds and that keep some of them back."""
+    """Have this device upload the chunks that it holds and that hold some of them back."""
     forgo: bool
     """Do not wait for chunks that are not here."""
 
@@ -221,7 +222,7 @@ class _Ages:
         self._seen: deque[tuple[int, float]] = deque()  # (newest clock, when it was seen), ascending
 
     def note(self, newest: int, now: float, longest: float) -> None:
-        """The newest update has that clock. Ages above *longest* need not be told apart."""
+        """The newest update has that clock. Ages above *longest* may come back as equal."""
         if not self._seen or self._seen[-1][0] < newest:
             self._seen.append((newest, now))
         while len(self._seen) > 1 and now - self._seen[1][1] >= longest:
@@ -236,12 +237,12 @@ class RelayMachine:
     """What this device relays. *now* is a clock that never goes back, *time_ns* the time of day."""
 
     def __init__(self, *, read_only: bool = False) -> None:
-        """*read_only*: this device can tell nobody where it would put the chunks of others."""
+        """*read_only*: this device cannot sign where it would put chunks of others."""
         self._read_only = read_only
         # Authors of what no cloud has that are away, the branches that others have left, and since when.
         self._away: dict[bytes, float] = {}
         self.is_lacking = False
-        """Whether something is shown here whose bytes no device is expected to bring any more."""
+        """Whether something is shown here whose bytes no device is expected to upload any more."""
         self._ages: dict[bytes, _Ages] = {}  # by the branch of a newest update
         self._awaited: dict[bytes, tuple[SegmentId, float]] = {}  # by author, and since when
         self._missing = MissingEvidence(_AWAIT_SECONDS)
@@ -320,8 +321,8 @@ class RelayMachine:
         now: float,
         time_ns: int,
     ) -> list[Action]:
-        """Have this device bring to the clouds what it holds of files whose authors stay away, or have *left*
-        the branch that they wrote it on."""
+        """Have this device upload its chunks of files whose authors stay away, or have *left* the branch on
+        which they wrote the file."""
         if tx.updates.device not in tx.updates.members or self._read_only:
             return []
         away = {one: one for one in unplaced if self._is_away(tx, one, seen, time_ns)}
@@ -338,8 +339,8 @@ class RelayMachine:
         return [Claim(due & away.keys(), due & gone.keys())] if due else []
 
     def _left(self, tx: RelayRows, paths: list[Path], seen: Seen) -> dict[bytes, bytes]:
-        """The branches from which their authors, by their newest heads, do not go on, with the authors: what
-        they wrote there they may not have any more."""
+        """The branches that their authors, by their newest heads, do not continue, with the authors. An
+        author may have lost what it wrote there."""
         found: dict[bytes, bytes] = {}
         count = Counter(path.author for path in paths)
         for author in (author for author, tips in count.items() if tips > 1):
@@ -352,7 +353,7 @@ class RelayMachine:
         return found
 
     def _is_away(self, tx: RelayRows, author: bytes, seen: Seen, time_ns: int) -> bool:
-        """Whether the author is not expected to bring its chunks to the clouds itself."""
+        """Whether the author is unlikely to upload its chunks itself."""
         own = self._is_own(tx, author)
         return own or _is_hurried(author, seen) or not _is_present(seen.clouds.get(author), time_ns)
 
@@ -370,8 +371,8 @@ class RelayMachine:
         return tuple(sorted(sorted(found, key=lambda one: -found[one])[:MAX_RELAYED]))
 
     def _sorted_out(self, tx: RelayRows, seen: Seen) -> tuple[list[Relayed], dict[bytes, list[Point]]]:
-        """What our heads on the clouds lead to: what is not here in full, unless the author's chain leads to
-        it, and what is here, by author."""
+        """The relayed segments that our heads on the clouds lead to: those that are not here in full and that
+        the author's chain does not lead to, and, by author, those that are here."""
         lacking: list[Relayed] = []
         here: dict[bytes, list[Point]] = {}
         for one in seen.earlier_heads.segments:
@@ -387,7 +388,7 @@ class RelayMachine:
         return lacking, here
 
     def _is_bare(self, tx: RelayRows, branch: bytes, clock: int) -> bool:
-        """Whether an update is known through a checkpoint only, and so all that it follows: no segment of
+        """Whether an update, and so all that it follows, is known through a checkpoint only. No segment of
         ours will hold it, and it need not be relayed."""
         return tx.updates.update_at(branch, clock) is None
 
@@ -397,8 +398,9 @@ class RelayMachine:
         return author == tx.updates.device
 
     def _paths(self, tx: RelayRows) -> Iterator[Path]:
-        """The ways to the newest updates of all devices, but for our own chain; none when this device is no
-        member. One that is suspended goes on: it may be the only one that has heard who accuses it."""
+        """The paths to the newest updates of all devices, except our own chain; none when this device is no
+        member. A suspended device goes on relaying: it may be the only one that has received the
+        accusation."""
         members, chain = tx.updates.members, tx.updates.own_tip()
         if tx.updates.device not in members and not tx.updates.is_suspended():
             return
@@ -409,10 +411,9 @@ class RelayMachine:
     def _points(
         self, tx: RelayRows, path: Path, seen: Seen, lacked: int | None, handed: Collection[str] = ()
     ) -> list[Point]:
-        """Where segments on the clouds end that a head leads to, those on *path* among them.
-
-        No head is believed about the updates above the clock *lacked*. Of these, only segments count that
-        this device has put there, from that clock on without a gap."""
+        """The ends, on *path*, of segments on the clouds that a head leads to. Above the clock *lacked* no
+        head is believed: there only segments count that this device has put there itself, without a gap from
+        that clock on."""
         author = path.author
         segments = [
             one.segment
@@ -435,8 +436,8 @@ class RelayMachine:
         return [one for one in named if one.clock <= lacked] + self._relayed_from(tx, path, lacked)
 
     def _relayed_from(self, tx: RelayRows, path: Path, clock: int) -> list[Point]:
-        """The segments that this device put there and that lead on from an update of *path* without a gap: a
-        device that has that update reads them."""
+        """The segments that this device put there and that continue from an update of *path* without a gap,
+        so that a device with that update can read them."""
         found: list[Point] = []
         for point in sorted(self._relayed(tx, path.author), key=lambda one: one.segment):
             following = tx.updates.next_whole(path.steps, clock)
@@ -468,14 +469,13 @@ class RelayMachine:
         return [point for point in found if point is not None]
 
     def _find(self, tx: RelayRows, author: bytes, segment: SegmentId) -> Point | None:
-        """Where in our log the segment ends, None when that update is not here."""
+        """The point of our log at which the segment ends; None when that update is not here."""
         end = tx.segments.end(segment_name(author, segment))
         return Point(*end, segment) if end is not None else None
 
     def _is_ahead(self, tx: RelayRows, path: Path, seen: Seen, now: float) -> bool:
-        """Whether the author's head leads to what is not here yet: it is being fetched, and tells more.
-
-        When it does not come for long, no cloud has it: the author lies, or they all do."""
+        """Whether the author's head leads to updates that are not here yet: they are being fetched, and say
+        more. If they do not come for long, no cloud has them: the author lies, or all clouds do."""
         head = seen.clouds.get(path.author)
         if head is None or head.on_clouds is None or head.on_clouds.last < path.steps[0][1]:
             return False
@@ -489,8 +489,8 @@ class RelayMachine:
         return now - since < _AWAIT_SECONDS
 
     def _long_lacked(self, tx: RelayRows, path: Path, seen: Seen, now: float, time_ns: int) -> int | None:
-        """Up to which clock all have the updates of *path* who have long looked for the rest in vain on the
-        clouds; None when nobody has."""
+        """The highest clock on *path* that all devices have which have long searched the clouds for the rest
+        in vain; None when there is no such device."""
         branch, newest = path.steps[0]
         known = {
             device: Known(max(min(head.vector[one], last) for one, last in path.steps), head.time_ns)
@@ -508,8 +508,8 @@ class RelayMachine:
         ]
 
     def _is_led_to(self, tx: RelayRows, author: bytes, point: Point, seen: Seen) -> bool:
-        """Whether the author's own chain on the clouds leads to it, and no other branch begins with it: what
-        is relayed of that one goes on from there."""
+        """Whether the author's own chain on the clouds leads to it and no other branch begins with it. (The
+        relayed segments of such a branch continue from there.)"""
         segments = self._shipped(tx) if self._is_own(tx, author) else _newest_of(seen.clouds.get(author))
         end = self._find(tx, author, segments[0]) if segments else None
         if end is None:
@@ -538,5 +538,6 @@ def _is_hurried(author: bytes, seen: Seen) -> bool:
 
 
 def _is_present(head: Head | None, time_ns: int) -> bool:
-    """Whether the writer of its newest head on the clouds still reaches them, as far as that can be known."""
+    """Whether the writer of this head, the newest on the clouds, still reaches them, as far as that can be
+    known."""
     return head is not None and not head.offline and time_ns - head.time_ns <= PRESENT_SECONDS * 1e9

@@ -237,15 +237,15 @@ class RelayGate:
         self._signals = signals
         self._claim = self._claimed = self._forgo = False
         self.unread: dict[int, ChunkRef] = {}
-        """Lists of chunks that are not on this device, by number: what they list may be on the clouds."""
+        """Lists of chunks that are not on this device, by number. The listed chunks may be on the clouds."""
         self.unreadable: set[int] = set()
-        """Those of them that could not be had. With *forgo* they are not waited for either."""
+        """The lists that could not be fetched. With *forgo* nothing waits for them either."""
 
     def count(self, tx: Transaction, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
-        """How many of these consecutive updates, from the first one on, may go to the clouds together.
-
-        With *claim*, chunks that keep some of them back are claimed. With *forgo*, those that are not here
-        are not waited for: if they never came, nothing that was written since could ever be read by others.
+        """How many of these consecutive updates, from the first one on, may go to the clouds together. With
+        *claim*, this device takes over the chunks that hold some of them back. With *forgo*, nothing waits
+        for chunks that are not here: if they never came, other devices could never read what was written
+        since.
         """
         self._fs.flush(tx)
         self._forgo = forgo
@@ -272,7 +272,7 @@ class RelayGate:
             waiting.discard(content_key(key[NODE]))
 
     def _is_removed(self, tx: Transaction, node: bytes, value: bytes | None) -> bool:
-        """Whether the place was given up and nothing of the node is seen any more."""
+        """Whether the place was given up and nothing shows the node any more."""
         try:
             if value is not None and not Place.decode(value).removed:
                 return False
@@ -288,7 +288,7 @@ class RelayGate:
         return self._are_all_there(tx, content.runs, content.depth)
 
     def _are_all_there(self, tx: Transaction, runs: Iterable[Run], depth: int) -> bool:
-        """Looks at each of them, so that all that can be claimed are."""
+        """Looks at every chunk, even after a missing one, so that all possible claims are made."""
         return not [run for run in runs if not self._are_there(tx, run, depth)]
 
     def _are_there(self, tx: Transaction, run: Run, depth: int) -> bool:
@@ -370,9 +370,9 @@ class Uploads:
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
 
-        What other devices wrote counts, too: as far as it is here and they cannot be reached over a link,
-        this device brings it there itself; what they say to be there it reads there. *progress* is called
-        with the bytes done so far and the bytes there were.
+        Updates of other devices count, too: if their author cannot be reached over a link, this device
+        uploads what it has of them, and verifies what the author claims to have uploaded. *progress* is
+        called with the bytes done so far and the bytes there were.
         """
         deadline = None if timeout is None else self._monotonic() + timeout
         with self._fs.state.transaction() as tx:
@@ -404,7 +404,7 @@ class Uploads:
                 # What is written here can be read by nobody who lacks what it depends on.
                 and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
                 and wait_for(self._shipped_so_far())
-                # Where the packs are was signed while we waited: that too must be told.
+                # Where the packs are was signed while we waited: that too must be on the clouds.
                 and wait_for(self._shipped_so_far())
             )
         finally:
@@ -417,8 +417,8 @@ class Uploads:
             self._fetcher.prove(unproven)
 
     def machines_only(self, tx: Transaction) -> MachinesOnly:
-        """What other devices wrote and no cloud is known to have; without such files the devices are those
-        that have yet to bring changes there."""
+        """Files that no cloud is known to have, with the other devices that have to upload them; without such
+        files, the devices that have yet to upload changes."""
         found, own = self.unplaced.count(tx), tx.updates.device
         lacking = {*(found.devices or self._relayer.unshipped_authors(tx))} - {own}
         members = MemberTable(tx).all()  # of a removed one nothing is to be expected
@@ -426,7 +426,7 @@ class Uploads:
         return MachinesOnly(found.files, found.size, names)
 
     def _is_unpacked(self, tx: Transaction, newest: int) -> bool:
-        """Whether a chunk up to that number, claimed ones among them, is still to be brought there."""
+        """Whether a chunk up to that number, claimed ones included, has yet to be uploaded."""
         first = first_pending(tx, but=tx.chunks.lost)
         return first is not None and first <= newest
 

@@ -58,8 +58,9 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Shipment:
-    """The segment of one batch. If it fails it is tried again with the very same bytes, so that a cloud which
-    stored it late stores nothing else under its name. *on_clouds*: what is on the clouds then."""
+    """The segment of one batch. A failed attempt is repeated with the very same bytes, so that a cloud which
+    stores the first one late stores nothing else under that name. *on_clouds*: the log on the clouds
+    afterwards."""
 
     batch: _Batch
     name: str
@@ -72,7 +73,7 @@ class ShipLimits:
     """See `hybrisfs.environment.Limits`."""
 
     linger_seconds: float = 5.0
-    """That an update waits for others to share its segment, ..."""
+    """How long an update waits for others to share its segment, ..."""
     awaited_seconds: float = 0.5
     """... when another device hears of changes through the clouds alone."""
     segment_bytes: int = 4 << 20
@@ -95,7 +96,7 @@ class LogClouds(Protocol):
     """The clouds as the log comes to them."""
 
     def grant(self) -> None:
-        """See to it that others can read what is sealed now. Raises CloudsUnavailable."""
+        """Make sure that other members can read what is sealed now. Raises CloudsUnavailable."""
 
     def put_object(self, name: str, data: bytes, /) -> Sequence[int]:
         """Store a small object on f+k clouds. Raises CloudsUnavailable."""
@@ -108,17 +109,17 @@ class HeadSource(Protocol):
     """Tells what heads of this device say, beside how far its log goes."""
 
     def earlier_heads(self) -> EarlierHeads:
-        """Which clouds have been looked at since the start, and what they hold of our head: before that it
-        must not be overwritten, for it may lead to updates that this device wrote before it was restored from
-        a backup (`sync.beacons`)."""
+        """The clouds searched since the start, and the heads of this device that they hold. A head must not
+        be overwritten before: it may lead to updates that this device wrote before it was restored from a
+        backup (`sync.beacons`)."""
 
     def checkpoints(
         self, tx: Transaction, earlier_heads: EarlierHeads, /
     ) -> tuple[Statement | None, CheckpointId | None]:
-        """What it has stated, and the newest checkpoint that it knows."""
+        """The checkpoint that this device has stated, and the newest one that it knows."""
 
     def state(self, tx: Transaction, /) -> StateClaim | None:
-        """What it made of its log."""
+        """The state that followed from its log."""
 
     def head_put(self, head: Head, /) -> None:
         """The clouds have this head."""
@@ -229,7 +230,7 @@ class Shipper:
         self._signals.progressed()
 
     def announce_again(self, timeout: float) -> bool:
-        """Have the head put on all clouds again, as one may have lost it; from any thread.
+        """Put the head on all clouds again, because one may have lost it; from any thread.
 
         False when that is not done after *timeout* seconds.
         """
@@ -332,9 +333,9 @@ class Shipper:
         return _Batch(rows[0][0], last, size) if last else None
 
     def _lowest_pending(self, tx: Transaction) -> int | None:
-        """The first chunk that may still come to the clouds; one that is lost holds nothing up. Of a device
-        that only reads none does: others can have them over a link. Nor does any of a suspended device: it
-        cannot sign where they are, and its plea has to reach the members that can veto."""
+        """The first chunk that may still come to the clouds; a lost one holds nothing up. None for a reader,
+        because other devices can get its chunks over a link. None for a suspended device: it cannot sign
+        where chunks are, and its plea has to reach the members that can veto."""
         if self._fs.read_only or tx.updates.is_suspended():
             return None
         return first_pending(tx, but=tx.chunks.lost)
@@ -355,8 +356,8 @@ class Shipper:
         )
 
     def _followed_by(self, update: bytes, before: LogOnClouds | None) -> SegmentId | None:
-        """The own segment that ends where *update* goes on. After a checkpoint was taken in, it may be one
-        that only our heads of before tell of."""
+        """The own segment that ends where *update* continues. After a checkpoint was taken in, only our
+        earlier heads may name it."""
         own = self._device.device_id
         segments = [one.segment for one in self._source.earlier_heads().segments if one.author == own]
         followed = (if_followed(one, update) for one in (*([before.newest] if before else ()), *segments))

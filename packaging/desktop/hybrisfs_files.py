@@ -5,7 +5,7 @@ Files of other file systems are left alone: they have no attribute `user.hybrisf
 
 A file manager calls this in the thread that draws its windows, and a daemon that stands still answers nothing
 that is asked of its mount. So nothing here touches a file but through GIO's threads, a few at a time: a file
-has no emblem until its state is known, and is told to ask again then.
+has no emblem until its state is known, and the file manager asks again then.
 
 A change of state raises no event that a file manager could hear of, so files that were shown are looked at
 again now and then, a few at a time, as long as the file manager keeps them in memory.
@@ -45,7 +45,7 @@ _LOOK_EVERY = 3  # seconds
 _LOOK_AT = 20  # files of either kind, each time
 _MOST_SHOWN = 2000  # files that are kept in mind
 _AT_ONCE = 2  # files that are being looked at: more would take GIO's threads from the file manager
-_MOUNTS_HOLD = 1_000_000  # microseconds until the mounts are read anew
+_MOUNTS_HOLD = 1_000_000  # microseconds until the mounts are read again
 
 
 def _manager():
@@ -106,7 +106,8 @@ class _Shown:
         self._timer = None
 
     def state(self, file, path):
-        """What is known of a file, or None. It is looked at, and told to ask again if that has changed."""
+        """What is known of a file, or None. A look follows; if it finds a change, the file manager asks
+        again."""
         told = self._told.pop(path, None)
         state = told or self.known(path)
         if state is not None:
@@ -138,7 +139,7 @@ class _Shown:
             path = next(iter(self._waiting))
             reference = self._waiting.pop(path)
             file = reference()
-            if file is None or file.is_gone() or _path(file) != path:  # renamed: it is asked about anew
+            if file is None or file.is_gone() or _path(file) != path:  # renamed: it is asked about again
                 self._forget(path)
                 self._told.pop(path, None)
                 continue

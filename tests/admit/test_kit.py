@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, kit_name, parse_kit_name
+from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, kit_name
 from hybrisfs.recovery import KitRecord, KitSecret, SignedKit, kit_key, seal_key, signed_kit_key
 from sync import DecodeError, DeviceKey, NewerFormatError
 from tests.recovery.support import (
@@ -150,12 +150,3 @@ def test_a_kit_was_made_at_a_time_that_can_be_shown(created: int) -> None:
     datetime.datetime.fromtimestamp(last.created)
     with pytest.raises(DecodeError, match="no time"):
         KitRecord.decode(replace(RECORD, created=created).encode())
-
-
-@pytest.mark.parametrize(
-    "name", ["recovery/", "recovery/00", "kits/" + "0" * 32, "recovery/" + "A" * 32, NAME + "/x"]
-)
-def test_other_names_are_no_kits(name: str) -> None:
-    assert parse_kit_name(NAME) == SECRET.kit
-    with pytest.raises(DecodeError):
-        parse_kit_name(name)

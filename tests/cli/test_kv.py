@@ -306,7 +306,7 @@ def test_values_that_no_key_names_are_shown_and_deleted(rig: Rig, run: Run, volu
     assert rig.get("key") == b"value"
     rig.cluster.behave("down", 2)
     failed = run("kv", "clean", "photos")
-    assert (failed.exit_code, "  not on c2: it does not tell what it has\n" in failed.stdout) == (1, True)
+    assert (failed.exit_code, "  not on c2: it does not list its objects\n" in failed.stdout) == (1, True)
 
 
 def test_a_rebuild_says_what_it_has_brought_back(rig: Rig, run: Run) -> None:

@@ -318,7 +318,7 @@ class FakeVolume:
         passphrase: str | None = None,
     ) -> DeviceRole:
         if device == "desk":
-            raise UsageError("a device does not say itself what it may do")
+            raise UsageError("a device cannot set its own role")
         if passphrase is not None:
             self.decisions.append((device, f"role by {passphrase}"))
         self.readers = [device] if reader and not self.role_of(device).proposed else []

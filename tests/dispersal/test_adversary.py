@@ -156,7 +156,7 @@ class Run:
 
             old, where = random.choice(self.written)
             location = random.choice(locate(old, where))
-            assert SEALER.chunk_id(engine.get_chunk(location, timeout=PATIENCE)) == location.chunk_id
+            assert SEALER.chunk_id(engine.get_chunks([location], timeout=PATIENCE)[0]) == location.chunk_id
 
     def honest(self) -> set[str]:
         return {f"c{number}" for number in range(len(self.stores)) if number not in self.history.bad}

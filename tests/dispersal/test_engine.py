@@ -44,7 +44,7 @@ def timing_for(fault: Behaviour) -> Timing:
 
 def read_all(cluster: Cluster, locations: list[ChunkLocation]) -> list[bytes]:
     """Read each chunk by itself and all as a run; return them when both agree."""
-    single = [cluster.engine.get_chunk(location, timeout=5) for location in locations]
+    single = [cluster.engine.get_chunks([location], timeout=5)[0] for location in locations]
     assert cluster.engine.get_chunks(locations, timeout=5) == single
     return single
 
@@ -106,7 +106,7 @@ def test_failures_are_explained_for_each_cloud_that_did_not_deliver() -> None:
         cluster.behave("down", first)
         cluster.behave("truncated", second)
         with pytest.raises(ChunkUnavailable) as caught:
-            cluster.engine.get_chunk(location, timeout=5)
+            cluster.engine.get_chunks([location], timeout=5)[0]
         assert caught.value.reasons == {
             f"c{first}": "connection refused",
             f"c{second}": "is damaged: ends early",
@@ -141,7 +141,7 @@ def test_more_than_f_bad_clouds_are_survived(f: int, k: int, size: int, fault: B
         locations = cluster.write(CHUNKS)
         cluster.behave(fault)
         with pytest.raises(ChunkUnavailable) as caught:
-            cluster.engine.get_chunk(locations[2], timeout=5)
+            cluster.engine.get_chunks([locations[2]], timeout=5)[0]
         assert set(caught.value.reasons) >= {f"c{cloud}" for cloud in locations[2].placement[: f + 1]}
         assert all(caught.value.reasons.values())
         if fault not in LIES:
@@ -158,7 +158,7 @@ def test_hanging_clouds_hang_nobody() -> None:
         locations = cluster.write(CHUNKS)
         cluster.behave("hang")
         with pytest.raises(ChunkUnavailable, match="no answer within"):
-            cluster.engine.get_chunk(locations[0], timeout=0.1)
+            cluster.engine.get_chunks([locations[0]], timeout=0.1)[0]
         with pytest.raises(CloudsUnavailable, match="no answer within"):
             cluster.engine.get_object("x", 10, bytes)
         problem = cluster.engine.check_share(locations[0].placement[0], locations[0].pack_id, 0)
@@ -188,7 +188,7 @@ def test_close_ends_calls_that_wait() -> None:
 
     def read() -> None:
         try:
-            cluster.engine.get_chunk(locations[0], timeout=1000)
+            cluster.engine.get_chunks([locations[0]], timeout=1000)[0]
         except ChunkUnavailable as error:
             caught.append(error)
 
@@ -221,7 +221,7 @@ def test_a_stalled_call_makes_its_cloud_down() -> None:
         first = cluster.asked_first(locations[0].placement)
         index = locations[0].placement.index(first)
         cluster.behave("hang", first)
-        cluster.engine.get_chunk(locations[0], timeout=5)
+        cluster.engine.get_chunks([locations[0]], timeout=5)[0]
         assert cluster.states()[f"c{first}"] == "down"
         reason = cluster.engine.health()[first].reason
         assert reason.startswith("a request has had no answer for")
@@ -322,7 +322,7 @@ def test_a_rotten_share_is_named_with_its_cloud() -> None:
         whole = bytearray(store.objects[name])
         whole[-9] ^= 1  # not the last byte, which may be padding that takes no part in decoding
         store.objects[name] = bytes(whole)
-        assert cluster.engine.get_chunk(locations[-1], timeout=5) == CHUNKS[-1]
+        assert cluster.engine.get_chunks([locations[-1]], timeout=5)[0] == CHUNKS[-1]
         chunk = locations[-1].chunk_id.hex()[:16]
         status = cluster.engine.health()[first]
         assert (status.state, status.reason) == (
@@ -348,10 +348,10 @@ def test_a_share_of_a_newer_format_is_a_lie_only_if_others_have_the_old() -> Non
                     cluster.stores[cloud].objects[name] = bytes(data)
             if behave_all:
                 with pytest.raises(ChunkUnavailable, match="format 3"):
-                    cluster.engine.get_chunk(location, timeout=5)
+                    cluster.engine.get_chunks([location], timeout=5)[0]
                 assert cluster.states() == {}
             else:
-                assert cluster.engine.get_chunk(location, timeout=5) == b"chunk"
+                assert cluster.engine.get_chunks([location], timeout=5)[0] == b"chunk"
                 assert cluster.states() == {f"c{first}": "lying"}
 
 
@@ -360,7 +360,7 @@ def test_a_wrong_location_blames_nobody() -> None:
         locations = cluster.write(CHUNKS)
         wrong = locations[1]._replace(chunk_id=locations[2].chunk_id)
         with pytest.raises(ChunkUnavailable, match="every share is as it was written"):
-            cluster.engine.get_chunk(wrong, timeout=5)
+            cluster.engine.get_chunks([wrong], timeout=5)[0]
         assert cluster.states() == {}
 
 
@@ -371,9 +371,9 @@ def test_clouds_that_were_removed_are_done_without() -> None:
         name = share_name(location.pack_id, 1)
         store = cluster.stores[location.placement[0]]
         store.objects[name] = store.objects[share_name(location.pack_id, 0)]
-        assert cluster.engine.get_chunk(moved, timeout=5) == b"chunk"
+        assert cluster.engine.get_chunks([moved], timeout=5)[0] == b"chunk"
         with pytest.raises(ChunkUnavailable, match="cloud 99: is no longer configured"):
-            cluster.engine.get_chunk(location._replace(placement=(98, 99)), timeout=5)
+            cluster.engine.get_chunks([location._replace(placement=(98, 99))], timeout=5)[0]
         assert "no longer configured" in (cluster.engine.check_share(99, location.pack_id, 0) or "")
 
 
@@ -419,8 +419,8 @@ def test_several_packs_at_once() -> None:
         packs = [encode([number.to_bytes(4, "big") * 500], 2, 3) for number in range(40)]
         placements = list(pool.map(cluster.engine.put_pack, packs))
         locations = [locate(pack, placement)[0] for pack, placement in zip(packs, placements, strict=True)]
-        read = list(pool.map(lambda location: cluster.engine.get_chunk(location, timeout=10), locations))
-        assert read == [number.to_bytes(4, "big") * 500 for number in range(40)]
+        read = list(pool.map(lambda location: cluster.engine.get_chunks([location], timeout=10), locations))
+        assert read == [[number.to_bytes(4, "big") * 500] for number in range(40)]
 
 
 WRITES: dict[str, Callable[[Cluster], object]] = {
@@ -451,9 +451,9 @@ def test_no_cloud_is_accused_for_what_a_member_made_up() -> None:
             short = true._replace(sealed_length=0, owed=False)
             for location in (nowhere, cut, short):
                 with pytest.raises(ChunkUnavailable):
-                    cluster.engine.get_chunk(location, timeout=5)
+                    cluster.engine.get_chunks([location], timeout=5)[0]
             wrong = true._replace(length=true.length + 1, owed=False)
-            assert cluster.engine.get_chunk(wrong, timeout=5) in CHUNKS
+            assert cluster.engine.get_chunks([wrong], timeout=5)[0] in CHUNKS
             assert set(cluster.states().values()) <= {"ok", "slow"}, (f, k)
 
 
@@ -466,7 +466,7 @@ def test_a_cloud_that_lacks_its_share_of_what_another_one_has_is_named() -> None
             location = cluster.write(CHUNKS)[0]
             lacking = location.placement[index]
             cluster.stores[lacking].delete(share_name(location.pack_id, index))
-            assert cluster.engine.get_chunk(location._replace(owed=False), timeout=5) in CHUNKS
+            assert cluster.engine.get_chunks([location._replace(owed=False)], timeout=5)[0] in CHUNKS
             assert cluster.states() in ({}, {f"c{lacking}": "lying"})
             named += bool(cluster.states())
         if named:
@@ -485,4 +485,4 @@ def test_shares_are_found_wherever_they_are() -> None:
         assert found[0] == location.placement[0] and found[1] not in range(4)
         assert cluster.engine.upkeep.find_shares(bytes(32), location.n) == ()
         assert cluster.states() == {}
-        assert cluster.engine.get_chunk(location._replace(placement=found), timeout=5) in CHUNKS
+        assert cluster.engine.get_chunks([location._replace(placement=found)], timeout=5)[0] in CHUNKS

@@ -176,7 +176,7 @@ def test_a_dead_cloud_costs_nothing_but_a_probe_now_and_then() -> None:
             cluster.engine.put_object(f"object-{number}", b"data", 2)
             cluster.write([b"chunk %d" % number])
             assert cluster.engine.get_object(f"object-{number}", 10, bytes) == b"data"
-            assert cluster.engine.get_chunk(location, timeout=10) == b"chunk"
+            assert cluster.engine.get_chunks([location], timeout=10)[0] == b"chunk"
         cluster.engine.probe(MARKER)  # too early
         assert dead.requests == []
         for count in (1, 2, 3):

@@ -127,17 +127,11 @@ class Orders:
         """Change content behind the kernel's back."""
         self._fs.root.children[name.encode("latin-1")].data[:] = text.encode()
 
-    def notify_delete(self, parent: int, child: int, name: str) -> None:
-        self._session.notify_delete(parent, child, name.encode("latin-1"))
-
     def notify_inval_entry(self, parent: int, name: str) -> None:
         self._session.notify_inval_entry(parent, name.encode("latin-1"))
 
     def notify_inval_inode(self, ino: int) -> None:
         self._session.notify_inval_inode(ino)
-
-    def notify_store(self, ino: int, offset: int, text: str) -> None:
-        self._session.notify_store(ino, offset, text.encode())
 
     def use_kept(self) -> str:
         """Touch the buffer of the last write, which is gone."""

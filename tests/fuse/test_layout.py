@@ -79,7 +79,6 @@ def numbers(compiled: Compiled, headers: str, expressions: list[str]) -> list[in
         (library.ConnectionInfo, "struct fuse_conn_info"),
         (library.LowLevelOps, "struct fuse_lowlevel_ops"),
         (library.DataBuffer, "struct fuse_buf"),
-        (library.DataVector, "struct fuse_bufvec"),
     ],
 )
 def test_structures_of_libfuse(compiled: Compiled, structure: type[ctypes.Structure], name: str) -> None:

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from hybrisfs import fuse
 from tests.fuse.server import OrderError, Server, mount_options, names_in
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def test_unmounting_ends_the_loop(server: Server) -> None:
@@ -51,32 +45,6 @@ def test_a_served_session_cannot_be_closed(server: Server) -> None:
         server.order("close")
 
 
-_IN_DELETE_SELF = 0x400
-
-
-@contextmanager
-def watched(path: Path, mask: int) -> Iterator[int]:
-    """An inotify descriptor that reports events of `mask` about `path`."""
-    fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        assert _libc.inotify_add_watch(fd, os.fsencode(path), mask) >= 0
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def test_notify_delete_removes_the_name_and_tells_who_watches_the_file(server: Server) -> None:
-    path = server.mountpoint / "file"
-    path.touch()
-    ino = server.order("ino", "file")
-    server.order("drop", "file")
-    assert path.exists()  # the kernel believes for an hour what it was told
-    with watched(path, _IN_DELETE_SELF) as events:
-        server.order("notify_delete", 1, ino, "file")
-        assert int.from_bytes(os.read(events, 4096)[4:8], sys.byteorder) == _IN_DELETE_SELF
-    assert not path.exists()
-
-
 def test_notify_inval_entry_has_the_name_looked_up_again(server: Server) -> None:
     path = server.mountpoint / "file"
     path.touch()
@@ -102,17 +70,9 @@ def test_notify_inval_inode_has_content_and_size_read_again(server: Server) -> N
     assert path.read_text() == "longer"
 
 
-def test_notify_store_fills_the_page_cache(server: Server) -> None:
-    path = server.mountpoint / "file"
-    path.write_text("old")
-    server.order("notify_store", server.order("ino", "file"), 0, "NEW")
-    assert path.read_text() == "NEW"
-
-
 def test_notices_about_what_the_kernel_does_not_know_are_no_error(server: Server) -> None:
     server.order("notify_inval_entry", 1, "nothing")
     server.order("notify_inval_inode", 4711)
-    server.order("notify_delete", 1, 4711, "nothing")
 
 
 def refused(directory: Path, *options: str) -> str:

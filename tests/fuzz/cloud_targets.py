@@ -10,7 +10,7 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from backends.webdav_client import parse_multistatus
-from hybrisfs.admit.kit import decode_kit, kit_name, parse_kit_name
+from hybrisfs.admit.kit import decode_kit, kit_name
 from hybrisfs.clouds.signpost import decode_signpost, encode_signpost
 from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.errors import IntegrityError
@@ -192,11 +192,6 @@ def _share_name(name: str) -> object:
     return found
 
 
-def _kit_name(name: str) -> object:
-    assert kit_name(parse_kit_name(name)) == name
-    return name
-
-
 TARGETS: Final[dict[str, Target]] = {
     "share, a copy": _verify(_COPY[0], 1),
     "share, a piece": _verify(_PIECE[0], 2),
@@ -219,6 +214,5 @@ TARGETS: Final[dict[str, Target]] = {
         [b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", b"<?xml version='1.0' encoding='utg-8'?><a/>"],
     ),
     "share name": text(_share_name, [share_name(_COPY[0], 0), share_name(_COPY[0], 11)], ()),
-    "kit name": text(_kit_name, [kit_name(SECRET.kit)], (ValueError,)),
     "value name": text(parse_value_name, ["kv/" + "0f" * 16 + "/" + "1e" * 16 + ".3"], ()),
 }

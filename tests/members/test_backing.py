@@ -301,7 +301,7 @@ def all_decide_alike(script: list[tuple[int, int, str]], inviters: list[int], ra
             logs = [device.log() for device in fleet.devices]
             for number, device in enumerate(fleet.devices):
                 device.receive(shuffled(random, [update for log in logs for update in log]))
-                device.rig.sharing.membership.heed_removals()
+                device.rig.sharing.membership.act_on_removals()
                 if turn == AMID:  # what they sign later vouches for what they had heard
                     name = Member(member_of(number).public, NAMES[number]).encode()
                     with suppress(HybrisError), device.rig.fs.state.transaction():

@@ -45,14 +45,14 @@ def say(device: Device, of: int, role: Role) -> None:
     device.rig.sharing.membership.set_role(NAMES[of], role)
 
 
-def heed(device: Device) -> None:
+def act_on_removals(device: Device) -> None:
     """What `Sharing.receive` does after it has received."""
-    device.rig.sharing.membership.heed_removals()
+    device.rig.sharing.membership.act_on_removals()
 
 
 def hear(device: Device, updates: Sequence[bytes]) -> None:
     device.receive(updates)
-    heed(device)
+    act_on_removals(device)
 
 
 def agree(*devices: Device) -> None:
@@ -309,7 +309,7 @@ def test_a_device_takes_back_its_own_work_though_it_has_heard(fleet: Fleet) -> N
     cyd.receive(ada.log())
     cyd.receive(before)
     assert cyd.read("mine") == b"work"
-    heed(cyd)
+    act_on_removals(cyd)
     ada.receive(cyd.log())
     assert ada.read("mine") == b"work"
 

@@ -61,7 +61,7 @@ def test_an_address_that_is_renewed_is_no_news() -> None:
     assert told.take_in(address(NEWADDR, 2, "10.77.0.1"))
 
 
-def test_all_messages_that_come_together_are_heeded() -> None:
+def test_all_messages_that_come_together_are_read() -> None:
     told = Interfaces()
     assert told.take_in(link(NEWLINK, 2, UP | RUNNING) + address(NEWADDR, 2, "10.77.0.1"))
     assert not told.take_in(address(NEWADDR, 2, "10.77.0.1") + link(NEWLINK, 2, UP | RUNNING))

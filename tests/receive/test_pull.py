@@ -312,7 +312,7 @@ def test_a_device_that_joins_later_is_followed_too(here: Here) -> None:
     here.wait_for(here.has(b.order))
 
 
-def test_a_fork_that_was_proved_leads_to_the_other_branch(here: Here) -> None:
+def test_a_head_that_names_two_branches_leads_to_both(here: Here) -> None:
     a = Publisher(A)
     here.publish(a)
     backup = a.restored()
@@ -320,7 +320,8 @@ def test_a_fork_that_was_proved_leads_to_the_other_branch(here: Here) -> None:
     here.publish(backup)
     here.thread.start()
     here.wait_for(here.has(backup.order))
-    here.puller.look_for_branches(a.id)
+    backup.receive_all([update for update in a.order if not backup.holds_update(update)])
+    here.publish(backup)
     here.wait_for(here.has(a.order))
 
 
@@ -481,11 +482,14 @@ def test_a_cloud_that_hangs_delays_neither_news_nor_the_end(tmp_path: Path, oper
     here = Here(tmp_path, replace(HASTY, get=PATIENCE), faulty=hanging.store)
     a = Publisher(A)
     here.publish(a)
-    here.thread.start()
-    here.wait_for(here.has(a.order))
-    here.puller.look_for_branches(a.id)
+    backup = a.restored()
     here.publish(a)
-    here.wait_for(here.has(a.order))
+    here.publish(backup)
+    here.thread.start()
+    here.wait_for(here.has(backup.order))
+    backup.receive_all([update for update in a.order if not backup.holds_update(update)])
+    here.publish(backup)
+    here.wait_for(here.has([*a.order, *backup.order]))
     here.wait_for(lambda: hanging.first and any(one.fault == "stall" for one in hanging.first.calls))
     here.close()
     hanging.hang.until.set()

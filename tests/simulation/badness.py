@@ -308,13 +308,13 @@ class Badness:
         simulation.world.received(number)
         simulation.world.commit(number)
 
-    def heed(self, number: int) -> None:
+    def act_on_removals(self, number: int) -> None:
         """What a device does when it has heard that another one was removed."""
         if self._members:
             membership = self._simulation.world.fleet[number].rig.sharing.membership
-            if membership.is_removal_unheeded():
-                self._simulation.note(f"{number} heeds a removal")
-                membership.heed_removals()
+            if membership.has_removals_to_act_on():
+                self._simulation.note(f"{number} acts on a removal")
+                membership.act_on_removals()
 
     def confirm(self, number: int) -> None:
         """Somebody answers what waits for a person on this device: correct devices, too, may remove enough

@@ -237,7 +237,7 @@ class Simulation:
 
     def sign(self, device: int, *, everything: bool = True) -> None:
         """Rounds of the publisher, which may hold back open files unless *everything* is wanted."""
-        self.badness.heed(device)
+        self.badness.act_on_removals(device)
         self._do("sign", partial(self.world.sign, everything=everything), device)
 
     def _commit(self, device: int) -> None:

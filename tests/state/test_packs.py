@@ -70,6 +70,6 @@ def test_packs_are_found_by_cloud_and_by_who_told_of_them(rig: Rig) -> None:
     assert [packs.count_on_cloud(cloud) for cloud in (1, 2, 3, 4)] == [1, 2, 1, 0]
     assert [one.id for one in packs.of_device(THIRD[:16], 0)] == [SECOND]
     assert packs.authors_after(first, 10) == {second: THIRD[:16]}
-    assert packs.is_told_by(SECOND, THEIRS) and not packs.is_told_by(SECOND, device)
+    assert packs.is_named_by(SECOND, THEIRS) and not packs.is_named_by(SECOND, device)
     packs.move(FIRST, b"\x01\x04", Stamp(7, device))
     assert found(rig, FIRST).is_at(1, 4) and not found(rig, FIRST).is_at(2, 4)

@@ -127,14 +127,14 @@ def test_two_that_are_bound_do_not_go_round_in_circles() -> None:
     assert len(outcomes) < 16
 
 
-def test_a_state_that_is_loaded_again_knows_what_was_heeded() -> None:
+def test_a_state_that_is_loaded_again_knows_what_was_obeyed() -> None:
     judge, honest = Device(KEYS[0]), Device(BOUND)
     binding = judge.write()
     twin = honest.clone()
     bind(judge, binding)
     honest.receive_all([binding])
-    heeding = [honest.write(), honest.write()]
-    judge.receive_all(heeding)
+    obeying = [honest.write(), honest.write()]
+    judge.receive_all(obeying)
     judge.restart()
     bind(judge, binding)
     restored = twin.write()  # from a backup: it makes a fork, which convicts it, and counts

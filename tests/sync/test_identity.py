@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.identity import DeviceKey, Members, device_id_from_hex, device_id_of, verify
+from sync.identity import DeviceKey, Members, device_id_of, verify
 from tests.sync.support import KEYS, STRANGER, flip
 
 
@@ -36,13 +36,8 @@ def test_seed_restores_the_key() -> None:
         DeviceKey.from_seed(b"short")
 
 
-def test_device_id_hex() -> None:
-    device = KEYS[0].device_id
-    assert device_id_of(KEYS[0].public) == device
-    assert device_id_from_hex(device.hex()) == device
-    for text in ("", device.hex()[:-2], device.hex().upper(), f" {device.hex()}", "zz" * 16):
-        with pytest.raises(ValueError):
-            device_id_from_hex(text)
+def test_the_id_of_a_device_follows_from_its_key() -> None:
+    assert device_id_of(KEYS[0].public) == KEYS[0].device_id
     with pytest.raises(ValueError, match="32 bytes"):
         device_id_of(b"short")
 

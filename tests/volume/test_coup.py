@@ -224,7 +224,7 @@ def test_what_the_kit_says_reaches_a_device_that_had_believed_the_thief(
     first.write("by the owner", b"of all")
     waits(second, lambda: has(second, "by the owner"))
     assert is_out(mallory, second) and second.read("by the owner") == b"of all"
-    assert not second.volume.sharing.membership.is_removal_unheeded()
+    assert not second.volume.sharing.membership.has_removals_to_act_on()
 
 
 def test_one_bare_vote_of_a_kit_of_the_thief_is_worth_no_more_than_that_of_a_device(

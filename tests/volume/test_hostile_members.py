@@ -386,7 +386,7 @@ def test_keys_whose_grant_a_crash_took_back_are_not_used(
     saved = database.read_bytes()
     third.reopen()
     hear_of_removal(third, mallory)
-    third.volume.sharing.membership.heed_removals()
+    third.volume.sharing.membership.act_on_removals()
     lost = third.volume.ring.newest
     assert third.volume.ring.is_fit and lost.excluded == {id_of(mallory)}
     third.close()

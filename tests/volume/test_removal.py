@@ -230,7 +230,7 @@ def test_a_device_that_alone_has_heard_that_it_is_accused_makes_others_hear(flee
     assert not bob.rig.sharing.signer.may_sign(bob.rig.tx)
     bob.write("file", b"content")
     exchange(ada, bob, dan)
-    assert not bob.rig.sharing.membership.is_removal_unheeded(), "it asks once"
+    assert not bob.rig.sharing.membership.has_removals_to_act_on(), "it asks once"
     for device in (ada, dan):
         facts = {one.name: one.suspended for one in device.rig.sharing.trials.facts()}
         assert facts == {"bob": True, "cyd": True}
