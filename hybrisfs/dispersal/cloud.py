@@ -35,7 +35,7 @@ from hybrisfs.dispersal.ranking import (
 from hybrisfs.dispersal.stopwatch import Stopwatch, WatchedPacer
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.traffic import Traffic
-from hybrisfs.dispersal.workers import CloudWorkers, Job
+from hybrisfs.dispersal.workers import CloudWorkers, Job, WorkerLimits
 from hybrisfs.environment import Environment
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
@@ -130,10 +130,14 @@ class CloudPort:
         self._throttle = throttle
         self._stall = timing.stall
         self._clock = environment.monotonic
-        self._timers = timing.clock
+        self._timers = timing.clock or environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
-        self._workers = CloudWorkers(cloud.name, more=_SMALL_CALLS if takes_many(cloud.store) else 0)
+        self._workers = CloudWorkers(
+            cloud.name,
+            environment.limits.of(WorkerLimits),
+            more=_SMALL_CALLS if takes_many(cloud.store) else 0,
+        )
 
     def submit(
         self,
