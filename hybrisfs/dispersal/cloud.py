@@ -35,7 +35,7 @@ from hybrisfs.dispersal.ranking import (
 from hybrisfs.dispersal.stopwatch import Stopwatch, WatchedPacer
 from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.traffic import Traffic
-from hybrisfs.dispersal.workers import CloudWorkers, Job, WorkerLimits
+from hybrisfs.dispersal.workers import CloudWorkers, Job
 from hybrisfs.environment import Environment
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
@@ -135,7 +135,7 @@ class CloudPort:
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(
             cloud.name,
-            environment.limits.of(WorkerLimits),
+            environment,
             more=_SMALL_CALLS if takes_many(cloud.store) else 0,
         )
 

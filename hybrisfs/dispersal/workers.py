@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hybrisfs.dispersal.stopwatch import Stopwatch
+from hybrisfs.environment import Environment
 
 __all__ = ["CloudWorkers", "Job"]
 
@@ -59,7 +60,9 @@ class CloudWorkers:
     reads before writes.
     """
 
-    def __init__(self, name: str, limits: WorkerLimits, *, more: int = 0) -> None:
+    def __init__(self, name: str, environment: Environment, *, more: int = 0) -> None:
+        limits = environment.limits.of(WorkerLimits)
+        self._wait = environment.wait
         self._name = name
         self._threads = limits.threads
         self._more = more
@@ -148,7 +151,7 @@ class CloudWorkers:
         """
         self.stop()
         with self._changed:
-            ended = self._changed.wait_for(lambda: not self._running, timeout=grace)
+            ended = self._wait(self._changed, lambda: not self._running, grace)
         if not ended:
             logger.warning("cloud %s: abandoned calls that do not return", self._name)
         return ended

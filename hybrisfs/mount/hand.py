@@ -44,7 +44,7 @@ class Hand:
         self,
         root: Path,
         device: str | None,
-        start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
+        start: Callable[..., subprocess.Popen[bytes]],
     ) -> None:
         self._start = start
         self._command = [sys.executable, "-I", "-S", __file__, os.fspath(root), device or ""]
