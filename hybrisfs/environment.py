@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import subprocess
 import threading
 import time
@@ -80,6 +81,10 @@ class Environment:
     def time(self) -> float:
         """The time of day in seconds, see `time_ns`."""
         return self.time_ns() / 1e9
+
+    def chance(self) -> random.Random:
+        """Numbers at random for what nobody gains by foreseeing, as samples and pauses. No keys."""
+        return random.Random(self.random_bytes(16))
 
 
 SYSTEM: Final = Environment()

@@ -321,8 +321,9 @@ class LastError:
     def __init__(self) -> None:
         self.text: str | None = None
 
-    def note(self, text: str) -> None:
-        self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+    def note(self, text: str, now: float) -> None:
+        """Take note of what went wrong *now*, in seconds since the epoch."""
+        self.text = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))} {text}"
 
 
 class _Failures:
@@ -337,7 +338,7 @@ class _Failures:
         self._last_error = last_error
         self._trouble: str | None = None  # of the disk, as it was logged last
 
-    def report(self, error: Exception) -> None:
+    def report(self, error: Exception, now: float) -> None:
         """Log the failure, and keep it for status; trouble that lasts is logged once."""
         trouble = disk_trouble(error)
         where = f"volume {self._volume}: background work {self._stage!r}"
@@ -346,7 +347,7 @@ class _Failures:
         elif trouble != self._trouble:
             log.warning("%s waits for the disk: %s", where, trouble)
         self._trouble = trouble
-        self._last_error.note(f"{self._stage}: {error}{self._advice(error)}")
+        self._last_error.note(f"{self._stage}: {error}{self._advice(error)}", now)
 
 
 def start_stages(
@@ -361,7 +362,7 @@ def start_stages(
     recorded any more. *advice* says what to do about an error, after a semicolon, or nothing."""
 
     def may_go_on(stage: Stage, failures: _Failures, error: Exception) -> bool:
-        failures.report(error)
+        failures.report(error, signals.environment.time())
         return stage.outlives or not has_failed()
 
     threads = {

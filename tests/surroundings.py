@@ -7,12 +7,17 @@ from itertools import count
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
 
-__all__ = ["Surroundings", "impatient", "limited"]
+__all__ = ["Surroundings", "at", "impatient", "limited"]
 
 
 def limited(*limits: object) -> Environment:
     """The system, but for these records of limits."""
     return Environment(limits=Limits(*limits))
+
+
+def at(now: float) -> Environment:
+    """The system, but for the time of day, which stands at so many seconds since the epoch."""
+    return Environment(time_ns=lambda: int(now * 1e9))
 
 
 def impatient() -> Environment:

@@ -72,38 +72,74 @@ LAYERS = (
     ("client",),
 )
 
-# Packages that take clocks, random bytes and syncs of the disk from the `Environment` that they are given.
-GIVEN_THEIR_ENVIRONMENT = (
-    "hybrisfs.checkpoint",
-    "hybrisfs.gc",
-    "hybrisfs.members",
-    "hybrisfs.merge",
-    "hybrisfs.read",
-    "hybrisfs.receive",
-    "hybrisfs.registers",
-    "hybrisfs.state",
-    "hybrisfs.tree",
-    "hybrisfs.versions",
-    "hybrisfs.write",
-)
+# What the `Environment` gives. All of `hybrisfs` takes it from there, but for these, for the reason beside.
 OF_THE_SYSTEM = re.compile(
-    r"time\.(time|monotonic|perf_counter|sleep)(_ns)?|os\.(urandom|fsync|fdatasync|getrandom)|(random|secrets)\.\w+"
+    r"time\.(time|monotonic|perf_counter|process_time|thread_time|clock_gettime|sleep)(_ns)?"
+    r"|datetime\.(datetime|date)\.(now|utcnow|today)"
+    r"|os\.(urandom|getrandom|fsync|fdatasync|sync|f?statvfs|cpu_count|sched_getaffinity)"
+    r"|os\.(fork|forkpty|system|popen|posix_spawnp?|exec\w+|spawn\w+)"
+    r"|shutil\.disk_usage|uuid\.uuid\w+|secrets\.\w+|(random\.(?!Random$)\w+)"
+    r"|subprocess\.(Popen|run|call|check_call|check_output|getoutput|getstatusoutput)"
 )
+OF_NOW = ("time.localtime", "time.gmtime", "time.ctime", "time.asctime", "random.Random")
+"""Likewise when they are called without an argument, and `time.strftime` with one."""
+USE_THE_SYSTEM = {
+    "hybrisfs.environment": "it is where the others have it from",
+    "hybrisfs.client": "runs in the process of the command, and has no volume",
+    "hybrisfs.daemon": "is the process: what it starts and waits for is there before a volume and after it",
+    "hybrisfs.doctor": "looks at this machine",
+    "hybrisfs.fuse": "has fusermount3 mount, and asks whether something is mounted",
+    "hybrisfs.service_manager": "has systemd begin and end the daemon",
+    "hybrisfs.admit.rebuild": "no volume is open, the day is part of a name",
+    "hybrisfs.peers.tls": "certificates and salts, beside OpenSSL, which draws from the system alone",
+    "hybrisfs.recovery.sealed_key": "passphrases and salts are to be foreseen by no environment",
+    "hybrisfs.kv.seal": "ids of new stores, drawn before there is one",
+    "hybrisfs.kv.etcd_containers": "names of owners, unique among all machines",
+    "hybrisfs.kv.etcd_metadata": "ids of new stores, unique among all machines",
+    "hybrisfs.kv.opening": "the day is part of the name of what is set aside",
+    "hybrisfs.kv.shared": "measures a service for a person",
+}
+# Threads that wait for so many seconds by an event, not by `Environment.wait`.
+WAIT_BY_THE_SYSTEM = {
+    "hybrisfs.daemon": "see above",
+    "hybrisfs.kv.collect": "a thread of its own, which a test calls past",
+    "hybrisfs.kv.etcd_client": "waits for a network",
+    "hybrisfs.kv.etcd_writes": "waits for a network",
+    "hybrisfs.mirror.worker": "waits for what the kernel tells of a folder",
+    "hybrisfs.pairing.lan": "waits for a network",
+    "hybrisfs.peers.discovery": "waits for a network",
+    "hybrisfs.peers.listener": "waits for a network",
+    "hybrisfs.receive.pull": "a person's command waits for clouds",
+    "hybrisfs.sharing.sharing": "waits for clouds when a volume is opened",
+    "hybrisfs.stages": "polls, and looks earlier at any word",
+}
 
-# Machines that own no thread, socket, clock, lock or SQL: all that they may import beside `OF_MACHINES`.
+# Machines that own no thread, socket, clock, lock or SQL, as modules or packages: all that they may import
+# beside `OF_MACHINES`.
 MACHINES = {
     "hybrisfs.checkpoint.agree": (
         "hybrisfs.checkpoint.limits.CheckpointLimits",
         "hybrisfs.state.checkpoints.Recorded",
     ),
+    "hybrisfs.dispersal.bucket": (),
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
     "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
     "hybrisfs.mirror.plan": ("hybrisfs.mirror.model",),
+    "hybrisfs.pairing.handshake": ("cryptography", "hybrisfs.pairing.errors"),
+    "hybrisfs.pairing.protocol": (
+        "hybrisfs.pairing.code.PairingCode",
+        "hybrisfs.pairing.errors",
+        "hybrisfs.pairing.handshake",
+        "hybrisfs.pairing.messages",
+    ),
+    "hybrisfs.peers.frames": ("hybrisfs.peers.errors", "struct"),
+    "hybrisfs.peers.targets": ("hybrisfs.peers.settings", "random.Random"),
     "hybrisfs.write.missing": (),
     "hybrisfs.write.relay": ("hybrisfs.write.missing",),
+    "sync": ("blake3", "functools", "itertools", "nacl", "re", "struct", "zstandard"),
 }
-OF_MACHINES = ("__future__", "collections", "dataclasses", "enum", "sync", "typing")
+OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
     "hybrisfs.home",
@@ -230,38 +266,123 @@ def test_the_daemon_is_asked_by_records_only(package: str) -> None:
     assert wrong == []
 
 
+def meanings(tree: ast.AST) -> dict[str, str]:
+    """What the names that are imported in a module stand for."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def nodes_of_types(tree: ast.AST) -> set[int]:
+    """The nodes of a module that only say of what type something is."""
+    roots: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            roots.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            roots.append(node.returns)
+    return {id(part) for root in roots if root is not None for part in ast.walk(root)}
+
+
+def dotted(node: ast.expr) -> tuple[str, list[str]]:
+    """The name and the attributes of it that a node is; no name for what begins with another expression."""
+    rest: list[str] = []
+    while isinstance(node, ast.Attribute):
+        rest.insert(0, node.attr)
+        node = node.value
+    return (node.id if isinstance(node, ast.Name) else ""), rest
+
+
+def used(source: str) -> Iterator[tuple[str, ast.expr, ast.Call | None]]:
+    """What a module uses of others, by its dotted name, and the call if it is called there."""
+    tree = ast.parse(source)
+    names, types = meanings(tree), nodes_of_types(tree)
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Name) and id(node) not in types:
+            first, rest = dotted(node)
+            if first in names:
+                yield ".".join((names[first], *rest)), node, calls.get(id(node))
+
+
 def asks_the_system(source: str) -> list[str]:
     """What a module takes from the system that belongs to `hybrisfs.environment`."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute):
-            found.append(ast.unparse(node))
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return [one for one in found if OF_THE_SYSTEM.fullmatch(one)]
+
+    def is_of_now(name: str, call: ast.Call | None) -> bool:
+        if call is None or call.keywords:
+            return False
+        return len(call.args) < (2 if name == "time.strftime" else 1 if name in OF_NOW else 0)
+
+    return [name for name, _, call in used(source) if OF_THE_SYSTEM.fullmatch(name) or is_of_now(name, call)]
+
+
+def waits_by_the_system(source: str) -> list[str]:
+    """Where a module waits for so many seconds with a condition or an event of its own."""
+    tree = ast.parse(source)
+    names = meanings(tree)
+    own: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+            first, dot, rest = ast.unparse(node.value.func).partition(".")
+            if f"{names.get(first, first)}{dot}{rest}" in ("threading.Condition", "threading.Event"):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                own |= {ast.unparse(one) for one in targets}
+        elif (
+            isinstance(node, ast.arg)
+            and node.annotation is not None
+            and ast.unparse(node.annotation) in ("threading.Condition", "threading.Event")
+        ):
+            own |= {node.arg, f"self._{node.arg}"}
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) in own
+        and (
+            (node.func.attr == "wait" and (node.args or node.keywords))
+            or (node.func.attr == "wait_for" and len(node.args) + len(node.keywords) > 1)
+        )
+    ]
+
+
+def imports_of_machine(source: str) -> list[str]:
+    """All that a module imports, by its dotted name."""
+    return [
+        f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    ]
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_machines_do_no_io(name: str) -> None:
-    tree = ast.parse((REPOSITORY / f"{name.replace('.', '/')}.py").read_text())
-    imported = [
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    ]
-    assert [one for one in imported if not within(one, (*OF_MACHINES, *MACHINES[name]))] == []
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
-
-
-@pytest.mark.parametrize("package", GIVEN_THEIR_ENVIRONMENT)
-def test_clocks_and_chance_are_given(package: str) -> None:
+    file = REPOSITORY / f"{name.replace('.', '/')}.py"
     wrong = [
-        f"{name_of(module)}: {what}"
-        for module in modules(package)
-        for what in asks_the_system(module.read_text())
+        f"{name_of(module)} imports {one}"
+        for module in ([file] if file.exists() else modules(name))
+        for one in imports_of_machine(module.read_text())
+        if not within(one, (*OF_MACHINES, *MACHINES[name]))
     ]
     assert wrong == []
+    assert [one for one in imports_of_machine("import os, sync\nfrom threading import Lock") if one != "sync"]
+
+
+@pytest.mark.parametrize(
+    ("does", "allowed"), [(asks_the_system, USE_THE_SYSTEM), (waits_by_the_system, WAIT_BY_THE_SYSTEM)]
+)
+def test_the_surroundings_are_given(does: Callable[[str], list[str]], allowed: dict[str, str]) -> None:
+    found = {name_of(module): what for module in modules("hybrisfs") if (what := does(module.read_text()))}
+    assert {name: what for name, what in found.items() if not within(name, tuple(allowed))} == {}
+    assert [one for one in allowed if not any(within(name, (one,)) for name in found)] == []
 
 
 @pytest.mark.parametrize(
@@ -269,13 +390,58 @@ def test_clocks_and_chance_are_given(package: str) -> None:
     [
         "import time\ntime.monotonic()",
         "import time\nclock = time.time_ns",
-        "from os import urandom",
+        "import time as t\nt.monotonic()",
+        "import time\ntime.clock_gettime(time.CLOCK_BOOTTIME)",
+        "import time\ntime.localtime()",
+        "import time\ntime.strftime('%Y')",
+        "from time import strftime\nstrftime('%Y')",
+        "from datetime import datetime as moment\nmoment.now(UTC)",
+        "import datetime\ndatetime.date.today()",
+        "from os import urandom\nurandom(1)",
+        "from os import urandom as draw\ndef f(draw=draw): ...",
         "import os\nos.fdatasync(1)",
+        "import os\nos.statvfs('/')",
+        "import os\nos.cpu_count()",
         "import random\nrandom.choice(x)",
+        "import random\nrandom.Random()",
+        "import secrets\nsecrets.token_hex(8)",
+        "import subprocess\nsubprocess.run(['ls'])",
+        "from subprocess import Popen\nPopen(['ls'])",
     ],
 )
 def test_no_way_to_ask_the_system_escapes(source: str) -> None:
     assert asks_the_system(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.localtime(now)",
+        "import time\ntime.strftime('%Y', moment)",
+        "from random import Random\nRandom(7)",
+        "import subprocess\ndef f(start: Callable[..., subprocess.Popen[bytes]]) -> None: ...",
+        "import subprocess\nstart(['ls'], stdin=subprocess.PIPE)",
+    ],
+)
+def test_what_is_no_question_to_the_system_may_stand(source: str) -> None:
+    assert not asks_the_system(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "self._a = threading.Condition()\nself._a.wait(1.0)",
+        "self._a: Final = threading.Condition()\nself._a.wait_for(done, timeout=1.0)",
+        "from threading import Event as Flag\nstop = Flag()\nstop.wait(timeout=1.0)",
+        "def f(stop: threading.Event) -> None:\n    stop.wait(1.0)",
+        "def f(self, stop: threading.Event) -> None:\n    self._stop = stop\n    self._stop.wait(1.0)",
+    ],
+)
+def test_no_way_to_wait_escapes(source: str) -> None:
+    assert waits_by_the_system(source)
+    assert not waits_by_the_system(
+        "self._a = threading.Condition()\nself._a.wait()\nself._wait(self._a, f, 1)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -16,6 +15,7 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.admit.join import check_can_join, join_volume, make_grant
 from hybrisfs.api import devices as api
+from hybrisfs.environment import Environment
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
@@ -50,15 +50,16 @@ class Invitation:
         self, ground: Ground, sharing: Sharing, rights: Rights, *, lifetime: float, with_credentials: bool
     ) -> None:
         self._credentials = CredentialStore(ground.home.credentials)
-        self._places = OwnPlaces(ground.home)
+        self._environment = environment = ground.fs.environment
+        self._places = OwnPlaces(ground.home, environment)
         self._config = config = ground.config
         self._keys = ground.ring.keys
         self._sharing = sharing
         self._rights = rights
         self._with_credentials = with_credentials
-        self._listener = _open_port()
+        self._listener = _open_port(environment)
         addresses = self._listener.addresses if self._listener is not None else ()
-        self._code = new_code([cloud.url for cloud in config.clouds], addresses, time.time(), lifetime)
+        self._code = new_code([cloud.url for cloud in config.clouds], addresses, environment, lifetime)
 
     @property
     def facts(self) -> api.Invitation:
@@ -88,6 +89,7 @@ class Invitation:
                 self._listener,
                 dialogue,
                 stop,
+                environment=self._environment,
             )
         return api.Admission(
             device=admitted.device.name,
@@ -134,9 +136,9 @@ class Joining:
         check_can_join(self._home, self._name or offer.volume_name, offer.volume)
 
 
-def _open_port() -> Listener | None:
+def _open_port(environment: Environment) -> Listener | None:
     try:
-        return Listener()
+        return Listener(environment)
     except OSError as error:
         log.warning("no port can be opened, pairing goes through the clouds alone: %s", error)
         return None

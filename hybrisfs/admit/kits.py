@@ -206,7 +206,11 @@ class Kits:
             signed = tx.updates.signed_with(secret.kit)
         with tempfile.TemporaryDirectory(prefix="hybrisfs-vote-") as folder:
             log_of_kit = ReserveLog(
-                Path(folder), self._ground.config.id, secret.reserve, self._ground.ring.segments
+                Path(folder),
+                self._ground.config.id,
+                secret.reserve,
+                self._ground.ring.segments,
+                self._ground.fs.environment,
             )
             try:
                 log_of_kit.take_updates(signed)

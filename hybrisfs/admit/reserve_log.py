@@ -10,12 +10,11 @@ machine in, and a machine that sees both on the clouds puts a head there that na
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.state.database import Database
 from hybrisfs.state.updates import UpdateLog
@@ -49,15 +48,22 @@ MAX_ADMISSIONS: Final = 256
 class ReserveLog:
     """What a reserve has signed, in a database in *folder*, which may be thrown away afterwards."""
 
-    def __init__(self, folder: Path, volume: bytes, reserve: DeviceKey, keys: SealKeys) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        volume: bytes,
+        reserve: DeviceKey,
+        keys: SealKeys,
+        environment: Environment = SYSTEM,
+    ) -> None:
         self._reserve = reserve
+        self._time_ns = environment.time_ns
+        self._random_bytes = environment.random_bytes
         self._keys = keys
         path = folder / "reserve.db"
         Database.create(path, volume)
-        self._database = Database(path)
-        self._updates = UpdateLog(
-            self._database.rows, self._database.environment, Members([reserve.public]), reserve
-        )
+        self._database = Database(path, environment)
+        self._updates = UpdateLog(self._database.rows, environment, Members([reserve.public]), reserve)
 
     def close(self) -> None:
         """Let go of the database."""
@@ -83,15 +89,15 @@ class ReserveLog:
     def sign(self, writes: Sequence[Write]) -> tuple[bytes, str, bytes]:
         """Sign an update: it, and the name of its segment, and the segment."""
         before = self._chain()
-        update = self._updates.sign(writes, time.time_ns(), 0)
+        update = self._updates.sign(writes, self._time_ns(), 0)
         previous = before[-1] if before else None
         identity = SegmentId.of(update.header.clock, update.header.hash)
-        segment = encode_segment([update.data], previous, self._keys, os.urandom(NONCE_SIZE))
+        segment = encode_segment([update.data], previous, self._keys, self._random_bytes(NONCE_SIZE))
         return update.data, segment_name(self._reserve.device_id, identity), segment
 
     def head(self) -> tuple[str, bytes]:
         """The name of the reserve's head, and the head. It has signed something."""
-        chain, tips, now_ns = self._chain(), self._updates.own_tips(), time.time_ns()
+        chain, tips, now_ns = self._chain(), self._updates.own_tips(), self._time_ns()
         head = Head(
             self._updates.volume,
             self._reserve.device_id,
@@ -102,7 +108,7 @@ class ReserveLog:
             LogOnClouds(len(chain), chain[-1], chain[-1].first),
             offline=True,
         )
-        sealed = encode_head(head, self._reserve, self._keys, os.urandom(NONCE_SIZE))
+        sealed = encode_head(head, self._reserve, self._keys, self._random_bytes(NONCE_SIZE))
         return head_name(self._reserve.device_id), sealed
 
     def _chain(self) -> list[SegmentId]:

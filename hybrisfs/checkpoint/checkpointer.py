@@ -5,7 +5,6 @@ clouds, and makes it known by heads and links.
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -19,6 +18,7 @@ from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.state_at_vector import Base, look_back
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.state.checkpoints import Recorded
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
@@ -203,7 +203,7 @@ class Checkpointer:
         self.news()
         return True
 
-    def _looked_back(self, db: sqlite3.Connection, vector: VersionVector, agreed: Recorded | None) -> bool:
+    def _looked_back(self, db: Snapshot, vector: VersionVector, agreed: Recorded | None) -> bool:
         """See `look_back`."""
         base = Base(agreed.vector, self._snapshots.pieces(agreed.stored)) if agreed is not None else None
         try:

@@ -28,7 +28,6 @@ hints are what one device knows.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -38,6 +37,7 @@ from blake3 import blake3
 
 from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.checkpoints import packs_to_hint
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.packs import places_in_pack
 from hybrisfs.state.registers import branches_by_number, rows_of_kind
 from hybrisfs.state.stored_log import branches, count_by_branch, updates_by_clock
@@ -111,7 +111,7 @@ class Snapshotter:
     """Writes one snapshot of what *db*, a read-only view of a volume's database, holds. Its memory grows with
     the number of updates, by some hundred bytes each, but not with the registers."""
 
-    def __init__(self, db: sqlite3.Connection, volume: bytes, slice_bytes: int = SLICE_BYTES) -> None:
+    def __init__(self, db: Snapshot, volume: bytes, slice_bytes: int = SLICE_BYTES) -> None:
         self._db = db
         self._slice_bytes = slice_bytes
         self._volume = volume

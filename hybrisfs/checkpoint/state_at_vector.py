@@ -7,7 +7,6 @@ log: only registers that these have written to can have held something else than
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from hybrisfs.log import Supersession, Written, is_kept
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.earlier_state import EarlierState
 from sync import VersionVector, decode_signed
 
@@ -32,9 +32,7 @@ class Base(NamedTuple):
     pieces: Iterable[bytes]
 
 
-def look_back(
-    db: sqlite3.Connection, vector: VersionVector, base: Base | None, most_bytes: int = MOST_BYTES
-) -> bool:
+def look_back(db: Snapshot, vector: VersionVector, base: Base | None, most_bytes: int = MOST_BYTES) -> bool:
     """From now on, let `log` and `register` on *db* be what they were when nothing was accepted but what
     *vector* covers. False when that is unknown: not all of it is here, or it goes by other names here, or
     more than *most_bytes* of updates have come since the base.

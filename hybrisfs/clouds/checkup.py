@@ -11,7 +11,6 @@ are dollars a year. What was put in the last minutes is looked at by `RecentPuts
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -71,6 +70,7 @@ class Checkup:
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._limits = fs.environment.limits.of(CheckupLimits)
+        self._chance = fs.environment.chance()
         self._engine = engine
         self._marker = marker
         self._signals = signals
@@ -148,7 +148,7 @@ class Checkup:
             log.debug("cloud %d: %s", cloud, wrong)
             return
         self._look_at_newest(cloud)
-        self._sample(cloud, random.randint(0, _newest_pack(self._fs)))
+        self._sample(cloud, self._chance.randint(0, _newest_pack(self._fs)))
 
     def _look_at_newest(self, cloud: int) -> None:
         self._sample(cloud, _newest_pack(self._fs), below=True)
@@ -229,6 +229,7 @@ class RecentPuts:
         self._device = device
         self._clock = environment.monotonic
         self._limits = environment.limits.of(RecentPutsLimits)
+        self._chance = environment.chance()
         self._waiting: defaultdict[int, list[_Put]] = defaultdict(list)  # by cloud, the oldest first
         self._missed: defaultdict[int, set[str]] = defaultdict(set)
         self._pack, self._clock_shipped = self._before_start()
@@ -280,7 +281,7 @@ class RecentPuts:
             waiting = self._waiting[cloud]
             waiting.append(_Put(name, now))
             if len(waiting) > _MOST:
-                del waiting[random.randrange(len(waiting))]
+                del waiting[self._chance.randrange(len(waiting))]
 
     def _look_at(self, cloud: int) -> None:
         missed, self._missed[cloud] = self._missed[cloud], set()
@@ -289,7 +290,7 @@ class RecentPuts:
         oldest = self._clock() - self._limits.age
         due = [one for one in self._waiting[cloud] if one.since <= oldest]
         self._waiting[cloud] = [one for one in self._waiting[cloud] if one.since > oldest]
-        for one in random.sample(due, min(_SAMPLE, len(due))):
+        for one in self._chance.sample(due, min(_SAMPLE, len(due))):
             found = self._upkeep.is_there(cloud, one.name)
             if found is None:  # nobody knows: the cloud is away
                 self._waiting[cloud] += due

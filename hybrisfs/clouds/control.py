@@ -75,7 +75,8 @@ class CloudControl:
         writing: Writing,
     ) -> None:
         self._ground = ground
-        self._monotonic = ground.fs.environment.monotonic
+        self._environment = ground.fs.environment
+        self._monotonic = self._environment.monotonic
         self._sharing = sharing
         self._clouds = clouds
         self._engine = clouds.engine
@@ -126,12 +127,13 @@ class CloudControl:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
         if "://" in which and which not in [record.url for _, record in self._remaining()]:
             credentials, places = self._cloud_set.credentials, self._cloud_set.places
-            tried = try_place(which, credentials, places)
+            tried = try_place(which, credentials, places, self._environment)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:
-                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, try_retention(store))
+                kept = try_retention(store, self._environment)
+                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, kept)
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
-            seconds = dict(try_out(store))
+            seconds = dict(try_out(store, environment=self._environment))
             return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
 
     def retain(self, which: str, days: int) -> KeptCloud:
@@ -164,7 +166,7 @@ class CloudControl:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
             with contextlib.closing(self._opened(number, record)) as store:
                 claim_place(store, self._ground.config.id, regain=True)
-                try_out(store, partial(self._refuse_same_place, but=number))
+                try_out(store, partial(self._refuse_same_place, but=number), self._environment)
             self._cloud_set.prove(number)
             self._writing.look_at_clouds()
             self._clouds.grants.again()
@@ -325,7 +327,7 @@ class CloudControl:
         return note, found
 
     def _try(self, store: Store) -> Retention:
-        found = try_retention(store)
+        found = try_retention(store, self._environment)
         self._retentions.note(store.url, found)
         return found
 
@@ -347,7 +349,7 @@ class CloudControl:
                 prepare_place(store)
                 added.note, added.retention = self._keep(store, days)
             claim_place(store, self._ground.config.id)
-            try_out(store, self._refuse_same_place)
+            try_out(store, self._refuse_same_place, self._environment)
         number = cloud_set.sign_new(CloudRecord(chosen, url))
         cloud_set.arrange()
         cloud_set.prove(number, typed=True)

@@ -7,7 +7,6 @@ before its new place is signed, durable on this device and on f+k clouds.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.packs import filled_packs
 from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.state import Transaction
@@ -33,7 +33,7 @@ _DELETED_AT_ONCE: Final = 500
 _MOST_NAMES: Final = 1_000_000
 
 
-def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:
+def held_by_cloud(database: Snapshot) -> tuple[Counter[int], Counter[int]]:
     """How many packs and own log segments each cloud should hold, and about how many bytes of packs."""
     objects, size = Counter[int](), Counter[int]()
     for placement, k, sealed in filled_packs(database):

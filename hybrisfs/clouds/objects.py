@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from random import Random
 from typing import Final, TypeAlias
 
 from hybrisfs.checkpoint.compaction import CloudCheckpoint
@@ -60,7 +60,8 @@ class CloudObjects:
         self.segments = SegmentMender(fs, config.id, keys, upkeep)
         self.others = OthersLog(fs, sharing.device, config.id, keys, upkeep, self.segments, clouds)
         self.checkpoint = checkpoint
-        self.values = ExpectedValues(clouds.key_values)
+        self.chance: Final = fs.environment.chance()
+        self.values = ExpectedValues(clouds.key_values, self.chance)
         self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}
         """The clouds that are looked after, and their names."""
         self.names: Mapping[int, str] = self.clouds
@@ -316,8 +317,9 @@ def cloud_name(cloud: int, names: Mapping[int, str]) -> str:
 class ExpectedValues:
     """The values of all stores that this device uses. Thread-safe."""
 
-    def __init__(self, key_values: KeyValues) -> None:
+    def __init__(self, key_values: KeyValues, chance: Random) -> None:
         self._key_values = key_values
+        self._chance = chance
 
     def count(self) -> int:
         """About how many values there are; values of stores with unknown numbers do not count."""
@@ -336,7 +338,7 @@ class ExpectedValues:
                 for found in store.metadata.values():
                     if found.entry is None:
                         yield partial(_already_seen, _damaged(store, found))
-                    elif random.random() * 100 < percent:
+                    elif self._chance.random() * 100 < percent:
                         last = len(found.entry.placement) - 1
                         for index, cloud in enumerate(found.entry.placement):
                             look = partial(mender.look_at, found.place, found.entry, index)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import Final, TypeAlias
 
 from hybrisfs.api import maintenance as api
@@ -98,7 +98,7 @@ def scrub(
     run("checkpoint", [partial(_look_at_part, one) for one in objects.checkpoint.looks()])
     packs, _ = expected.counts()
     stages = (
-        ("packs", _pack_looks(expected, upkeep, percent), packs),
+        ("packs", _pack_looks(expected, upkeep, percent, objects.chance), packs),
         ("values", values.looks(percent), values.count()),
     )
     for stage, looks, total in stages:
@@ -151,9 +151,9 @@ def _look_at_part(look: Callable[[], PartState]) -> list[tuple[int, Finding | No
     return list(look().findings())
 
 
-def _pack_looks(expected: ExpectedObjects, upkeep: Upkeep, percent: float) -> Iterator[Look]:
+def _pack_looks(expected: ExpectedObjects, upkeep: Upkeep, percent: float, chance: Random) -> Iterator[Look]:
     for pack in expected.packs():
-        if random.random() * 100 < percent:
+        if chance.random() * 100 < percent:
             for index, cloud in enumerate(pack.placement):
                 last = index == len(pack.placement) - 1
                 yield partial(_look_at_share, upkeep, cloud, pack.id, index, last)

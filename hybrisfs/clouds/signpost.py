@@ -16,7 +16,6 @@ A device that changes the clouds overwrites it. It stays behind on a cloud that 
 from __future__ import annotations
 
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -42,7 +41,9 @@ _MOST: Final = 257
 _MOST_VALUE: Final = 8192
 
 
-def encode_signpost(entries: Iterable[Write], volume: bytes, keys: SealKeys, device: DeviceKey) -> bytes:
+def encode_signpost(
+    entries: Iterable[Write], volume: bytes, keys: SealKeys, device: DeviceKey, nonce: bytes
+) -> bytes:
     """The object by which *device* tells of these registers."""
     told = [(name, value) for name, value in entries if value is not None]
     out = Writer().raw(device.device_id).varint(len(told))
@@ -50,7 +51,7 @@ def encode_signpost(entries: Iterable[Write], volume: bytes, keys: SealKeys, dev
         out.blob(name).blob(value)
     signed = out.getvalue()
     payload = signed + device.sign(_HEADER + volume + signed)
-    return seal(_HEADER, volume, payload, keys, os.urandom(NONCE_SIZE))
+    return seal(_HEADER, volume, payload, keys, nonce)
 
 
 def decode_signpost(data: bytes, volume: bytes, keys: SealKeys, members: Members) -> dict[int, CloudRecord]:
@@ -133,7 +134,8 @@ class Signposts:
         if not told or redundancy is None or state == self._posted:
             return
         entries, key = entries_of(told, redundancy[0]), self._ground.ring.keys.device
-        data = encode_signpost(entries, self._ground.config.id, self._ground.ring.segments, key)
+        nonce = self._ground.fs.environment.random_bytes(NONCE_SIZE)
+        data = encode_signpost(entries, self._ground.config.id, self._ground.ring.segments, key, nonce)
         refused = False
         for number in [*self._engine.in_use, *([] if also is None else [also])]:
             refused |= upkeep.put(number, SIGNPOST_NAME, data) is not None

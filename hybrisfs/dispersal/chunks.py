@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -196,7 +195,7 @@ def sample_share(
     if problem is not None:
         return problem
     (table,) = proven
-    entry = random.choice(table.entries)
+    entry = clouds.chance.choice(table.entries)
     length = fragment_length(table.k, entry.sealed_length)
 
     def verify_fragment(fragment: bytes) -> None:

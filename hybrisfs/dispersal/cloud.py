@@ -130,10 +130,14 @@ class CloudPort:
         self._throttle = throttle
         self._stall = timing.stall
         self._clock = environment.monotonic
-        self._timers = timing.clock
+        self._timers = timing.clock or environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
-        self._workers = CloudWorkers(cloud.name, more=_SMALL_CALLS if takes_many(cloud.store) else 0)
+        self._workers = CloudWorkers(
+            cloud.name,
+            environment,
+            more=_SMALL_CALLS if takes_many(cloud.store) else 0,
+        )
 
     def submit(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
@@ -31,8 +30,9 @@ class Clouds:
         self.first_pause = timing.timers.first_pause
         self.start_patience = timing.timers.start_patience
         self._ranking = Ranking(timing.timers, environment)
-        self.operations = Operations(timing.clock)
-        self.throttle = Throttle()
+        self.operations = Operations(timing.clock or environment.monotonic)
+        self.throttle = Throttle(environment)
+        self.chance: Final = environment.chance()
         self._environment = environment
         self._timing = timing
         self._retired: list[CloudPort] = []
@@ -145,7 +145,7 @@ SUPERSEDED = Interrupt("superseded")
 class Operations:
     """The operations under way, so that closing the engine ends them. Thread-safe."""
 
-    def __init__(self, timers: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, timers: Callable[[], float]) -> None:
         self.timers = timers
         self._lock = threading.Lock()
         self._loops: set[OperationLoop[Any]] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -30,7 +29,7 @@ class Stopwatch(StandingClock):
     the largest object has.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
         self._most: dict[int, int] = {}
         self._began = self._last = self()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from hybrisfs.dispersal.bucket import TokenBucket, Turn
+from hybrisfs.environment import Environment
 
 __all__ = ["StandingClock", "Throttle"]
 
@@ -22,7 +22,7 @@ class StandingClock:
     within the bandwidth does not count as slow.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._holds = 0
@@ -53,9 +53,9 @@ class StandingClock:
 class Throttle:
     """Limits what moves to and from all clouds of one volume together. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._up = _Line()
-        self._down = _Line()
+    def __init__(self, environment: Environment) -> None:
+        self._up = _Line(environment)
+        self._down = _Line(environment)
 
     def set_rates(self, up: int | None, down: int | None) -> None:
         """From now on so many bytes per second may move each way; None is no limit."""
@@ -99,8 +99,9 @@ class _CallPacer:
 class _Line:
     """One direction."""
 
-    def __init__(self) -> None:
-        self._clock = time.monotonic
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.monotonic
+        self._wait = environment.wait
         self._changed = threading.Condition()
         self._bucket = TokenBucket()
         self._closed = False
@@ -132,7 +133,7 @@ class _Line:
             for clock in clocks:
                 held.enter_context(clock.standing())
             while not turn.granted:
-                self._changed.wait(self._bucket.due())
+                self._wait(self._changed, lambda: turn.granted, self._bucket.due())
                 if self._bucket.grant(self._clock()):
                     self._changed.notify_all()
         return self._clock() - began

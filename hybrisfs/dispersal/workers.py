@@ -11,10 +11,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from hybrisfs.dispersal.stopwatch import Stopwatch
+from hybrisfs.environment import Environment
 
 __all__ = ["CloudWorkers", "Job"]
 
@@ -32,32 +33,41 @@ class Job:
     """
 
     run: Callable[[], Callable[[], None]]
+    clock: Stopwatch
     writes: bool = False
     small: bool = False  # it moves so little that the line hardly notices
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
-    clock: Stopwatch = field(default_factory=Stopwatch)
     stuck: Callable[[], None] | None = None
     late: bool = False  # it takes longer than usual
     state: Literal["waiting", "running", "ended"] = "waiting"
 
 
-class CloudWorkers:
-    """Runs at most `threads` calls at a time, and `more` besides if these are small; the others wait: reads
-    before writes.
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """How many calls to one cloud there are at a time."""
 
-    `reserved` threads never write, so that long uploads do not keep a read waiting. At most `backlog` calls
-    wait.
+    threads: int = 6
+    """That run."""
+    reserved: int = 2
+    """Of these threads never write, so that long uploads do not keep a read waiting."""
+    backlog: int = 256
+    """That wait."""
+
+
+class CloudWorkers:
+    """Runs calls to one cloud, and `more` at a time than the limits say if these are small; the others wait:
+    reads before writes.
     """
 
-    def __init__(
-        self, name: str, *, threads: int = 6, more: int = 0, reserved: int = 2, backlog: int = 256
-    ) -> None:
+    def __init__(self, name: str, environment: Environment, *, more: int = 0) -> None:
+        limits = environment.limits.of(WorkerLimits)
+        self._wait = environment.wait
         self._name = name
-        self._threads = threads
+        self._threads = limits.threads
         self._more = more
-        self._writers = threads - reserved
-        self._backlog = backlog
+        self._writers = limits.threads - limits.reserved
+        self._backlog = limits.backlog
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._running: set[Job] = set()
@@ -141,7 +151,7 @@ class CloudWorkers:
         """
         self.stop()
         with self._changed:
-            ended = self._changed.wait_for(lambda: not self._running, timeout=grace)
+            ended = self._wait(self._changed, lambda: not self._running, grace)
         if not ended:
             logger.warning("cloud %s: abandoned calls that do not return", self._name)
         return ended

@@ -6,7 +6,6 @@ only read, are looked after by the full member with the lowest id.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.members.role_table import Roles
 from hybrisfs.read.fetch import Fetcher
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.disposals import DeletionCandidate, DeletionCandidateTable
 from hybrisfs.state.file_chunks import hidden_contents
 from hybrisfs.state.packs import PackTable, needs_of_pack
@@ -53,7 +53,7 @@ class Found:
 
 
 def find_idle(
-    db: sqlite3.Connection,
+    db: Snapshot,
     device: bytes,
     lists: Pages,
     now_ns: int,
@@ -91,7 +91,7 @@ def remember(tx: Transaction, fs: FileSystem, found: Found) -> None:
     tx.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
 
 
-def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
+def _packs(db: Snapshot, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
     """The packs that *device* looks after."""
     table, last = PackTable(db), 0
     members = table.keepers() - Roles(db).readers()
@@ -128,7 +128,7 @@ class Needed(NamedTuple):
 class References:
     """What was needed when the snapshot *db* was taken."""
 
-    def __init__(self, db: sqlite3.Connection, lists: Pages) -> None:
+    def __init__(self, db: Snapshot, lists: Pages) -> None:
         """Raises what `Pages.read` raises: then it is unknown what is needed."""
         self._db = db
         self._hidden: set[bytes] = set()

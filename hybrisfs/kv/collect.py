@@ -80,6 +80,7 @@ class Collector:
         self._limits = environment.limits.of(CollectLimits)
         self._time = environment.time
         self._clock = environment.monotonic
+        self._wait = environment.wait
         self._lock = threading.Lock()
         self._under_way = Counter[int]()
         self._collecting = threading.Lock()
@@ -225,7 +226,9 @@ class Collector:
                     continue
                 self._debtors[cloud] = thread
                 begun.add(cloud)
-            while begun & self._debtors.keys() and self._debtor_ended.wait(self._limits.patience):
+            while (owing := begun & self._debtors.keys()) and self._wait(
+                self._debtor_ended, lambda: begun & self._debtors.keys() != owing, self._limits.patience
+            ):
                 pass
 
     def _pay(self, cloud: int) -> None:

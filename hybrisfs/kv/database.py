@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.record import KeyMetadata
@@ -42,8 +42,9 @@ _SNAPSHOT_CACHE_KIB: Final = 256  # each page is read once
 class MetadataDatabase:
     """An open database. `writer` is for one thread at a time, `reader` for any."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
         self.path = path
+        self._time = environment.time
         self._closed = False
         self._readers: SimpleQueue[sqlite3.Connection | None] = SimpleQueue()
         for _ in range(_READERS):
@@ -90,7 +91,7 @@ class MetadataDatabase:
             )
         if version < SCHEMA_VERSION:
             self.writer.execute("BEGIN IMMEDIATE")
-            upgrade_schema(self.writer)
+            upgrade_schema(self.writer, int(self._time()))
             self.writer.execute("COMMIT")
 
     @contextlib.contextmanager
@@ -236,7 +237,7 @@ def create_schema(connection: sqlite3.Connection, store: bytes) -> None:
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def upgrade_schema(connection: sqlite3.Connection) -> None:
+def upgrade_schema(connection: sqlite3.Connection, now: int) -> None:
     """Bring a database of an earlier format up to date, inside the caller's transaction: format 2 added the
     table `held`, format 3 `owing`, format 4 `repetition`."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -244,9 +245,7 @@ def upgrade_schema(connection: sqlite3.Connection) -> None:
         _add_held(connection)
     if version < 3:
         _add_table(connection, "owing")
-        connection.execute(
-            "INSERT INTO owing SELECT DISTINCT cloud, ? FROM owed_deletion", (int(time.time()),)
-        )
+        connection.execute("INSERT INTO owing SELECT DISTINCT cloud, ? FROM owed_deletion", (now,))
     _add_table(connection, "repetition")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 

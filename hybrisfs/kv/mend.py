@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -82,9 +81,7 @@ class ValueMender:
             return None
         with self._room_for(entry):
             try:
-                fetched = self._store.fetcher.fetch(
-                    place, entry, time.monotonic() + self._store.limits.mend_seconds
-                )
+                fetched = self._store.fetcher.fetch(place, entry, self._store.limits.mend_seconds)
             except (CloudsUnavailable, IntegrityError) as error:
                 return str(error)
             if fetched is None or not misplaced(fetched[1]):

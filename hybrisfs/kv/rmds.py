@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-import secrets
 import sqlite3
 import threading
 from collections import Counter
@@ -57,8 +56,10 @@ class DeviceMetadata:
     after any other failure it may have been, and nothing is written until the store is opened again.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._database = MetadataDatabase(path)
+    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+        self._environment = environment
+        self._chance = environment.chance()
+        self._database = MetadataDatabase(path, environment)
         self._recent = RecentEntries()
         self._watches = _Watches()
         self._failure: OSError | None = None
@@ -82,7 +83,7 @@ class DeviceMetadata:
             raise DamagedError(f"the database {path} is damaged", str(error), DAMAGE_ADVICE) from error
         self._names = {number: name for name, number in self._containers.items()}
         self._writes: Iterator[int] = itertools.count(self._highest_write + 1)
-        self._writer = GroupCommit[Action]("kv-metadata", self._commit)
+        self._writer = GroupCommit[Action]("kv-metadata", self._commit, environment)
         self._do = self._writer.do
 
     is_shared: Final = False
@@ -289,7 +290,7 @@ class DeviceMetadata:
     def skip_writes(self) -> None:
         """Begin to number writes again, far above all numbers that any backup of this database may have led
         to: none of these is used again."""
-        highest = self._highest_write + _SKIPPED + secrets.randbelow(_SKIPPED)
+        highest = self._highest_write + _SKIPPED + self._chance.randrange(_SKIPPED)
         self._do(lambda transaction: transaction.skip_to(highest))
         self._writes = itertools.count(highest + 1)
 
@@ -358,7 +359,7 @@ class DeviceMetadata:
         if self._failure is not None:
             raise self._failure
         connection = self._database.writer
-        transaction = Transaction(connection, self._recent, self._containers, self._owing)
+        transaction = Transaction(connection, self._recent, self._containers, self._owing, self._environment)
         begun = False
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -441,7 +442,7 @@ class DeviceStore(KeyValueStore):
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with.
         *authority*: see `KeyValueStore`."""
-        metadata = DeviceMetadata(path)
+        metadata = DeviceMetadata(path, environment)
         sealer = ValueSealer(key, metadata.store_id)
         super().__init__(metadata, values, sealer, redundancy, environment=environment, authority=authority)
 

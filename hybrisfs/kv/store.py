@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -121,7 +120,7 @@ class KeyValueStore:
         self.sealer = sealer
         self._cache = ValueCache(limits.cache_bytes, self.metadata)
         self.uploader = Uploader(values, sealer, redundancy)
-        self.fetcher = ValueFetcher(metadata, values, sealer)
+        self.fetcher = ValueFetcher(metadata, values, sealer, environment)
         self.collector = Collector(self.metadata, values, self.uploader, limits.collect_seconds, environment)
         self.suspects = Suspects()
         self._authority = authority
@@ -393,7 +392,7 @@ class KeyValueStore:
         try:
             with self._room_for([entry.size]):
                 # The time that it waited is nobody's fault.
-                return self.fetcher.fetch(place, entry, time.monotonic() + self._get_timeout)
+                return self.fetcher.fetch(place, entry, self._get_timeout)
         except CloudsUnavailable:
             self.suspects.add(place)
             raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
@@ -50,8 +50,10 @@ class Transaction:
         recent: RecentEntries,
         containers: dict[str, int],
         owing: Mapping[int, int],
+        environment: Environment,
     ) -> None:
         self._db = connection
+        self._time = environment.time
         self._recent = recent
         self.containers = containers
         self._numbers = _writable(containers)
@@ -203,7 +205,7 @@ class Transaction:
         self._db.executemany("INSERT OR REPLACE INTO owed_deletion VALUES (?, ?, ?)", owed)
         self._db.executemany("DELETE FROM garbage WHERE write = ?", [(write,) for write in writes])
         for cloud in {one.cloud for one in owed} - self.owing.keys():
-            self.owing[cloud] = int(time.time())
+            self.owing[cloud] = int(self._time())
             self._db.execute("INSERT INTO owing VALUES (?, ?)", (cloud, self.owing[cloud]))
         self.repeat([], again)
 
@@ -322,8 +324,12 @@ class GroupCommit(Generic[A]):
     What *commit* raises is the error of all of them.
     """
 
-    def __init__(self, name: str, commit: Callable[[Sequence[Request[A]]], None]) -> None:
+    def __init__(
+        self, name: str, commit: Callable[[Sequence[Request[A]]], None], environment: Environment
+    ) -> None:
         self._commit = commit
+        self._monotonic = environment.monotonic
+        self._sleep = environment.sleep
         self._requests: SimpleQueue[Request[A] | None] = SimpleQueue()
         self._sending = threading.Lock()
         self._closed = False
@@ -370,9 +376,9 @@ class GroupCommit(Generic[A]):
 
     def _gather(self, wanted: int) -> None:
         """Wait until so many requests are there, but not for long."""
-        until = time.monotonic() + _GATHERING
-        while self._requests.qsize() < wanted and time.monotonic() < until:
-            time.sleep(_LOOK_AGAIN)
+        until = self._monotonic() + _GATHERING
+        while self._requests.qsize() < wanted and self._monotonic() < until:
+            self._sleep(_LOOK_AGAIN)
 
     def _serve(self, requests: Sequence[Request[A]]) -> None:
         try:

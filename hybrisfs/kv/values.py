@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, split
 from hybrisfs.dispersal.errors import CloudsUnavailable, Superseded
 from hybrisfs.dispersal.pack import Redundancy, choose_code
 from hybrisfs.dispersal.values import StoredValue, Values
+from hybrisfs.environment import Environment
 from hybrisfs.kv.metadata import MetadataStore
 from hybrisfs.kv.record import KeyMetadata, Place, Timestamp
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
@@ -40,23 +40,27 @@ def describe(entry: KeyMetadata, sealer: ValueSealer, key: str) -> StoredValue:
 class ValueFetcher:
     """Fetches values. Thread-safe."""
 
-    def __init__(self, metadata: MetadataStore, values: Values, sealer: ValueSealer) -> None:
+    def __init__(
+        self, metadata: MetadataStore, values: Values, sealer: ValueSealer, environment: Environment
+    ) -> None:
         self._metadata = metadata
         self._values = values
         self._sealer = sealer
+        self._monotonic = environment.monotonic
 
-    def fetch(self, place: Place, entry: KeyMetadata, deadline: float) -> tuple[bytes, KeyMetadata] | None:
+    def fetch(self, place: Place, entry: KeyMetadata, seconds: float) -> tuple[bytes, KeyMetadata] | None:
         """Return the value of `entry`, just read, or of a newer one; None when the key has been deleted
         since.
 
         Ends, unless newer values are written without end and each is deleted before it can be read
-        (finite-write termination), or at *deadline* (`time.monotonic`). Raises CloudsUnavailable.
+        (finite-write termination), or after so many *seconds*. Raises CloudsUnavailable.
         """
+        deadline = self._monotonic() + seconds
         try:
             # What the metadata named when they were read will do, although there may be something newer now.
             return self._get(place, entry, deadline, watching=False), entry
         except CloudsUnavailable as error:
-            if time.monotonic() >= deadline:
+            if self._monotonic() >= deadline:
                 raise
             log.debug("all clouds are asked again: %s", error)
         while (newest := self._metadata.read(place)) is not None and newest.live:
@@ -69,7 +73,7 @@ class ValueFetcher:
     def _get(self, place: Place, entry: KeyMetadata, deadline: float, *, watching: bool) -> bytes:
         sealed = self._values.get(
             describe(entry, self._sealer, self._metadata.spelled(place)),
-            max(0.0, deadline - time.monotonic()),
+            max(0.0, deadline - self._monotonic()),
             current=lambda: self._metadata.read(place) == entry,
             subscribe=(lambda callback: self._metadata.watch(place, callback)) if watching else None,
         )

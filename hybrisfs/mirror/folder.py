@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.environment import Environment
 from hybrisfs.mirror.engine import Held, Listing, Original
 from hybrisfs.mirror.file_access import (
     DISK,
@@ -86,6 +87,7 @@ class Folder:
         ignored: Ignored,
         namer: ChunkNamer,
         care: Care,
+        environment: Environment,
         *,
         tidies: bool = True,
         disk: Disk = DISK,
@@ -95,6 +97,8 @@ class Folder:
         self._ignored = ignored
         self._namer = namer
         self._care = care
+        self._fsync = environment.fsync
+        self._random_bytes = environment.random_bytes
         self._tidies = tidies
         self._disk = disk
         self._unsynced: set[bytes] = set()
@@ -228,13 +232,13 @@ class Folder:
             return self._write_file(folder, path, original, replaces)
 
     def _make_directory(self, folder: int, path: bytes, original: Original) -> Seen:
-        temporary = _new_name()
+        temporary = self._new_name()
         os.mkdir(temporary, 0o700, dir_fd=folder)
         try:
             with _open(temporary, _OPEN_DIRECTORY, folder) as made:
                 write_xattrs(made, original.xattrs)
                 self._set_permissions(made, original.seen.facts.mode)
-                os.fsync(made)
+                self._fsync(made)
                 written = self._look_at(made, b"")
                 self._put(folder, temporary, path, None)
                 return _unless_changed(written, self._look_at(made, b""))
@@ -244,7 +248,7 @@ class Folder:
 
     def _make_link(self, folder: int, path: bytes, original: Original, replaces: Seen | None) -> Seen:
         target = original.seen.facts.content or b""
-        with _temporary(folder) as temporary:
+        with self._temporary(folder) as temporary:
             os.symlink(target, temporary, dir_fd=folder)
             with _open(temporary, _OPEN_LINK, folder) as made:
                 written = self._look_at(made, target)
@@ -252,7 +256,7 @@ class Folder:
                 return _unless_changed(written, self._look_at(made, target))
 
     def _write_file(self, folder: int, path: bytes, original: Original, replaces: Seen | None) -> Seen:
-        with _temporary(folder) as temporary, _open(temporary, _CREATE, folder) as made:
+        with self._temporary(folder) as temporary, _open(temporary, _CREATE, folder) as made:
             for offset, data in original.blocks():
                 write_whole(made, data, offset)
             facts = original.seen.facts
@@ -260,7 +264,7 @@ class Folder:
             write_xattrs(made, original.xattrs)
             self._set_permissions(made, facts.mode)
             self._disk.set_time(made, facts.mtime)
-            os.fsync(made)
+            self._fsync(made)
             written = self._look_at(made, facts.content)
             self._put(folder, temporary, path, replaces)
             return _unless_changed(written, self._look_at(made, facts.content))
@@ -311,7 +315,7 @@ class Folder:
         with self._parent(path) as folder, self._parent(existing) as other:
             self._expect(folder, path, replaces)
             self._expect(other, existing, seen)
-            with _temporary(folder) as temporary:
+            with self._temporary(folder) as temporary:
                 names = name_of(existing), temporary
                 os.link(*names, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
                 with _open(temporary, _OPEN_LINK if seen.facts.kind is Kind.LINK else _OPEN, folder) as made:
@@ -347,7 +351,7 @@ class Folder:
         """What this filesystem makes of permissions and a time: tried on something that nothing else changes,
         as what it makes of them looks like what a program does."""
         with self._parent(path) as folder:
-            temporary = _new_name()
+            temporary = self._new_name()
             if facts.kind is Kind.DIRECTORY:
                 os.mkdir(temporary, 0o700, dir_fd=folder)
                 flags, remove = _OPEN_DIRECTORY, os.rmdir
@@ -370,7 +374,7 @@ class Folder:
                 self._remove_directory(folder, path, target)
                 return
             self._expect(folder, path, target)
-            temporary = _new_name()
+            temporary = self._new_name()
             try:
                 self._disk.rename_to_free_name(folder, name_of(path), folder, temporary)
             except FileNotFoundError as error:
@@ -431,10 +435,23 @@ class Folder:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 folder = open_below(self._root, path, _OPEN_DIRECTORY)
                 try:
-                    os.fsync(folder)
+                    self._fsync(folder)
                 finally:
                     os.close(folder)
         self._unsynced.clear()
+
+    @contextmanager
+    def _temporary(self, folder: int) -> Iterator[bytes]:
+        """A free name in a directory. What has it at the end is removed, unless it is a directory."""
+        name = self._new_name()
+        try:
+            yield name
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)
+
+    def _new_name(self) -> bytes:
+        return TEMPORARY + self._random_bytes(8).hex().encode()
 
 
 @contextmanager
@@ -445,21 +462,6 @@ def _open(name: bytes, flags: int, folder: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _temporary(folder: int) -> Iterator[bytes]:
-    """A free name in a directory. What has it at the end is removed, unless it is a directory."""
-    name = _new_name()
-    try:
-        yield name
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=folder)
-
-
-def _new_name() -> bytes:
-    return TEMPORARY + os.urandom(8).hex().encode()
 
 
 def _tidy(folder: int, name: bytes, kind: Kind | None) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 
 __all__ = ["MARKER", "TEMPORARY", "AwayError", "Ignored", "open_marked", "remove_marker", "write_marker"]
@@ -105,7 +106,7 @@ def _read(root: int) -> str:
         os.close(descriptor)
 
 
-def write_marker(directory: Path, mirror: str) -> None:
+def write_marker(directory: Path, mirror: str, environment: Environment) -> None:
     """Mark the folder; one that another mirror has left is replaced. Raises OSError."""
     record = json.dumps({"format": _FORMAT, "mirror": mirror}).encode()
     temporary = directory / (os.fsdecode(MARKER) + "-new")
@@ -114,7 +115,7 @@ def write_marker(directory: Path, mirror: str) -> None:
     )
     try:
         os.write(descriptor, record)
-        os.fsync(descriptor)
+        environment.fsync(descriptor)
     finally:
         os.close(descriptor)
     temporary.replace(directory / os.fsdecode(MARKER))

@@ -10,7 +10,6 @@ import errno
 import logging
 import os
 import threading
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +22,7 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
+from hybrisfs.environment import Environment
 from hybrisfs.merge.names import Author, conflict_name
 from hybrisfs.mirror.folder import Care
 from hybrisfs.mirror.model import join
@@ -201,18 +201,20 @@ class Rest:
 class WatchedCare(Care):
     """Takes what is at rest, and watches each directory before it is listed."""
 
-    def __init__(self, watcher: Watcher, rest: Rest, device: str) -> None:
+    def __init__(self, watcher: Watcher, rest: Rest, device: str, environment: Environment) -> None:
         self._watcher = watcher
         self._rest = rest
         self._device = device
+        self._time_ns = environment.time_ns
+        self._monotonic = environment.monotonic
 
     def rests(self, path: bytes, stamp: bytes, changed: int) -> bool:
-        age = (time.time_ns() - changed) / 1e9
+        age = (self._time_ns() - changed) / 1e9
         writing = self._watcher.is_being_written(path)
-        return self._rest.is_at_rest(path, stamp, age, writing=writing, now=time.monotonic())
+        return self._rest.is_at_rest(path, stamp, age, writing=writing, now=self._monotonic())
 
     def entering(self, path: bytes) -> None:
         self._watcher.cover(path)
 
     def conflict_name(self, name: bytes, number: int) -> bytes:
-        return conflict_name(name, Author(self._device, time.time_ns()), number)
+        return conflict_name(name, Author(self._device, self._time_ns()), number)

@@ -6,11 +6,11 @@ import errno
 import logging
 import os
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.environment import Environment
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.engine import Mirror, Outcome
 from hybrisfs.mirror.folder import Folder
@@ -92,11 +92,13 @@ class Worker:
     """Runs from `start` to `stop`. `noticed` may be called from any thread, whatever it holds; so may the
     rest, but without locks."""
 
-    def __init__(self, table: AgreedTable, around: Surroundings, limits: MirrorLimits) -> None:
+    def __init__(self, table: AgreedTable, around: Surroundings, environment: Environment) -> None:
         self.settings = table.settings
         self._table = table
         self._around = around
-        self._limits = limits
+        self._environment = environment
+        self._monotonic = environment.monotonic
+        self._limits = limits = environment.limits.of(MirrorLimits)
         self._ignored = Ignored(table.settings.ignore)
         self._volume = around.side(table.settings.root, self._ignored)
         self._brake = Brake(around.deletion_share())
@@ -218,7 +220,7 @@ class Worker:
     def _compare(self, root: int) -> float:
         self._follow(root)
         self._trust()
-        now = time.monotonic()
+        now = self._monotonic()
         assert self._watcher is not None
         numbers, self._noticed = self._noticed, set()
         dirty, missed = self._watcher.take()
@@ -253,10 +255,10 @@ class Worker:
             shown.state, shown.reason = "working", None
             return pause
         self._patience = self._limits.again
-        shown.state, shown.reason, shown.equal_at = "watching", None, time.time()
+        shown.state, shown.reason, shown.equal_at = "watching", None, self._environment.time()
         if shown.held_back:
             shown.state = "waiting"
-        left = max(0.0, self._everything_at - time.monotonic())
+        left = max(0.0, self._everything_at - self._monotonic())
         if shown.problems:
             self._again = {parent_of(path) for path in shown.problems}
             return min(left, self._limits.problems)
@@ -295,8 +297,8 @@ class Worker:
 
     def _local(self, root: int) -> Folder:
         assert self._watcher is not None
-        care = WatchedCare(self._watcher, self._rest, self._around.device_name())
-        return Folder(root, self._ignored, self._around.namer, care)
+        care = WatchedCare(self._watcher, self._rest, self._around.device_name(), self._environment)
+        return Folder(root, self._ignored, self._around.namer, care, self._environment)
 
     def _equalise(self, mirror: Mirror, directories: set[bytes], deep: bool, *, accepted: bool) -> None:
         """Look at these directories, and make both sides of them equal. *accepted*: much may be removed."""
@@ -317,7 +319,7 @@ class Worker:
 
     def _braked(self, steps: list[Action]) -> list[Action]:
         """The steps, but for removals when there are so many that a person should say yes first."""
-        names, now = self._table.count(), time.monotonic()
+        names, now = self._table.count(), self._monotonic()
         wanted = removals(steps)
         if wanted[Side.VOLUME]:  # removing the whole folder does not remove what the volume holds
             os.close(open_marked(self.settings.directory, self.settings.id))

@@ -40,7 +40,13 @@ class Hand:
     root. Methods raise OSError.
     """
 
-    def __init__(self, root: Path, device: str | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        device: str | None,
+        start: Callable[..., subprocess.Popen[bytes]],
+    ) -> None:
+        self._start = start
         self._command = [sys.executable, "-I", "-S", __file__, os.fspath(root), device or ""]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -89,7 +95,7 @@ class Hand:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._process = self._start(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self._process
 
     def _tell(self, verb: str, *arguments: bytes | int) -> None:

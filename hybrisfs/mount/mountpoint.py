@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,7 +154,7 @@ class MountPoint:
     def unmount(self, *, lazy: bool) -> None:
         """End the mount. Raises HybrisError while files in it are open, unless *lazy*."""
         with self._notifier.at_rest():
-            unmount(self.directory, lambda: self._session.unmount(lazy=lazy))
+            unmount(self.directory, lambda: self._session.unmount(lazy=lazy), self._fs.environment.sleep)
         self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             log.warning("%s is unmounted, but programs still have files open in it", self.directory)
@@ -170,9 +169,9 @@ class MountPoint:
 def unmount(
     directory: Path,
     attempt: Callable[[], None],
+    sleep: Callable[[float], None],
     *,
     find: Callable[[Path], Sequence[Holder]] = find_holders,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Call *attempt*, which unmounts *directory*, again while it is busy although no process is found that
     uses it.

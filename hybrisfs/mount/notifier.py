@@ -17,7 +17,6 @@ import errno
 import logging
 import stat
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -25,6 +24,7 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs import fuse
+from hybrisfs.environment import Environment
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
@@ -88,9 +88,9 @@ class Notifier:
         self._session = session
         self._adapter = adapter
         self._fs = fs
-        self._hand = Hand(session.mountpoint, session.device)
+        self._hand = Hand(session.mountpoint, session.device, fs.environment.start)
         self._queue: SimpleQueue[_Notice | None] = SimpleQueue()
-        self._pages = Pages(self)
+        self._pages = Pages(self, fs.environment)
         self._working = threading.Lock()
         self._forgetting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
@@ -366,14 +366,16 @@ class Kernel(Protocol):
 class Pages:
     """Has *kernel* drop the pages of files, by their numbers, in threads of its own. Thread-safe."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, environment: Environment) -> None:
         self._kernel = kernel
+        self._monotonic = environment.monotonic
+        self._wait = environment.wait
         self._condition = threading.Condition()
         self._due: deque[int] = deque()
         self._left: Counter[int] = Counter()  # how often each is due, or being dropped
         self._late: set[int] = set()
         self._threads: list[threading.Thread] = []
-        self._progress = time.monotonic()
+        self._progress = self._monotonic()
         self._stopping = False
 
     @property
@@ -389,26 +391,29 @@ class Pages:
             self._left.update(files)
             if files and not self._threads:
                 self._begin()
-            self._progress = time.monotonic()
+            self._progress = self._monotonic()
             self._condition.notify_all()
-            while not self._stopping and any(one in self._left for one in files):
-                self._condition.wait(_MOMENT)
-                if time.monotonic() - self._progress < _MOMENT:
+            while not self._is_over(files):
+                self._wait(self._condition, lambda: self._is_over(files), _MOMENT)
+                if self._monotonic() - self._progress < _MOMENT:
                     continue
                 if not self._due or len(self._threads) >= MOST_WAITING:
                     break
                 self._begin()
-                self._progress = time.monotonic()
+                self._progress = self._monotonic()
             self._late.update(one for one in files if one in self._left)
+
+    def _is_over(self, files: Collection[int]) -> bool:
+        return self._stopping or not any(one in self._left for one in files)
 
     def stop(self) -> None:
         """End the threads; those that wait for the kernel are waited for no longer than some seconds."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
-        deadline = time.monotonic() + _JOIN_SECONDS
+        deadline = self._monotonic() + _JOIN_SECONDS
         for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - self._monotonic()))
 
     def _begin(self) -> None:
         thread = threading.Thread(target=self._run, name="notify-pages", daemon=True)
@@ -432,7 +437,7 @@ class Pages:
         """Whether a callback is due when the last of its pages are gone."""
         with self._condition:
             self._left[ino] -= 1
-            self._progress = time.monotonic()
+            self._progress = self._monotonic()
             self._condition.notify_all()
             if self._left[ino]:
                 return False

@@ -17,7 +17,6 @@ passwords: a person who is given a code still needs the accounts, or must be nea
 from __future__ import annotations
 
 import base64
-import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import CodeError
 from sync.codec import DecodeError, Reader, Writer, digest
 
@@ -109,11 +109,13 @@ _PASTE: Final = "Copy the whole code again. Nothing was changed."
 
 
 def new_code(
-    clouds: Sequence[str], addresses: Sequence[Address], now: float, lifetime: float = 900.0
+    clouds: Sequence[str], addresses: Sequence[Address], environment: Environment, lifetime: float
 ) -> PairingCode:
-    """A fresh code, good for *lifetime* seconds from *now*; *clouds* are URLs without secrets."""
-    secret = os.urandom(SECRET_SIZE)
-    return PairingCode(secret, int(now + lifetime), tuple(clouds), tuple(addresses[:MAX_ADDRESSES]))
+    """A fresh code, good for *lifetime* seconds from now; *clouds* are URLs without secrets."""
+    secret = environment.random_bytes(SECRET_SIZE)
+    return PairingCode(
+        secret, int(environment.time() + lifetime), tuple(clouds), tuple(addresses[:MAX_ADDRESSES])
+    )
 
 
 def invite_id(secret: bytes) -> bytes:

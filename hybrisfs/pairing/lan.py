@@ -15,7 +15,6 @@ import logging
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -59,7 +58,7 @@ class Connection:
     """A `Link` over one connected socket. `run` reads it until it ends."""
 
     def __init__(
-        self, sock: socket.socket, name: str, deliver: Deliver, limit: int, limits: LanLimits
+        self, sock: socket.socket, name: str, deliver: Deliver, limit: int, environment: Environment
     ) -> None:
         self.name = name
         self.heard = 0
@@ -69,6 +68,8 @@ class Connection:
         self._socket = sock
         self._deliver = deliver
         self._limit = limit
+        self._monotonic = environment.monotonic
+        limits = environment.limits.of(LanLimits)
         self._first_frame = limits.first_frame
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(limits.send, 0))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -100,7 +101,7 @@ class Connection:
         """Read frames and deliver them; returns when the connection has ended."""
         try:
             with self._socket:
-                deadline: float | None = time.monotonic() + self._first_frame
+                deadline: float | None = self._monotonic() + self._first_frame
                 # What has arrived can still be read after a shutdown, hence the flag.
                 while self.heard < MAX_NUMBER and not self._closed:
                     (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
@@ -116,10 +117,10 @@ class Connection:
         self._deliver(self, self.heard + 1, None)
 
     def _read(self, length: int, deadline: float | None) -> bytes:
-        """Exactly so many bytes, before *deadline* (of `time.monotonic`). Raises OSError."""
+        """Exactly so many bytes, before *deadline* (monotonic). Raises OSError."""
         parts = bytearray()
         while len(parts) < length:
-            left = 0.0 if deadline is None else deadline - time.monotonic()
+            left = 0.0 if deadline is None else deadline - self._monotonic()
             if deadline is not None and left <= 0:
                 raise TimeoutError("nothing is said")
             microseconds = 0 if deadline is None else max(1, int(left * 1e6))  # 0: for ever
@@ -141,7 +142,7 @@ class Listener:
             self._socket = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
         except (OSError, ValueError):  # this machine has no IPv6, or not on one port with IPv4
             self._socket = socket.create_server(("", 0))
-        self._limits = environment.limits.of(LanLimits)
+        self._environment = environment
         self.port: int = self._socket.getsockname()[1]
         self._lock = threading.Lock()
         self._closing = False
@@ -182,12 +183,12 @@ class Listener:
                 if self._closing:
                     return
                 log.warning("cannot accept a device that wants to join: %s", error)
-                time.sleep(0.1)  # no descriptors are left, perhaps
+                self._environment.sleep(0.1)  # no descriptors are left, perhaps
                 continue
             peer = plain_address(*where)
             host = host_of(peer)
             name = f"the local network ({peer[0]})"
-            connection = Connection(sock, name, deliver, MAX_JOINER_MESSAGE, self._limits)
+            connection = Connection(sock, name, deliver, MAX_JOINER_MESSAGE, self._environment)
             thread = threading.Thread(
                 target=self._converse, args=(connection,), name="pairing joiner", daemon=True
             )
@@ -212,6 +213,7 @@ class Dialer:
 
     def __init__(self, hello: bytes, deliver: Deliver, environment: Environment = SYSTEM) -> None:
         self._hello = hello
+        self._environment = environment
         self._limits = environment.limits.of(LanLimits)
         self._deliver = deliver
         self._lock = threading.Lock()
@@ -254,7 +256,7 @@ class Dialer:
             else:
                 sock.settimeout(None)
                 name = f"the local network ({address[0]})"
-                connection = Connection(sock, name, self._deliver, MAX_MESSAGE, self._limits)
+                connection = Connection(sock, name, self._deliver, MAX_MESSAGE, self._environment)
                 if not self._converse(connection):
                     return
                 redials += 1

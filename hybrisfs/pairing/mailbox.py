@@ -18,7 +18,6 @@ import contextlib
 import logging
 import re
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Final
 
 from backends.errors import AuthError, CorruptError, MissingError, StoreError
 from backends.store import Store
+from hybrisfs.environment import Environment
 from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.exchange import Exchange
 from hybrisfs.pairing.handshake import MAX_MESSAGE
@@ -155,11 +155,13 @@ class CloudsLink:
         code: PairingCode,
         side: Side,
         exchange: Exchange,
-        limits: MailboxLimits,
+        environment: Environment,
     ) -> None:
         self._code = code
         self._side = side
         self._exchange = exchange
+        self._environment = environment
+        limits = environment.limits.of(MailboxLimits)
         self._pause, self._grace = limits.pause, limits.grace
         self._changed = threading.Condition()
         self._outbox: list[bytes] = []
@@ -205,10 +207,10 @@ class CloudsLink:
         """Send what is to be sent, end, and wait. The inviter leaves *notice* and removes the rest."""
         self._notice = notice
         self._stop()
-        deadline = time.monotonic() + self._grace
+        deadline = self._environment.monotonic() + self._grace
         for thread in self._threads:
             if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(max(0.0, deadline - self._environment.monotonic()))
                 if thread.is_alive():
                     log.warning("abandoned a request that does not return: %s", thread.name)
 
@@ -225,7 +227,7 @@ class CloudsLink:
                     mailbox.open()
                     opened = True
                     with contextlib.suppress(AuthError):  # who may not delete leaves that to others
-                        mailbox.sweep(time.time())
+                        mailbox.sweep(self._environment.time())
                 if not self._discarding:
                     posted = self._post(mailbox, posted)
                 if closing:
@@ -264,8 +266,10 @@ class CloudsLink:
     def _wait(self, pause: float, posted: int) -> None:
         with self._changed:
             wanted = self._wanted
-            self._changed.wait_for(
-                lambda: self._closing or len(self._outbox) > posted or self._wanted != wanted, pause
+            self._environment.wait(
+                self._changed,
+                lambda: self._closing or len(self._outbox) > posted or self._wanted != wanted,
+                pause,
             )
 
     def _finish(self, mailbox: Mailbox, opened: bool, posted: int) -> None:

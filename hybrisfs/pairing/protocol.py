@@ -48,7 +48,6 @@ run out, ends the machine with a PairingError.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from enum import Enum, auto
 from typing import Final
@@ -157,7 +156,7 @@ class Inviter(_Machine):
         name: str,
         volume: bytes,
         volume_name: str,
-        random: Random = os.urandom,
+        random: Random,
     ) -> None:
         """*name* is this device's. Raises UsageError when it cannot be shown."""
         super().__init__(code, device, name, State.WAITING, random)
@@ -283,7 +282,7 @@ class Joiner(_Machine):
         code: PairingCode,
         device: DeviceKey,
         name: str,
-        random: Random = os.urandom,
+        random: Random,
     ) -> None:
         """Raises UsageError when *name* cannot be shown."""
         super().__init__(code, device, name, State.NEW, random)

@@ -23,7 +23,7 @@ from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue, Exchange
 from hybrisfs.pairing.lan import Dialer, Listener, announce, find
-from hybrisfs.pairing.mailbox import CloudsLink, MailboxLimits, Side
+from hybrisfs.pairing.mailbox import CloudsLink, Side
 from hybrisfs.pairing.messages import Grant, Offer, Peer, Reason
 from hybrisfs.pairing.protocol import Inviter, Joiner, State
 from sync.identity import DeviceKey
@@ -100,11 +100,11 @@ def run_inviter(
     with contextlib.ExitStack() as cleanup:
         if listener is not None:
             cleanup.callback(listener.close)
-        inviter = Inviter(code, device, name, grant.volume, grant.name)
+        inviter = Inviter(code, device, name, grant.volume, grant.name, environment.random_bytes)
         exchange = Exchange(
             dialogue, stop, environment, max(0.0, code.expires - environment.time()), _nobody_came()
         )
-        clouds = CloudsLink(stores, code, Side.INVITER, exchange, environment.limits.of(MailboxLimits))
+        clouds = CloudsLink(stores, code, Side.INVITER, exchange, environment)
         cleanup.callback(lambda: clouds.close(inviter.notice(environment.time())))
         if listener is not None:
             listener.start(exchange.deliver)
@@ -145,10 +145,10 @@ def run_joiner(
     up after *timeout* seconds; setting *stop* from another thread ends it. Without *lan* only the clouds are
     used, without *mdns* also the addresses in the code. Raises PairingError, UsageError.
     """
-    joiner = Joiner(code, device, name)
+    joiner = Joiner(code, device, name, environment.random_bytes)
     hello = joiner.hello(environment.time())
     exchange = Exchange(dialogue, stop, environment, timeout, _nobody_answered())
-    clouds = CloudsLink(stores, code, Side.JOINER, exchange, environment.limits.of(MailboxLimits))
+    clouds = CloudsLink(stores, code, Side.JOINER, exchange, environment)
     dialer = Dialer(hello, exchange.deliver, environment)
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(clouds.close)

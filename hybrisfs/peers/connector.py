@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.peers.errors import PeerError
 from hybrisfs.peers.handshakes import Handshakes, LocalPeer
 from hybrisfs.peers.settings import Address, PeerSettings, format_address
@@ -32,14 +30,17 @@ class Connector:
         handshakes: Handshakes,
         settings: PeerSettings,
         local: LocalPeer,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         self._handshakes = handshakes
         self._local = local
         self._boot_time = environment.boot_time
+        self._monotonic = environment.monotonic
+        self._wait = environment.wait
         self._changed = threading.Condition()
-        self._targets = Targets(settings, random.Random())
-        self._targets.configure(settings.addresses, time.monotonic())
+        self._woken = False
+        self._targets = Targets(settings, environment.chance())
+        self._targets.configure(settings.addresses, self._monotonic())
         self._dialers: set[threading.Thread] = set()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="peers-connect", daemon=True)
@@ -49,14 +50,14 @@ class Connector:
         self._thread.start()
 
     def close(self, deadline: float) -> None:
-        """Stop, and wait until *deadline* (`time.monotonic`); `Handshakes.close` ends what is under way."""
+        """Stop, and wait until *deadline* (monotonic); `Handshakes.close` ends what is under way."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._wake()
             threads = [*self._dialers, self._thread]
         for thread in threads:
             if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+                thread.join(max(0.0, deadline - self._monotonic()))
 
     def configure(self, addresses: Iterable[Address]) -> None:
         """Replace the user's addresses."""
@@ -80,8 +81,12 @@ class Connector:
 
     def _change(self, change: Callable[[float], None]) -> None:
         with self._changed:
-            change(time.monotonic())
-            self._changed.notify()
+            change(self._monotonic())
+            self._wake()
+
+    def _wake(self) -> None:
+        self._woken = True
+        self._changed.notify()
 
     def _run(self) -> None:
         asleep = self._asleep()
@@ -94,18 +99,19 @@ class Connector:
             with self._changed:
                 if self._closing:
                     return
+                self._woken = False
                 linked = self._local.linked()
                 for address in self._targets.take_due(
-                    time.monotonic(), linked, _MAX_DIALING - len(self._dialers)
+                    self._monotonic(), linked, _MAX_DIALING - len(self._dialers)
                 ):
                     self._start_dialing(address)
                 due = self._targets.next_due(linked)
-                wait = _IDLE if due is None else max(0.0, due - time.monotonic())
+                wait = _IDLE if due is None else max(0.0, due - self._monotonic())
                 full = len(self._dialers) >= _MAX_DIALING
-                self._changed.wait(_IDLE if full else min(wait or 1.0, _IDLE))
+                self._wait(self._changed, lambda: self._woken, _IDLE if full else min(wait or 1.0, _IDLE))
 
     def _asleep(self) -> float:
-        return self._boot_time() - time.monotonic()
+        return self._boot_time() - self._monotonic()
 
     def _start_dialing(self, address: Address) -> None:
         thread = threading.Thread(target=self._dial, args=(address,), name="peer-dial", daemon=True)
@@ -120,11 +126,11 @@ class Connector:
             log.debug("no device at %s: %s", format_address(address), error)
         with self._changed:
             if meeting is None:
-                self._targets.failed(address, time.monotonic())
+                self._targets.failed(address, self._monotonic())
             else:
                 self._targets.met(address, meeting.device_id)
         if meeting is not None:
             self._local.met(meeting)
         with self._changed:
             self._dialers.discard(threading.current_thread())
-            self._changed.notify()
+            self._wake()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import logging
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from zeroconf import (
     Zeroconf,
 )
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.peers.handshakes import LocalPeer
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.peers.tls import TAG_SIZE, PeerIdentity
@@ -57,7 +56,7 @@ class Discovery(ServiceListener):
         port: int,
         local: LocalPeer,
         settings: PeerSettings,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         responder: Callable[[list[str]], Zeroconf] = Zeroconf,
     ) -> None:
         """*port* is where this device listens, *responder* makes what speaks multicast DNS
@@ -67,6 +66,7 @@ class Discovery(ServiceListener):
         self._local = local
         self._settings = settings
         self._clock = environment.time
+        self._random_bytes = environment.random_bytes
         self._new_responder = responder
         self._responder: Zeroconf | None = None
         self._name = ""
@@ -150,7 +150,7 @@ class Discovery(ServiceListener):
     def _service(self, today: int, addresses: frozenset[str]) -> ServiceInfo:
         volume = self._identity.volume_tag(today)
         device = self._identity.device_tag(self._identity.device.device_id, today)
-        instance = f"{volume}-{device}-{os.urandom(4).hex()}"
+        instance = f"{volume}-{device}-{self._random_bytes(4).hex()}"
         self._name = f"{instance}.{SERVICE_TYPE}"
         packed = [
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)

@@ -12,11 +12,11 @@ import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from hybrisfs.environment import Environment
 from hybrisfs.peers.errors import ChannelError, PeerError, StrangerError
 from hybrisfs.peers.frames import FrameDecoder, Hello, encode_frame
 from hybrisfs.peers.listener import host_of
@@ -40,8 +40,10 @@ class Handshakes:
         tls: TlsIdentity,
         local: LocalPeer,
         settings: PeerSettings,
+        environment: Environment,
     ) -> None:
         self._tls = tls
+        self._monotonic = environment.monotonic
         self._local = local
         self._settings = settings
         self._lock = threading.Lock()
@@ -104,14 +106,14 @@ class Handshakes:
         return meeting
 
     def close(self, deadline: float) -> None:
-        """Break all off, and wait for their threads until *deadline* (`time.monotonic`)."""
+        """Break all off, and wait for their threads until *deadline* (monotonic)."""
         with self._lock:
             self._closed = True
             threads = [thread for _, thread in self._accepted.values()]
             for connection in (*self._accepted, *self._dialing):
                 _shutdown(connection)
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - self._monotonic()))
 
     def _welcome(self, connection: socket.socket, address: Address) -> None:
         meeting = None
@@ -128,9 +130,10 @@ class Handshakes:
             self._local.met(meeting)
 
     def _meet(self, connection: socket.socket, address: Address, outgoing: bool) -> Meeting:
-        deadline = time.monotonic() + self._settings.handshake_timeout
+        deadline = self._monotonic() + self._settings.handshake_timeout
+        members, hello = self._local.members, self._local.hello()
         return meet(
-            connection, address, outgoing, self._tls, self._local.members, self._local.hello(), deadline
+            connection, address, outgoing, self._tls, members, hello, lambda: deadline - self._monotonic()
         )
 
 
@@ -183,9 +186,9 @@ def meet(
     tls: TlsIdentity,
     members: Callable[[], Members],
     hello: Hello,
-    deadline: float,
+    left: Callable[[], float],
 ) -> Meeting:
-    """Prove each other's identity until *deadline* (`time.monotonic`).
+    """Prove each other's identity in the seconds that are *left*.
 
     Raises `PeerError`; the connection is to be closed by the caller then, and belongs to the result
     otherwise.
@@ -197,19 +200,19 @@ def meet(
             channel = SecureChannel(connection, tls.server)
     except OSError as error:
         raise ChannelError(f"the connection broke: {error.strerror or error}") from error
-    channel.handshake(deadline)
+    channel.handshake(left)
     device = tls.peer(channel.tls, members())
-    channel.send(encode_frame(hello), deadline - time.monotonic())
+    channel.send(encode_frame(hello), left())
     decoder = FrameDecoder()
-    theirs = _await_hello(channel, decoder, deadline)
+    theirs = _await_hello(channel, decoder, left)
     if theirs.instance == hello.instance:
         raise StrangerError("the other side is this device itself")
     return Meeting(channel, decoder, device, address, outgoing, theirs)
 
 
-def _await_hello(channel: SecureChannel, decoder: FrameDecoder, deadline: float) -> Hello:
+def _await_hello(channel: SecureChannel, decoder: FrameDecoder, left: Callable[[], float]) -> Hello:
     while True:
-        data = channel.receive(deadline - time.monotonic())
+        data = channel.receive(left())
         if data is None:
             raise ChannelError("the other side did not say hello in time")
         if not data:
@@ -256,10 +259,10 @@ class SecureChannel:
         self._close_lock = threading.Lock()
         self._closed = False
 
-    def handshake(self, deadline: float) -> None:
+    def handshake(self, left: Callable[[], float]) -> None:
         """Returns when this side is content; as the connecting side, the other may still refuse.
 
-        *deadline* is a moment of `time.monotonic`.
+        *left* tells how many seconds it may still take.
         """
         received = 0
         while True:
@@ -273,10 +276,10 @@ class SecureChannel:
                 with contextlib.suppress(ChannelError):  # the alert that tells the other side why
                     self._send_raw(self._outgoing.read(), 0.0)
                 raise ChannelError(f"the TLS handshake failed: {_reason(error)}") from error
-            self._send_raw(self._outgoing.read(), deadline - time.monotonic())
+            self._send_raw(self._outgoing.read(), left())
             if finished:
                 return
-            data = self._receive_raw(deadline - time.monotonic())
+            data = self._receive_raw(left())
             if data is None:
                 raise ChannelError("the other side did not finish the handshake in time")
             received += len(data)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import disk_trouble
 from hybrisfs.peers.errors import ChannelError, FrameError, PeerError
 from hybrisfs.peers.frames import (
@@ -63,23 +63,25 @@ class Link:
         callbacks: PeerCallbacks,
         settings: PeerSettings,
         ended: Callable[[Link, str], None],
+        environment: Environment,
     ) -> None:
         self.device_id: Final = meeting.device_id
         self.address: Final = meeting.address
         self.outgoing: Final = meeting.outgoing
         self.instance: Final = meeting.hello.instance
-        self.since_ns: Final = time.time_ns()
+        self.since_ns: Final = environment.time_ns()
         self.round_trip: float | None = None
         """Smoothed, in seconds; None until the first pong."""
-        self._started = time.monotonic()
+        self._monotonic = environment.monotonic
+        self._started = environment.monotonic()
         self._channel = meeting.channel
         self._decoder = meeting.decoder
         self._callbacks = callbacks
         self._settings = settings
         self._ended = ended
-        self._outbox = Outbox(settings.max_queued)
+        self._outbox = Outbox(settings.max_queued, environment)
         self._backlog = Backlog(settings.max_queued)
-        self._requests = ChunkRequests()
+        self._requests = ChunkRequests(environment)
         self._exchange: Exchange
         self._exchange_lock = threading.Lock()
         self._parts = bytearray()
@@ -98,7 +100,7 @@ class Link:
     @property
     def age(self) -> float:
         """Seconds since the link came about."""
-        return time.monotonic() - self._started
+        return self._monotonic() - self._started
 
     def advanced(self) -> None:
         """The local log has grown: let the exchange push. Returns at once."""
@@ -193,7 +195,7 @@ class Link:
         return f"this device's disk: {trouble}"
 
     def _listen(self) -> None:
-        heard = time.monotonic()
+        heard = self._monotonic()
         data: bytes | None = b""  # what came with the hello is in the decoder
         while True:
             if data is not None:
@@ -202,8 +204,8 @@ class Link:
                         self._note(_PARTINGS[frame.reason])
                         return
                     self._handle(frame)
-                heard = time.monotonic()
-            elif time.monotonic() - heard > self._settings.silence:
+                heard = self._monotonic()
+            elif self._monotonic() - heard > self._settings.silence:
                 raise ChannelError(f"no sign of life for {self._settings.silence:g} s")
             if self._outbox.closed:
                 return
@@ -213,9 +215,9 @@ class Link:
 
     def _linger(self) -> None:
         """Take and drop what comes until the other side has had our bye."""
-        deadline = time.monotonic() + self._settings.grace
+        deadline = self._monotonic() + self._settings.grace
         try:
-            while (left := deadline - time.monotonic()) > 0 and self._channel.receive(left):
+            while (left := deadline - self._monotonic()) > 0 and self._channel.receive(left):
                 pass
         except ChannelError:
             return
@@ -258,7 +260,7 @@ class Link:
             raise FrameError("a pong to no ping")
         if token < self._ping[0]:
             return  # so late that the next ping was already under way
-        measured = time.monotonic() - self._ping[1]
+        measured = self._monotonic() - self._ping[1]
         old = self.round_trip
         self.round_trip = measured if old is None else old + _SMOOTHING * (measured - old)
 
@@ -335,7 +337,7 @@ class Link:
 
     def _send_ping(self) -> None:
         token = self._ping[0] + 1 if self._ping else 1
-        self._ping = (token, time.monotonic())
+        self._ping = (token, self._monotonic())
         self._channel.send(encode_frame(Ping(token)), self._settings.stall)
 
     def _answers(self, request: Serve) -> bytes:

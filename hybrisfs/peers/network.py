@@ -12,9 +12,10 @@ import select
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
+
+from hybrisfs.environment import Environment
 
 __all__ = ["Interfaces", "NetworkWatch"]
 
@@ -93,8 +94,9 @@ def _aligned(length: int) -> int:
 class NetworkWatch:
     """Calls *came_up*, on a thread of its own from `start` to `close`, soon after the network has come up."""
 
-    def __init__(self, came_up: Callable[[], None]) -> None:
+    def __init__(self, came_up: Callable[[], None], environment: Environment) -> None:
         self._came_up = came_up
+        self._monotonic = environment.monotonic
         self._interfaces = Interfaces()
         self._end = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="peers-network", daemon=True)
@@ -133,13 +135,13 @@ class NetworkWatch:
         due: float | None = None
         with self._socket:
             while True:
-                wait = None if due is None else max(0.0, due - time.monotonic())
+                wait = None if due is None else max(0.0, due - self._monotonic())
                 ready = dict(poll.poll(None if wait is None else 1000 * wait))
                 if self._end in ready:
                     return
                 if ready and self._hears_news() and due is None:
-                    due = time.monotonic() + _SETTLE_SECONDS
-                elif due is not None and time.monotonic() >= due:
+                    due = self._monotonic() + _SETTLE_SECONDS
+                elif due is not None and self._monotonic() >= due:
                     due = None
                     self._came_up()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.peers.frames import MAX_REQUESTS, Beacon
 
 __all__ = [
@@ -55,9 +54,11 @@ Item: TypeAlias = bytes | Serve | Last | Advanced
 class Outbox:
     """Filled by any thread, emptied by one. Nothing here waits but `take`."""
 
-    def __init__(self, max_queued: int) -> None:
+    def __init__(self, max_queued: int, environment: Environment) -> None:
         """Nothing is added to *max_queued* bytes or more; what is added to less may be of any size."""
         self._max_queued = max_queued
+        self._monotonic = environment.monotonic
+        self._wait = environment.wait
         self._changed = threading.Condition()
         self._messages: deque[bytes] = deque()
         self._queued = 0
@@ -115,7 +116,7 @@ class Outbox:
         return self._last is not None
 
     def take(self, deadline: float) -> Item | None:
-        """What to send next; None when there was nothing until *deadline* (`time.monotonic`)."""
+        """What to send next; None when there was nothing until *deadline* (monotonic)."""
         with self._changed:
             while True:
                 if self._last is not None:
@@ -129,10 +130,13 @@ class Outbox:
                     return ADVANCED
                 if self._serves:
                     return self._serves.popleft()
-                wait = deadline - time.monotonic()
+                wait = deadline - self._monotonic()
                 if wait <= 0:
                     return None
-                self._changed.wait(wait)
+                self._wait(self._changed, self._is_filled, wait)
+
+    def _is_filled(self) -> bool:
+        return self._last is not None or bool(self._messages or self._advanced or self._serves)
 
 
 # -- what came over a link and takes long to carry out --------------------------------------------------
@@ -221,7 +225,7 @@ class ChunkRequests:
     wake a thread costs more than a small chunk. Used by any number of threads.
     """
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._monotonic = environment.monotonic
         self._wait = environment.wait
         self._lock = threading.RLock()
@@ -244,7 +248,7 @@ class ChunkRequests:
                 wait = self._give_up(begun, patience) - self._monotonic()
                 if wait <= 0:
                     return None
-                self._room.wait(wait)
+                self._wait(self._room, lambda: self._closed or self._used + count <= MAX_REQUESTS, wait)
             if self._closed:
                 return None
             numbers = [(self._next + number) % (1 << 32) for number in range(count)]

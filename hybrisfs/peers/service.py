@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.frames import CHUNK_ID_SIZE, INSTANCE_SIZE, MAX_BEACON, Hello, Parting
 from hybrisfs.peers.handshakes import Handshakes, Meeting
@@ -62,6 +61,7 @@ class PeerService:
         members: Members,
         callbacks: PeerCallbacks,
         settings: PeerSettings | None = None,
+        environment: Environment = SYSTEM,
     ) -> None:
         """No port is open and no thread runs before `start`."""
         self._identity = identity
@@ -70,15 +70,17 @@ class PeerService:
         self._reads = threading.BoundedSemaphore(settings.max_served)
         self._callbacks = replace(callbacks, read_chunk=self._read_chunk)
         self._read = callbacks.read_chunk
-        self._instance = os.urandom(INSTANCE_SIZE)
+        self._environment = environment
+        self._monotonic = environment.monotonic
+        self._instance = environment.random_bytes(INSTANCE_SIZE)
         self._beacon: bytes | None = None
         self._lock = threading.Lock()
         self._closed = False
         attempt = settings.connect_timeout + settings.handshake_timeout + _SLACK
         self._links: LinkTable[Link] = LinkTable(identity.device.device_id, self._instance, attempt)
-        self._handshakes = Handshakes(TlsIdentity(identity), self, settings)
-        self._connector = Connector(self._handshakes, settings, self)
-        self._network = NetworkWatch(self._network_came_up)
+        self._handshakes = Handshakes(TlsIdentity(identity), self, settings, environment)
+        self._connector = Connector(self._handshakes, settings, self, environment)
+        self._network = NetworkWatch(self._network_came_up, environment)
         self._listener: Listener | None = None
         self._discovery: Discovery | None = None
 
@@ -92,14 +94,16 @@ class PeerService:
         if self._settings.discover:
             from hybrisfs.peers.discovery import Discovery  # what it needs takes long to import
 
-            self._discovery = Discovery(self._identity, listener.port, self, self._settings)
+            self._discovery = Discovery(
+                self._identity, listener.port, self, self._settings, self._environment
+            )
             self._discovery.start()
 
     def close(self) -> None:
         """Tell the others, end all links and threads; returns within a few seconds. Idempotent."""
         with self._lock:
             self._closed = True
-        deadline = time.monotonic() + _CLOSE
+        deadline = self._monotonic() + _CLOSE
         self._network.close()
         if self._listener is not None:
             self._listener.close()
@@ -111,7 +115,7 @@ class PeerService:
         if self._discovery is not None:
             self._discovery.close()
         for link in links:
-            if not link.join(max(0.0, deadline - time.monotonic())):
+            if not link.join(max(0.0, deadline - self._monotonic())):
                 link.abandon("the volume was closed")
                 log.warning("the link with device %s is still busy", link.device_id.hex())
 
@@ -198,7 +202,7 @@ class PeerService:
         return self._links.devices()
 
     def met(self, meeting: Meeting) -> None:
-        link = Link(meeting, self._callbacks, self._settings, self._ended)
+        link = Link(meeting, self._callbacks, self._settings, self._ended, self._environment)
         with self._lock:
             welcome = not self._closed and meeting.device_id in self._members
             closing = self._links.admit(link) if welcome else [link]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from hybrisfs.peers.settings import Address, PeerSettings
@@ -32,7 +32,7 @@ class Targets:
     in step.
     """
 
-    def __init__(self, settings: PeerSettings, chance: random.Random) -> None:
+    def __init__(self, settings: PeerSettings, chance: Random) -> None:
         self._first = settings.first_retry
         self._last = settings.last_retry
         self._chance = chance

@@ -85,6 +85,7 @@ class Fetcher:
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
+        self._wait = fs.environment.wait
         self._clouds = clouds
         self._signals = signals
         self._ask_devices = ask_devices
@@ -445,7 +446,7 @@ class Fetcher:
         """Whether there was more news than *told*, which is waited for until then."""
         with self._news:
             while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
-                self._news.wait(left)
+                self._wait(self._news, lambda: self._told != told or self._closing, left)
             return self._told != told and not self._closing
 
     def _note_news(self) -> None:

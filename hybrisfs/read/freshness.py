@@ -63,6 +63,7 @@ class Freshness:
         """Whether programs wait, or are only warned."""
         self._others = others
         self._monotonic = environment.monotonic
+        self._wait = environment.wait
         self.limits = environment.limits.of(FreshnessLimits)
         """They may be others at any moment."""
         self._condition = threading.Condition()
@@ -104,4 +105,4 @@ class Freshness:
             if last:
                 return
             with self._condition:
-                self._condition.wait(_STEP)
+                self._wait(self._condition, lambda: any(not one.ends for one in self._held), _STEP)

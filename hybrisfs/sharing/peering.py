@@ -107,7 +107,8 @@ class Peering:
             verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
-        service = PeerService(identity, self._sharing.current_members(), callbacks, self._settings)
+        members, environment = self._sharing.current_members(), self._signals.environment
+        service = PeerService(identity, members, callbacks, self._settings, environment)
         try:
             service.start()
         except HybrisError as error:

@@ -25,7 +25,7 @@ from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
-__all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "committed", "lock_exclusively"]
+__all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "Snapshot", "committed", "lock_exclusively"]
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Database:
             self.connection.execute("BEGIN IMMEDIATE")
             self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
             self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-            facts = os.fstatvfs(self._wal)
+            facts = self.environment.statvfs(path)
             self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
             undo.callback(os.close, self._wal)
             sync_directory(path.parent, self.environment)
@@ -237,7 +237,10 @@ class Database:
         os.close(self._wal)
 
 
-Reader: TypeAlias = RowWriter | sqlite3.Connection
+Snapshot: TypeAlias = sqlite3.Connection
+"""What was committed at one moment, for reading."""
+
+Reader: TypeAlias = RowWriter | Snapshot
 """What a query reads: the open transaction, with the volume's lock held, or a snapshot, without it."""
 
 

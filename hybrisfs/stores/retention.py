@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +24,7 @@ from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.api.clouds import Retention
 from hybrisfs.api.request import message_of
-from hybrisfs.environment import replace_file
+from hybrisfs.environment import SYSTEM, Environment, replace_file
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.stores.tryout import refused, unusable
 
@@ -78,12 +76,12 @@ def _why_not(url: str) -> str:
     return "" if kind is None else kind.keeps_nothing
 
 
-def try_retention(store: Store) -> Retention:
+def try_retention(store: Store, environment: Environment = SYSTEM) -> Retention:
     """Find out what the cloud keeps. Leaves nothing there, as far as these credentials may delete.
 
     Raises HybrisError when the cloud refuses even what it has to do for any volume.
     """
-    name = f"probe/{os.urandom(16).hex()}"
+    name = f"probe/{environment.random_bytes(16).hex()}"
     try:
         store.put(name, _FIRST)
         overwrites = _may_overwrite(store, name)
@@ -92,7 +90,7 @@ def try_retention(store: Store) -> Retention:
         raise unusable(error, "it was tried to overwrite and delete a small object there") from error
     versions = versions_of(store)
     if versions is None:
-        return _found(False, None, None, deletes, _why_not(store.url))
+        return _found(False, None, None, deletes, _why_not(store.url), environment.time())
     keeps, why = (
         _keeps(versions, name) if overwrites else (None, "these credentials may not overwrite objects")
     )
@@ -103,11 +101,13 @@ def try_retention(store: Store) -> Retention:
         days, note = None, why or error.reason
     destructible, harm = _destructible(versions, name) if keeps is not False else (None, "")
     note = "; ".join(filter(None, (note, harm)))
-    return _found(keeps, days if keeps else None, destructible, deletes, note)
+    return _found(keeps, days if keeps else None, destructible, deletes, note, environment.time())
 
 
-def _found(keeps: bool | None, days: int | None, harm: bool | None, deletes: bool, note: str) -> Retention:
-    return Retention(keeps, days, harm, deletes, note, int(time.time()))
+def _found(
+    keeps: bool | None, days: int | None, harm: bool | None, deletes: bool, note: str, now: float
+) -> Retention:
+    return Retention(keeps, days, harm, deletes, note, int(now))
 
 
 def _may_overwrite(store: Store, name: str) -> bool:

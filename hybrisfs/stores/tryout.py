@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
@@ -16,6 +14,7 @@ from backends.store import Store
 from backends.versions import versions_of
 from hybrisfs.api import volumes as api
 from hybrisfs.api.volumes import SecretsOfPlace, TriedPlace
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another, marker
 
@@ -55,23 +54,25 @@ def open_for_test(
         raise UsageError(f"the cloud {without_secrets(url)} cannot be used", str(error)) from error
 
 
-def try_out(store: Store, keep: Callable[[str], None] = lambda _: None) -> Mapping[str, float]:
+def try_out(
+    store: Store, keep: Callable[[str], None] = lambda _: None, environment: Environment = SYSTEM
+) -> Mapping[str, float]:
     """Put, get, get a part of and delete a small object; the seconds that each took.
 
     *keep* is called with its name while it is there. Credentials may lack the right to delete: then
     nothing is said of that, and an empty object stays. Raises HybrisError that says what the cloud refuses.
     """
-    name, data = f"probe/{os.urandom(16).hex()}", os.urandom(_PROBE_SIZE)
+    name, data = f"probe/{environment.random_bytes(16).hex()}", environment.random_bytes(_PROBE_SIZE)
     seconds: dict[str, float] = {}
 
     def step(what: str, call: Callable[[], T]) -> T:
-        begun = time.monotonic()
+        begun = environment.monotonic()
         try:
             value = call()
         except StoreError as error:
             _remove_probe(store, name)
             raise unusable(error, f"it was tried to {what} a small object there") from error
-        seconds[what] = time.monotonic() - begun
+        seconds[what] = environment.monotonic() - begun
         return value
 
     step("put", lambda: store.put(name, data))
@@ -179,14 +180,16 @@ class _Given:
         return self._secrets
 
 
-def try_place(url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> TriedPlace:
+def try_place(
+    url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME, environment: Environment = SYSTEM
+) -> TriedPlace:
     """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
 
     Raises HybrisError.
     """
     with contextlib.closing(open_for_test(url, credentials, places)) as store:
         prepare_place(store)
-        seconds = try_out(store)
+        seconds = try_out(store, environment=environment)
     return TriedPlace(without_secrets(url), dict(seconds))
 
 

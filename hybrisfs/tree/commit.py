@@ -47,6 +47,7 @@ class Committer:
         self._fs = fs
         self._signals = signals
         self._monotonic = fs.environment.monotonic
+        self._wait = fs.environment.wait
         self._condition = threading.Condition()
         self._waiting: list[Answer] = []
         self._stopping = self._ended = False
@@ -64,7 +65,7 @@ class Committer:
         with self._condition:
             if self._ended:
                 return False
-            self._condition.wait_for(lambda: self._waiting or self._stopping, pause.most)
+            self._wait(self._condition, lambda: bool(self._waiting) or self._stopping, pause.most)
             self._ended = self._stopping
         return True
 
@@ -123,7 +124,7 @@ class Committer:
             if self._stopping or now - self._full_since >= self.limits.full:
                 return False
             self._waiting = answers + self._waiting
-            self._condition.wait_for(lambda: self._stopping, self.limits.full_pause)
+            self._wait(self._condition, lambda: self._stopping, self.limits.full_pause)
         return True
 
     def _take_waiting(self) -> list[Answer]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from typing import Final, TypeVar
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.extents import Extent
 from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
@@ -422,7 +422,7 @@ class FileSystem:
         return self.inodes.dirty or self.changes.dirty or tx.total_changes() != self._saved
 
     @contextmanager
-    def committed(self, look: Callable[[Transaction], T]) -> Iterator[tuple[T, sqlite3.Connection]]:
+    def committed(self, look: Callable[[Transaction], T]) -> Iterator[tuple[T, Snapshot]]:
         """A snapshot of all that has been done, which is committed for it, and what *look* returns of the
         same moment. The block runs without the lock. Raises OSError as `commit` does."""
         self.journal.sync()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +18,7 @@ from hybrisfs.state.checks import (
     damaged_pages,
     recorded_files,
 )
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.members import member_rows
 from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.stored_log import count_bare_updates, count_updates
@@ -41,9 +41,7 @@ class LocalVolume:
     namer: ChunkNamer
 
 
-def check_database(
-    db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress
-) -> None:
+def check_database(db: Snapshot, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
     """Check all that the snapshot *db* holds; problems are in the report, never raised."""
     run_steps(
         report,
@@ -66,7 +64,7 @@ def run_steps(report: FsckReport, steps: Iterable[Callable[[], None]]) -> None:
             report.add("database", f"rows make no sense: {error}")
 
 
-def _check_pages(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+def _check_pages(db: Snapshot, report: FsckReport, progress: Progress) -> None:
     progress("database", 0, 1)
     for line in damaged_pages(db, _MOST_PAGES):
         report.add("database", line)
@@ -74,7 +72,7 @@ def _check_pages(db: sqlite3.Connection, report: FsckReport, progress: Progress)
     progress("database", 1, 1)
 
 
-def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+def _check_tree(db: Snapshot, report: FsckReport, progress: Progress) -> None:
     total = len(TREE_CHECKS) + 1
     for done, check in enumerate(TREE_CHECKS):
         progress("tree", done, total)
@@ -92,7 +90,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
     progress("tree", total, total)
 
 
-def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
+def _check_log(db: Snapshot, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
     """The log, and what follows from it: registers, packs."""
     members = {one.device: one.public for one in member_rows(db)}
     check = LogCheck(db, volume.id, volume.device, members)
@@ -122,7 +120,7 @@ def _check_log(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, 
     progress("log", total, total)
 
 
-def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+def _check_versions(db: Snapshot, report: FsckReport, progress: Progress) -> None:
     total = count_versions(db)
     progress("versions", 0, total)
     for problem in check_versions(db):
@@ -133,7 +131,7 @@ def _check_versions(db: sqlite3.Connection, report: FsckReport, progress: Progre
     progress("versions", total, total)
 
 
-def _check_view(db: sqlite3.Connection, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
+def _check_view(db: Snapshot, volume: LocalVolume, report: FsckReport, progress: Progress) -> None:
     check = ViewCheck(db, volume.namer, Vectors(db))
     for problem in check.run(partial(progress, "names")):
         report.add("tree", problem)

@@ -6,7 +6,6 @@ or a value that is there depends on that update. Of bare updates nobody knows he
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,6 +26,7 @@ from hybrisfs.state.checks import (
     values_of_no_update,
     values_with_signers,
 )
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.disposals import is_condemned
 from hybrisfs.state.file_chunks import ContentTable, chunk_named, is_known, pages_of_file, parts_of_file
 from hybrisfs.state.members import Membership, member_rows
@@ -46,7 +46,7 @@ _MOST_NAMED: Final = 20
 class RegisterCheck:
     """Compares `register` in *db* with the updates that it is shown, in order."""
 
-    def __init__(self, db: sqlite3.Connection, vectors: Vectors) -> None:
+    def __init__(self, db: Snapshot, vectors: Vectors) -> None:
         self._db = db
         self._vectors = vectors
         self._branches = branches_by_number(db)
@@ -143,7 +143,7 @@ def _member(value: bytes | None) -> Member | None:
 class PackCheck:
     """Compares `pack` and `chunk` in *db* with the updates that it is shown, in order."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Snapshot) -> None:
         self._db = db
         self._packs = PackTable(db)
         self._wrong: dict[bytes, str] = {}  # a later update may agree with the database
@@ -209,7 +209,7 @@ class PackCheck:
 _VERSIONED = having(Trait.VERSIONED)
 
 
-def check_versions(db: sqlite3.Connection) -> Iterator[str]:
+def check_versions(db: Snapshot) -> Iterator[str]:
     """What is wrong with the versions in the snapshot *db*, in words."""
     writes: dict[bytes, bytes | None] | None = None
     update: tuple[bytes | None, int] = (None, -1)
@@ -226,9 +226,7 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
             yield f"{described(key)}: the version of update {clock} is not what that wrote"
 
 
-def _writes(
-    db: sqlite3.Connection, roles: Roles, branch: bytes | None, clock: int
-) -> dict[bytes, bytes | None] | None:
+def _writes(db: Snapshot, roles: Roles, branch: bytes | None, clock: int) -> dict[bytes, bytes | None] | None:
     """What an update wrote; None when that is not known here."""
     body = body_of(db, branch, clock)
     if body is None:
@@ -236,7 +234,7 @@ def _writes(
     return None if body.data is None else dict(counting(decode_signed(body.data), body.vector, roles).writes)
 
 
-def count_without_bytes(db: sqlite3.Connection) -> int:
+def count_without_bytes(db: Snapshot) -> int:
     """How many versions cannot be read any more. That is no error: they were overwritten before a cloud had
     them, and given up to make room; or a log that was read again names versions that were dropped long
     ago."""
@@ -251,7 +249,7 @@ def count_without_bytes(db: sqlite3.Connection) -> int:
 class ContentCheck:
     """Compares rows of files in *db* with values of content registers."""
 
-    def __init__(self, db: sqlite3.Connection, namer: ChunkNamer) -> None:
+    def __init__(self, db: Snapshot, namer: ChunkNamer) -> None:
         self._db = db
         self._namer = namer
 

@@ -6,7 +6,6 @@ Nothing is changed. The database is read from a snapshot, so programs can go on.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from hybrisfs.parts import Writing
 from hybrisfs.shown import shown
 from hybrisfs.state.checks import cached_count, cached_rows, is_cached_in, is_staged, staged_parts
 from hybrisfs.state.chunk_states import PENDING, SET_ASIDE
-from hybrisfs.state.database import RowWriter
+from hybrisfs.state.database import RowWriter, Snapshot
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.packs import lost_packs, owed_packs, what_is_lost
 from hybrisfs.state.segments import SegmentTable
@@ -81,7 +80,7 @@ class Fsck:
             self._check_clouds(checks, report, progress)
         return report
 
-    def _check_cache(self, db: sqlite3.Connection, report: FsckReport, progress: Progress) -> None:
+    def _check_cache(self, db: Snapshot, report: FsckReport, progress: Progress) -> None:
         journal, sealer = self._fs.journal, self._ground.sealer
         total = cached_count(db)
         done = 0
@@ -161,7 +160,7 @@ class Fsck:
             report.checked["values that nothing names"] = sum(found.counts)
 
 
-def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
+def _check_lost(db: Snapshot, report: FsckReport) -> None:
     """What the clouds have lost and has yet to be put there again."""
     for number, pack in lost_packs(db).items():
         lost = what_is_lost(db, number)
@@ -171,7 +170,7 @@ def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
             report.add("clouds", what)
 
 
-def _files_of(db: sqlite3.Connection, chunk: int) -> str:
+def _files_of(db: Snapshot, chunk: int) -> str:
     """The paths of some files that show the chunk."""
     return ", ".join(map(shown, paths_showing(db, chunk, _MOST_FILES))) or "no file any more"
 
@@ -198,7 +197,7 @@ class ObjectCheck:
     run: Callable[[], str | None]
 
 
-def object_checks(engine: Engine, expected: ExpectedObjects, db: sqlite3.Connection) -> Iterator[ObjectCheck]:
+def object_checks(engine: Engine, expected: ExpectedObjects, db: Snapshot) -> Iterator[ObjectCheck]:
     """What the clouds are known to hold by *db*: packs of all devices, this one's log segments and head."""
     for cloud in engine.numbers:
         yield _object_check(engine, cloud, MARKER_NAME, expected.marker.verify)

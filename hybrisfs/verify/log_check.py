@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.stored_log import (
     StoredUpdate,
     branches,
@@ -58,7 +58,7 @@ class _Cause(NamedTuple):
 class Vectors:
     """What recorded updates depend on, those looked up last being remembered."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Snapshot) -> None:
         self._db = db
         self._recent: OrderedDict[tuple[bytes, int], VersionVector | None] = OrderedDict()
 
@@ -83,7 +83,7 @@ class LogCheck:
 
     def __init__(
         self,
-        db: sqlite3.Connection,
+        db: Snapshot,
         volume: bytes,
         device: bytes,
         public_keys: Mapping[bytes, bytes],

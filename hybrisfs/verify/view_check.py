@@ -19,7 +19,6 @@ which of several nodes has the name itself; and a node that was removed may be t
 from __future__ import annotations
 
 import heapq
-import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -68,6 +67,7 @@ from hybrisfs.state.checks import (
     rivals_named,
     unsigned_keys,
 )
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.nodes import NodeTable
 from hybrisfs.state.registers import RegisterTable, rows_of_kind
 from hybrisfs.state.stored_log import signer_of
@@ -127,7 +127,7 @@ class _Inode(NamedTuple):
 class ViewCheck:
     """Compares the view in *db*, a snapshot of a volume's database, with the registers in it."""
 
-    def __init__(self, db: sqlite3.Connection, namer: ChunkNamer, vectors: Vectors) -> None:
+    def __init__(self, db: Snapshot, namer: ChunkNamer, vectors: Vectors) -> None:
         self._db = db
         self._contents = ContentCheck(db, namer)
         self._vectors = vectors

@@ -7,7 +7,6 @@ what happened then; of the thing that has it now, all. It leaves out what the re
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from hybrisfs.registers.labels import ADDED, word_of
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix
 from hybrisfs.versions.catalog import Catalog, Stay
 from hybrisfs.versions.contents import size_of
@@ -40,7 +40,7 @@ class Change:
 class Account:
     """Looks things up in the snapshot *db* that *catalog* looks things up in."""
 
-    def __init__(self, db: sqlite3.Connection, catalog: Catalog) -> None:
+    def __init__(self, db: Snapshot, catalog: Catalog) -> None:
         self._db = db
         self._catalog = catalog
 

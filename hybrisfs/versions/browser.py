@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import datetime
 import errno
-import sqlite3
 import stat
 import threading
 from collections import Counter, OrderedDict
@@ -29,6 +28,7 @@ from hybrisfs.errors import failure
 from hybrisfs.merge.names import shortened
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import MAX_NAME, Attr
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
@@ -90,7 +90,7 @@ class _TreeAt:
         self._moment = moment
         self._spelling = spelling
 
-    def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterator[Child]:
+    def children(self, db: Snapshot, folder: PastNode) -> Iterator[Child]:
         for name, node in PastTree(db, self._moment).children(folder).items():
             yield Child(name, self.number(node), node, self)
 
@@ -288,7 +288,7 @@ class Child(NamedTuple):
 class Source(Protocol):
     """What a folder of the past is listed from; *db* is a snapshot of the database."""
 
-    def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterable[Child]: ...
+    def children(self, db: Snapshot, folder: PastNode) -> Iterable[Child]: ...
 
 
 def number_of(context: str, what: bytes) -> int:
@@ -316,7 +316,7 @@ class VersionsByPath:
         self._path = tuple(path)
         self._retention = retention
 
-    def children(self, db: sqlite3.Connection, folder: PastNode) -> Iterator[Child]:
+    def children(self, db: Snapshot, folder: PastNode) -> Iterator[Child]:
         """The folders first, then the versions."""
         catalog = Catalog(db, self._retention.rule)
         taken = set()
@@ -327,7 +327,7 @@ class VersionsByPath:
                 yield child
         yield from (one for one in self._versions(db, catalog) if one.name not in taken)
 
-    def find(self, db: sqlite3.Connection, folder: PastNode, name: bytes) -> Child | None:
+    def find(self, db: Snapshot, folder: PastNode, name: bytes) -> Child | None:
         """The child with this name, without looking at all of them."""
         catalog = Catalog(db, self._retention.rule)
         nodes = {stay.node for stay in catalog.stays([*self._path, name])}
@@ -351,7 +351,7 @@ class VersionsByPath:
             VersionsByPath(path, self._retention, self._environment),
         )
 
-    def _versions(self, db: sqlite3.Connection, catalog: Catalog) -> Iterator[Child]:
+    def _versions(self, db: Snapshot, catalog: Catalog) -> Iterator[Child]:
         if not self._path:
             return
         second = Counter[str]()

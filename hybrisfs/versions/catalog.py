@@ -10,7 +10,6 @@ there are no more paths than there were, however many names the folders on the w
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.shown_nodes import has_copies
 from hybrisfs.state.versions import (
     FOREVER,
@@ -102,7 +102,7 @@ class Stay:
 class Catalog:
     """Looks things up in the snapshot *db*."""
 
-    def __init__(self, db: sqlite3.Connection, rule: RetentionRule) -> None:
+    def __init__(self, db: Snapshot, rule: RetentionRule) -> None:
         self._db = db
         self._rule = rule
 

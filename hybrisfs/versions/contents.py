@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import Final
 from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, decode_runs
-from hybrisfs.state.database import Reader, RowWriter
+from hybrisfs.state.database import Reader, RowWriter, Snapshot
 from hybrisfs.state.file_chunks import is_at_hand, is_known
 from hybrisfs.state.versions import (
     add_kept_chunks,
@@ -122,7 +121,7 @@ class VersionReader:
 _BATCH: Final = 1000
 
 
-def gather_kept(db: sqlite3.Connection, read_page: Callable[[bytes], bytes]) -> None:
+def gather_kept(db: Snapshot, read_page: Callable[[bytes], bytes]) -> None:
     """Make the table `kept_chunk (id)` in the snapshot *db*. *read_page* brings a list of chunks by its id.
 
     Raises what *read_page* raises: then it is unknown what is needed.
@@ -171,9 +170,7 @@ def forget_lost(db: RowWriter) -> None:
     forget_removals(db, [node for node, value in unshipped_removed_contents(db) if _is_lost(db, value)])
 
 
-def is_readable(
-    db: sqlite3.Connection, value: bytes | None, list_here: Callable[[bytes], bytes | None]
-) -> bool:
+def is_readable(db: Snapshot, value: bytes | None, list_here: Callable[[bytes], bytes | None]) -> bool:
     """Whether all bytes of a content are on this device or known to be on the clouds. *list_here* returns a
     list of chunks that is on this device; of others it is not known what they list."""
     chunks, lists = named_chunks(value or b"") if value is not None else (set[bytes](), False)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ from hybrisfs.registers.labels import ADDED, as_text, word_of
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.shown_nodes import has_any, moved_nodes
 from hybrisfs.state.stored_log import signer_of, vector_of
 from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix, places_in_time
@@ -58,7 +58,7 @@ def as_one(folders: Iterable[bytes]) -> PastNode:
 class PastTree:
     """Answers about the tree at *moment* (ns since the epoch) from the snapshot *db*."""
 
-    def __init__(self, db: sqlite3.Connection, moment: int) -> None:
+    def __init__(self, db: Snapshot, moment: int) -> None:
         self._db = db
         self._registers = PastRegisters(db, moment)
         self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers)
@@ -158,7 +158,7 @@ class NothingUnsigned:
 class PastRegisters:
     """What registers held at *moment*, ns since the epoch. *db* is a snapshot."""
 
-    def __init__(self, db: sqlite3.Connection, moment: int) -> None:
+    def __init__(self, db: Snapshot, moment: int) -> None:
         self._db = db
         self._moment = moment
 

@@ -9,13 +9,13 @@ costs at most the versions that were superseded within the last day, and only af
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from hybrisfs.registers.tree import attr_key, content_key
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.file_chunks import bytes_of_versions_alone
 from hybrisfs.state.registers import some_latest_value
 from hybrisfs.state.state import Transaction
@@ -94,12 +94,12 @@ class Thinner:
             gone += len(batch)
         return gone
 
-    def _measure(self, db: sqlite3.Connection) -> Room:
+    def _measure(self, db: Snapshot) -> Room:
         gather_kept(db, self._read_page)
         return Room(count_versions(db), bytes_of_versions_alone(db))
 
 
-def _outlived(db: sqlite3.Connection, rule: RetentionRule, time: int) -> Iterator[Outlived]:
+def _outlived(db: Snapshot, rule: RetentionRule, time: int) -> Iterator[Outlived]:
     """The versions that the rule keeps no longer."""
     for number, since, until in spans_of_versions(db):
         if rule.kept_until(since, until) <= time:
@@ -110,7 +110,7 @@ def _outlived(db: sqlite3.Connection, rule: RetentionRule, time: int) -> Iterato
             yield removal
 
 
-def removed_since(db: sqlite3.Connection, node: bytes, moment: int) -> int:
+def removed_since(db: Snapshot, node: bytes, moment: int) -> int:
     """Since when a node that was removed at *moment* had been as it was then: the content of a file, the
     attributes of what has none."""
     for key in (content_key(node), attr_key(node)):
@@ -120,7 +120,7 @@ def removed_since(db: sqlite3.Connection, node: bytes, moment: int) -> int:
     return moment
 
 
-def _oldest(db: sqlite3.Connection, excess: int) -> Iterator[Outlived]:
+def _oldest(db: Snapshot, excess: int) -> Iterator[Outlived]:
     """The contents that were superseded or removed longest ago, of *excess* bytes at least if there is as
     much. Bytes that several of them share are counted for each, so that it takes some looks to get there."""
     left = excess

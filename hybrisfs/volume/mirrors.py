@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
@@ -26,7 +25,7 @@ from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored, remove_marker, write_marker
 from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.volume_side import VolumeSide
-from hybrisfs.mirror.worker import MirrorLimits, Worker
+from hybrisfs.mirror.worker import Worker
 from hybrisfs.parts import Ground, Reading
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
@@ -48,6 +47,7 @@ class Mirrors:
 
     def __init__(self, ground: Ground, sharing: Sharing, reading: Reading, mounting: Mounting) -> None:
         self._ground = ground
+        self._environment = ground.fs.environment
         self._sharing = sharing
         self._mounting = mounting
         self._around = _Surroundings(ground, sharing, reading, mounting)
@@ -80,8 +80,7 @@ class Mirrors:
                 worker.noticed(change.ino)
 
     def _begin(self, table: AgreedTable) -> None:
-        limits = self._ground.fs.environment.limits.of(MirrorLimits)
-        worker = Worker(table, self._around, limits)
+        worker = Worker(table, self._around, self._environment)
         with self._lock:
             self._workers[table.settings.id] = worker
         self._ground.fs.changes.marked.listen(worker.noticed)
@@ -112,17 +111,17 @@ class Mirrors:
         """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
         made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
-        mirror = secrets.token_hex(16)
+        mirror = self._environment.random_bytes(16).hex()
         with self._ground.fs.state.transaction() as tx:
             self._require_apart(at)
             root = self._make(tx, at)
         self._ground.committer.commit_now()
-        make_directory(self._folder)
-        write_marker(directory, mirror)
+        make_directory(self._folder, self._environment)
+        write_marker(directory, mirror, self._environment)
         made = self._folder / f"{mirror}.new"
         AgreedTable.create(made, Settings(mirror, directory, str(at), root.id, tuple(ignore))).close()
         made.rename(self._folder / f"{mirror}.db")
-        sync_directory(self._folder)
+        sync_directory(self._folder, self._environment)
         self._begin(AgreedTable.open(self._folder / f"{mirror}.db"))
         log.info("volume %s: %s is a mirror of the folder %s", self._ground.name, directory, at)
         return _described(self._workers[mirror])
@@ -163,7 +162,7 @@ class Mirrors:
             self._workers.pop(mirror, None)
         for path in self._folder.glob(f"{mirror}.db*"):
             path.unlink()
-        sync_directory(self._folder)
+        sync_directory(self._folder, self._environment)
         with contextlib.suppress(OSError):  # its disk may be away, or read-only
             remove_marker(directory, mirror)
         self._around.side(worker.settings.root, Ignored(())).forget_generation(mirror)
@@ -198,6 +197,7 @@ class Mirrors:
                 ignored,
                 around.namer,
                 Care(),
+                self._environment,
                 tidies=False,
             )
             target = around.side(root, ignored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.shown import quoted, shown
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import first_moment
@@ -85,7 +85,7 @@ class Versions:
         return VersionRoom(str(self.rule), room.values, room.bytes)
 
     @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+    def _snapshot(self) -> Iterator[Snapshot]:
         self._committer.commit_now()
         with self._fs.state.snapshot() as db:
             yield db
@@ -105,7 +105,7 @@ class Versions:
             known_since=_seconds(history) if history else None,
         )
 
-    def _versions(self, db: sqlite3.Connection, path: str) -> list[Version]:
+    def _versions(self, db: Snapshot, path: str) -> list[Version]:
         names = _names(path)
         found = Catalog(db, self.rule).kept(names, self._time_ns()) if names else []
         if not found:
@@ -123,13 +123,13 @@ class Versions:
             found = self._versions(db, path)
             return found[0].device, self._before(db, found)
 
-    def _before(self, db: sqlite3.Connection, found: Sequence[Version]) -> int | None:
+    def _before(self, db: Snapshot, found: Sequence[Version]) -> int | None:
         first = 1 if found[0].until is None else 0
         return next(
             (number for number in range(first, len(found)) if self._is_readable(db, found[number])), None
         )
 
-    def _is_readable(self, db: sqlite3.Connection, version: Version) -> bool:
+    def _is_readable(self, db: Snapshot, version: Version) -> bool:
         return is_readable(db, version.content, self._list_here)
 
     def _list_here(self, identity: bytes) -> bytes | None:
@@ -241,7 +241,7 @@ class Versions:
             for name, child in tree.children(node).items():
                 self._put_all(restorer, tree, [*where, name], child, depth + 1)
 
-    def _then(self, db: sqlite3.Connection, path: str, at: str) -> PastNode:
+    def _then(self, db: Snapshot, path: str, at: str) -> PastNode:
         node = PastTree(db, _moment(at)).find(_names(path))
         if node is None:
             raise UsageError(
@@ -251,7 +251,7 @@ class Versions:
             )
         return node
 
-    def _chosen(self, db: sqlite3.Connection, path: str, number: int | None) -> Version:
+    def _chosen(self, db: Snapshot, path: str, number: int | None) -> Version:
         found = self._versions(db, path)
         if number is None:
             number = self._before(db, found)

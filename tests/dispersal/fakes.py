@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
@@ -178,8 +180,10 @@ class Cluster:
         timing: Timing = CALM,
         kind: Callable[[int], FakeStore] = FakeStore,
     ) -> None:
+        """Calls are timed by the system unless *timing* says otherwise; all else has a clock that stands."""
         self.f, self.k = f, k
         self.clock = FakeClock()
+        timing = replace(timing, clock=timing.clock or time.monotonic)
         self.stores = [kind(number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         self.engine = Engine(

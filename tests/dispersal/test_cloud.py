@@ -18,7 +18,7 @@ from hybrisfs.dispersal.clouds import TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.ranking import Operation, Ranking, TimerBounds, Timing
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch
 from hybrisfs.dispersal.throttle import Throttle
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from tests.dispersal.fakes import FakeClock, FakeStore
 
 PATIENCE = 30.0
@@ -44,7 +44,7 @@ def opened(
         Cloud(0, "cloud", store or FakeStore(0)),
         ranking,
         threading.Lock(),
-        Throttle(),
+        Throttle(SYSTEM),
         Timing(stall=PATIENCE, clock=timers),
         Environment(monotonic=lambda: 0.0),
     )
@@ -62,7 +62,7 @@ def ask(port: CloudPort, size: int, call: Callable[[Store], bytes]) -> threading
     def report(_: Answer[bytes]) -> None:
         over.set()
 
-    port.submit("get", size, call, report, clock=Stopwatch())
+    port.submit("get", size, call, report, clock=Stopwatch(time.monotonic))
     return over
 
 
@@ -100,7 +100,7 @@ def test_a_call_that_has_been_answered_is_under_way_no_more() -> None:
             SMALL,
             lambda store: store.put("name", b""),
             lambda _: ended.put(port.under_way()),
-            clock=Stopwatch(),
+            clock=Stopwatch(time.monotonic),
             key="name",
         )
         assert ended.get(timeout=PATIENCE) == set()
@@ -144,7 +144,7 @@ def test_a_transfer_that_goes_on_is_not_late_for_those_behind_it() -> None:
             SMALL,
             lambda store: store.put(name, b""),
             lambda _: over.set(),
-            clock=Stopwatch(),
+            clock=Stopwatch(time.monotonic),
             stuck=lambda: told.append(name),
         )
         assert over.wait(PATIENCE)

@@ -14,6 +14,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch, WatchedPacer
 from hybrisfs.dispersal.throttle import Throttle
+from hybrisfs.environment import SYSTEM
 from tests.dispersal.fakes import CALM, Cluster, FakeClock, FakeStore, SteppingClock
 
 PATIENCE = 30.0
@@ -73,7 +74,7 @@ def test_it_begins_when_it_is_started_and_stands_still_with_its_clock() -> None:
 def test_a_pacer_tells_what_a_call_has_moved_both_ways() -> None:
     clock = FakeClock()
     call, operation = Stopwatch(clock), Stopwatch(clock)
-    pacer = WatchedPacer(Throttle().pacer((call, operation)), 3, (call, operation))
+    pacer = WatchedPacer(Throttle(SYSTEM).pacer((call, operation)), 3, (call, operation))
     assert not pacer.limited
     assert not call.has_moved
     for move in (pacer.sending, pacer.received):

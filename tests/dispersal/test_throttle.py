@@ -13,6 +13,7 @@ from backends import pacing
 from backends.store import Buffer
 from hybrisfs.dispersal.clouds import DEADLINE, TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
+from hybrisfs.environment import SYSTEM
 from tests.dispersal.fakes import CALM, Cluster, FakeClock, FakeStore
 
 PATIENCE = 30.0
@@ -89,7 +90,7 @@ def test_a_cloud_whose_transfers_are_held_back_is_not_slow() -> None:
 
 
 def test_all_calls_share_the_rate_and_go_on_when_it_is_lifted() -> None:
-    throttle = Throttle()
+    throttle = Throttle(SYSTEM)
     throttle.set_rates(8192, None)
     pacers = [throttle.pacer(()) for _ in range(4)]
     held = threading.Semaphore(0)

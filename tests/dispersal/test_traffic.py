@@ -6,14 +6,14 @@ from backends import pacing
 from hybrisfs.dispersal.counting import Request, RequestClass
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
 from hybrisfs.dispersal.traffic import Counters, Traffic, Transfer
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 
 
 def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
     now = [100.0]
-    traffic, throttle = Traffic(Environment(monotonic=lambda: now[0])), Throttle()
+    traffic, throttle = Traffic(Environment(monotonic=lambda: now[0])), Throttle(SYSTEM)
     with (
-        traffic.transfer("put", 1000, throttle.pacer((StandingClock(),))) as pacer,
+        traffic.transfer("put", 1000, throttle.pacer((StandingClock(lambda: 0.0),))) as pacer,
         pacing.paced(pacer),
     ):
         assert traffic.transfers() == [Transfer("put", 1000, 0, 0.0)]
@@ -27,7 +27,7 @@ def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
 
 def test_the_oldest_transfer_comes_first() -> None:
     now = [0.0]
-    traffic, pacer = Traffic(Environment(monotonic=lambda: now[0])), Throttle().pacer(())
+    traffic, pacer = Traffic(Environment(monotonic=lambda: now[0])), Throttle(SYSTEM).pacer(())
     with traffic.transfer("put", 1, pacer):
         now[0] = 5.0
         with traffic.transfer("get", 2, pacer):
@@ -56,7 +56,7 @@ def test_large_transfers_tell_nothing_of_latency() -> None:
 
 
 def test_what_a_line_carried_while_a_call_ran_counts_for_all_calls_of_its_direction() -> None:
-    traffic, pacer = Traffic(), Throttle().pacer(())
+    traffic, pacer = Traffic(), Throttle(SYSTEM).pacer(())
     with traffic.transfer("get", 100, pacer) as first, pacing.paced(first):
         pacing.received(40)
         with (

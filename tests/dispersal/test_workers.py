@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from hybrisfs.dispersal.workers import CloudWorkers, Job
+from hybrisfs.dispersal.stopwatch import Stopwatch
+from hybrisfs.dispersal.workers import CloudWorkers, Job, WorkerLimits
+from tests.surroundings import limited
 
 WAIT = 10.0  # seconds until a test that cannot succeed any more fails
 
@@ -26,11 +29,11 @@ class Gate:
 
 
 def job(gate: Gate, *, writes: bool = False, small: bool = False, key: str | None = None) -> Job:
-    return Job(gate, writes=writes, small=small, key=key)
+    return Job(gate, Stopwatch(time.monotonic), writes=writes, small=small, key=key)
 
 
 def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
-    workers = CloudWorkers("c", threads=2, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=2, reserved=0)))
     gates = [Gate() for _ in range(4)]
     for gate in gates:
         assert workers.submit(job(gate))
@@ -47,7 +50,7 @@ def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
 
 def test_calls_submitted_at_once_run_at_once_although_a_thread_is_idle() -> None:
     for _ in range(20):
-        workers = CloudWorkers("c", threads=2, reserved=0)
+        workers = CloudWorkers("c", limited(WorkerLimits(threads=2, reserved=0)))
         first, second, third = Gate(), Gate(), Gate()
         first.opened.set()
         workers.submit(job(first))
@@ -63,7 +66,7 @@ def test_calls_submitted_at_once_run_at_once_although_a_thread_is_idle() -> None
 
 
 def test_writes_leave_threads_for_reads() -> None:
-    workers = CloudWorkers("c", threads=3, reserved=1)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=3, reserved=1)))
     writes = [Gate() for _ in range(3)]
     for gate in writes:
         workers.submit(job(gate, writes=True))
@@ -79,7 +82,7 @@ def test_writes_leave_threads_for_reads() -> None:
 
 
 def test_small_calls_run_beside_the_others() -> None:
-    workers = CloudWorkers("c", threads=3, reserved=1, more=2)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=3, reserved=1)), more=2)
     small, large = [Gate() for _ in range(5)], [Gate() for _ in range(3)]
     for gate in small:
         workers.submit(job(gate, writes=True, small=True))
@@ -102,7 +105,7 @@ def test_small_calls_run_beside_the_others() -> None:
 
 
 def test_calls_with_one_key_run_one_after_the_other() -> None:
-    workers = CloudWorkers("c", threads=3, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=3, reserved=0)))
     first, second, other = Gate(), Gate(), Gate()
     workers.submit(job(first, writes=True, key="head"))
     workers.submit(job(second, writes=True, key="head"))
@@ -118,7 +121,7 @@ def test_calls_with_one_key_run_one_after_the_other() -> None:
 
 
 def test_a_newer_call_replaces_a_waiting_one_that_nobody_waits_for() -> None:
-    workers = CloudWorkers("c", threads=2, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=2, reserved=0)))
     first, stale, wanted, last = Gate(), Gate(), Gate(), Gate()
     workers.submit(job(first, key="head"))
     assert first.begun.wait(WAIT)
@@ -136,7 +139,7 @@ def test_a_newer_call_replaces_a_waiting_one_that_nobody_waits_for() -> None:
 
 
 def test_cancelled_calls_never_begin() -> None:
-    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
     running, cancelled, last = Gate(), Gate(), Gate()
     workers.submit(job(running))
     assert running.begun.wait(WAIT)
@@ -152,7 +155,7 @@ def test_cancelled_calls_never_begin() -> None:
 
 
 def test_backlog_is_bounded() -> None:
-    workers = CloudWorkers("c", threads=1, reserved=0, backlog=2)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0, backlog=2)))
     running = Gate()
     workers.submit(job(running))
     assert running.begun.wait(WAIT)
@@ -165,7 +168,7 @@ def test_backlog_is_bounded() -> None:
 
 
 def test_close_abandons_what_hangs_and_takes_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
-    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
     hanging, waiting = Gate(), Gate()
     workers.submit(job(hanging))
     assert hanging.begun.wait(WAIT)
@@ -179,7 +182,7 @@ def test_close_abandons_what_hangs_and_takes_nothing_more(caplog: pytest.LogCapt
 
 
 def test_standstill_of_the_call_that_hangs_for_longest() -> None:
-    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
     assert workers.standstill() is None
     gate = Gate()
     workers.submit(job(gate))
@@ -195,13 +198,13 @@ def test_standstill_of_the_call_that_hangs_for_longest() -> None:
 
 
 def test_those_that_wait_or_come_while_a_call_is_late_are_told() -> None:
-    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
     told: list[str] = []
 
     def waiting(name: str) -> Job:
         gate = Gate()
         gate.opened.set()
-        return Job(gate, stuck=lambda: told.append(name))
+        return Job(gate, Stopwatch(time.monotonic), stuck=lambda: told.append(name))
 
     gate, last = Gate(), Gate()
     late, other = job(gate), waiting("before")
@@ -220,7 +223,7 @@ def test_those_that_wait_or_come_while_a_call_is_late_are_told() -> None:
     workers.stop()
     gate.opened.set()
     assert workers.close(WAIT)
-    workers = CloudWorkers("c", threads=1, reserved=0)
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
     workers.submit(job(last))
     workers.submit(waiting("behind one that is in time"))
     assert told == ["before", "after"]

@@ -33,7 +33,7 @@ from hybrisfs.kv.seal import ValueSealer, parse_value_name
 from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
 from sync.codec import Reader
 from sync.identity import SIGNATURE_SIZE
-from sync.seal import open_sealed, seal
+from sync.seal import NONCE_SIZE, open_sealed, seal
 from tests.fuzz.target import Target, decoder, text
 from tests.recovery.support import SECRET, kit
 from tests.sync.support import BOX_KEY, KEYS, MEMBERS, NONCE, VOLUME
@@ -152,7 +152,7 @@ _CLOUDS: Final = [
     (cloud_key(0), CloudRecord("attic", "file:///mnt/a").encode()),
     (cloud_key(1), CloudRecord("far", "s3://bucket/x").encode()),
 ]
-_SIGNPOST: Final = encode_signpost(_CLOUDS, VOLUME, BOX_KEY, KEYS[0])
+_SIGNPOST: Final = encode_signpost(_CLOUDS, VOLUME, BOX_KEY, KEYS[0], bytes(NONCE_SIZE))
 _SIGNPOST_HEADER: Final = 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -63,7 +64,7 @@ class Rig:
             Redundancy(f, k),
             environment=Environment(
                 time_ns=lambda: int(self.clock() * 1e9),
-                monotonic=self.clock,
+                monotonic=lambda: time.monotonic() + self.clock(),
                 limits=Limits(KeyValueLimits(cache_bytes, LONG, get_timeout, mend_timeout), collect),
             ),
         )

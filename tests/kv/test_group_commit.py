@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.transaction import GroupCommit, Request
 
@@ -68,7 +69,7 @@ def test_every_client_gets_its_own_result_or_error() -> None:
             if one.action % 10 == 0:
                 one.error = HybrisError(str(one.action))
 
-    group = GroupCommit("group", commit)
+    group = GroupCommit("group", commit, SYSTEM)
     wrong: list[object] = []
 
     def client(number: int) -> None:
@@ -95,7 +96,7 @@ def test_a_commit_that_fails_fails_for_all(caplog: pytest.LogCaptureFixture) -> 
     def commit(requests: Sequence[Request[int]]) -> None:
         raise OSError(28, "full")
 
-    group = GroupCommit("group", commit)
+    group = GroupCommit("group", commit, SYSTEM)
     for _ in range(2):
         with pytest.raises(OSError, match="full"):
             group.do(1)

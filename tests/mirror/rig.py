@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from hybrisfs.api.mirrors import Mirror
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.environment import SYSTEM
 from hybrisfs.mirror.agreed import AgreedTable, Settings
 from hybrisfs.mirror.file_access import DISK, Disk
 from hybrisfs.mirror.folder import Care, Folder
@@ -22,6 +23,7 @@ from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import Change
+from tests.surroundings import limited
 from tests.volume.device import Device
 
 __all__ = ["QUICK", "Mirrored", "OneWorker", "opened_folder", "until"]
@@ -58,6 +60,7 @@ def opened_folder(
             Ignored(()),
             namer,
             _Numbered(),
+            SYSTEM,
             tidies=tidies,
             disk=disk,
         )
@@ -217,11 +220,11 @@ class OneWorker:
         """Let it work on the folder `plain`, which is made, until the end of the block."""
         mirrored, number = self._mirrored, "0" * 32
         mirrored.make("")
-        write_marker(mirrored.directory, number)
+        write_marker(mirrored.directory, number, SYSTEM)
         record = mirrored.directory.with_name("record.db")
         settings = Settings(number, mirrored.directory, "plain", mirrored.node("").id)
         AgreedTable.create(record, settings).close()
-        worker = Worker(AgreedTable.open(record), self, QUICK)
+        worker = Worker(AgreedTable.open(record), self, limited(QUICK))
         worker.start()
         try:
             yield worker

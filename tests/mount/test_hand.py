@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hand(root: Path) -> Iterator[Hand]:
-    one = Hand(root, device_of(root))
+    one = Hand(root, device_of(root), subprocess.Popen)
     yield one
     one.close()
 
@@ -158,6 +159,9 @@ def test_nothing_is_done_where_the_mount_is_not(root: Path, outside: Path, order
     """It may have gone, so that what it covered is there again, or another may have come in its place."""
     before = state(outside)
     for device in (device_of(Path("/proc")), None):
-        with contextlib.closing(Hand(outside, device)) as hand, pytest.raises(OSError, match="cross-device"):
+        with (
+            contextlib.closing(Hand(outside, device, subprocess.Popen)) as hand,
+            pytest.raises(OSError, match="cross-device"),
+        ):
             order(hand, b"")
     assert state(outside) == before

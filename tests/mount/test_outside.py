@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -180,7 +181,7 @@ def test_a_link_in_the_mount_where_a_folder_is_expected(
     (both.root / "way").symlink_to(outside)
     (both.root / "file").touch()
     before = state(outside)
-    with contextlib.closing(Hand(both.root, device_of(both.root))) as hand:
+    with contextlib.closing(Hand(both.root, device_of(both.root), subprocess.Popen)) as hand:
         for way in (b"way", b"way/empty"):
             with pytest.raises(OSError, match=r"Not a directory|No such file"):
                 order(hand, way)

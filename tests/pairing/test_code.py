@@ -13,6 +13,7 @@ from hybrisfs.pairing.code import MAX_ADDRESSES, PairingCode, invite_id, new_cod
 from hybrisfs.pairing.errors import CodeError
 from sync.codec import Writer, digest
 from tests.pairing.support import CODE, NOW, URLS
+from tests.surroundings import at
 
 TEXT = CODE.encode()
 ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -138,7 +139,7 @@ def test_what_would_not_decode_is_not_made() -> None:
 
 
 def test_a_new_code_is_secret_and_expires() -> None:
-    one, two = (new_code(URLS, [("192.0.2.7", 1)] * 40, NOW, 60.0) for _ in range(2))
+    one, two = (new_code(URLS, [("192.0.2.7", 1)] * 40, at(NOW), 60.0) for _ in range(2))
     assert one.secret != two.secret
     assert one.expires == NOW + 60
     assert len(one.addresses) == MAX_ADDRESSES

@@ -15,6 +15,7 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.pairing.exchange import Link
 from hybrisfs.pairing.lan import Connection, Dialer, LanLimits, Listener, local_addresses
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE
+from tests.surroundings import limited
 
 WAIT = 20.0  # seconds after which a test fails
 
@@ -242,7 +243,7 @@ def test_the_addresses_for_the_code_are_no_loopback_ones() -> None:
 def test_a_peer_that_does_not_read_does_not_hold_up_the_sender() -> None:
     left, right = socket.socketpair()
     with left, right:
-        connection = Connection(left, "test", lambda *event: None, 100, LanLimits(send=1))
+        connection = Connection(left, "test", lambda *event: None, 100, limited(LanLimits(send=1)))
         connection.send(bytes(1 << 24))
         right.settimeout(WAIT)
         assert ends(right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -28,6 +29,7 @@ from hybrisfs.pairing.session import Admitted, Joined, run_inviter, run_joiner
 from sync.identity import DeviceKey
 from tests.adversary import Fault, FaultyStore
 from tests.pairing.support import GRANT, INVITER, JOINER, OTHER
+from tests.surroundings import at
 
 PAUSE = 0.01  # seconds between looks at a folder
 LIMITS = Limits(MailboxLimits(pause=PAUSE, grace=2.0))
@@ -101,7 +103,7 @@ class World:
     def code(self, lan: bool = True, now: float | None = None) -> PairingCode:
         addresses = [("127.0.0.1", self.listener.port)] if lan else []
         urls = [cloud.url for cloud in self.clouds]
-        return PairingCode.decode(new_code(urls, addresses, now or time.time(), WAIT).encode())
+        return PairingCode.decode(new_code(urls, addresses, at(now or time.time()), WAIT).encode())
 
     def invite(
         self,
@@ -425,7 +427,7 @@ def test_a_joiner_that_vanishes_after_the_grant_counts_as_admitted(world: World)
     """It may have the keys: whoever called must know."""
     code = world.code(lan=False)
     admitted = world.invite(code, lan=False)
-    joiner, mailbox = Joiner(code, JOINER, "desktop"), Mailbox(world.clouds[1], code, Side.JOINER)
+    joiner, mailbox = Joiner(code, JOINER, "desktop", os.urandom), Mailbox(world.clouds[1], code, Side.JOINER)
     message: bytes | None = joiner.hello(time.time())
     for number in (1, 2):
         assert message is not None

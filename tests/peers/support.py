@@ -35,6 +35,12 @@ VOLUME = bytes(range(16))
 SECRET = bytes(range(32))
 
 
+def within(seconds: float) -> Callable[[], float]:
+    """How many of these seconds are left."""
+    deadline = time.monotonic() + seconds
+    return lambda: deadline - time.monotonic()
+
+
 def key(number: int) -> DeviceKey:
     """The same device key for the same number."""
     return DeviceKey.from_seed(bytes([number]) * 32)

@@ -7,7 +7,6 @@ import hashlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.handshakes import SecureChannel
 from hybrisfs.peers.tls import TlsIdentity
-from tests.peers.support import LONG, identity, tcp_pair
+from tests.peers.support import LONG, identity, tcp_pair, within
 
 
 @contextlib.contextmanager
@@ -25,9 +24,9 @@ def channels() -> Iterator[tuple[SecureChannel, SecureChannel]]:
     with tcp_pair() as (near, far):
         left = SecureChannel(near, client.client, client.new_server_name())
         right = SecureChannel(far, server.server)
-        thread = threading.Thread(target=lambda: right.handshake(time.monotonic() + LONG))
+        thread = threading.Thread(target=lambda: right.handshake(within(LONG)))
         thread.start()
-        left.handshake(time.monotonic() + LONG)
+        left.handshake(within(LONG))
         thread.join()
         yield left, right
 
@@ -125,9 +124,9 @@ def test_bytes_changed_on_the_way_end_the_channel() -> None:
 
         for pair in ((mallory_left, mallory_right), (mallory_right, mallory_left)):
             threading.Thread(target=relay, args=pair, daemon=True).start()
-        thread = threading.Thread(target=lambda: right.handshake(time.monotonic() + LONG))
+        thread = threading.Thread(target=lambda: right.handshake(within(LONG)))
         thread.start()
-        left.handshake(time.monotonic() + LONG)
+        left.handshake(within(LONG))
         thread.join()
         left.send(b"untouched", LONG)
         assert receive_all(right, 9) == b"untouched"

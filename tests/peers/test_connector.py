@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.handshakes import Handshakes, Meeting
@@ -24,6 +24,7 @@ def handshakes() -> Iterator[Handshakes]:
         TlsIdentity(identity(1)),
         Local(1, 2, 3),
         settings(connect_timeout=1.0),
+        SYSTEM,
     )
     yield made
     made.close(time.monotonic() + LONG)

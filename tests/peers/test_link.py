@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers import PeerCallbacks, PeerSettings
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.frames import (
@@ -36,7 +37,7 @@ from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.tls import TlsIdentity
 from sync.messages import MAX_MESSAGE
-from tests.peers.support import LONG, QUICK, Device, identity, key, members, settings, tcp_pair
+from tests.peers.support import LONG, QUICK, Device, identity, key, members, settings, tcp_pair, within
 
 
 @dataclass
@@ -91,7 +92,7 @@ def rig(
     device = Device(1)
     ended, reasons = threading.Event(), list[str]()
     tls = TlsIdentity(identity(2))
-    deadline = time.monotonic() + LONG
+    left = within(LONG)
     meetings: list[Meeting] = []
 
     def end(link: Link, reason: str) -> None:
@@ -108,18 +109,18 @@ def rig(
                     TlsIdentity(identity(1)),
                     lambda: members(1, 2),
                     Hello(bytes(8), 1),
-                    deadline,
+                    left,
                 )
             )
         )
         thread.start()
         channel = SecureChannel(near, tls.client, tls.new_server_name())
-        channel.handshake(deadline)
+        channel.handshake(left)
         channel.send(encode_frame(Hello(b"other   ", 9)) + early, LONG)
         thread.join()
         other = Other(channel, FrameDecoder())
         other.hear(Hello)
-        link = Link(meetings[0], callbacks or device.callbacks(), configured, end)
+        link = Link(meetings[0], callbacks or device.callbacks(), configured, end, SYSTEM)
         link.start()
         try:
             yield Rig(device, link, other, ended, reasons)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers.network import Interfaces, NetworkWatch
 
 NEWLINK, DELLINK, NEWADDR, DELADDR = 16, 17, 20, 21
@@ -74,7 +75,7 @@ def test_nothing_that_comes_breaks_it(data: bytes) -> None:
 
 @pytest.mark.parametrize("started", [False, True])
 def test_it_stops(started: bool) -> None:
-    watch = NetworkWatch(lambda: None)
+    watch = NetworkWatch(lambda: None, SYSTEM)
     if started:
         watch.start()
     watch.close()
@@ -83,7 +84,7 @@ def test_it_stops(started: bool) -> None:
 
 
 def hears(answer: object) -> bool:
-    watch = NetworkWatch(lambda: None)
+    watch = NetworkWatch(lambda: None, SYSTEM)
     watch._socket = mock.Mock(recvfrom=mock.Mock(side_effect=[answer]))
     try:
         return watch._hears_news()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.peers.frames import MAX_REQUESTS
 from hybrisfs.peers.queues import ADVANCED, ChunkRequests, Last, Outbox, Requests, Serve
 from tests.peers.support import LONG
@@ -20,7 +20,7 @@ def soon() -> float:
 
 
 def test_messages_overtake_chunks() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     assert outbox.serve(Serve(1, b"")) and outbox.serve(Serve(2, b""))
     outbox.advanced()
     assert outbox.put(b"one") and outbox.put(b"two")
@@ -30,7 +30,7 @@ def test_messages_overtake_chunks() -> None:
 
 
 def test_being_advanced_many_times_counts_once() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     outbox.advanced()
     outbox.advanced()
     assert outbox.take(soon()) is ADVANCED
@@ -39,7 +39,7 @@ def test_being_advanced_many_times_counts_once() -> None:
 
 @given(st.lists(st.integers(0, 60)))
 def test_no_more_is_held_than_allowed(sizes: list[int]) -> None:
-    outbox = Outbox(max_queued=500)
+    outbox = Outbox(500, SYSTEM)
     held = 0
     for size in sizes:
         fits = held <= 500
@@ -48,7 +48,7 @@ def test_no_more_is_held_than_allowed(sizes: list[int]) -> None:
 
 
 def test_one_message_may_be_larger_than_the_bound() -> None:
-    outbox = Outbox(max_queued=100)
+    outbox = Outbox(100, SYSTEM)
     assert outbox.put(b"a pong") and outbox.put(bytes(1000))
     assert not outbox.put(b"")
     assert outbox.take(soon()) and outbox.take(soon())
@@ -56,13 +56,13 @@ def test_one_message_may_be_larger_than_the_bound() -> None:
 
 
 def test_requests_are_bounded() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     assert all(outbox.serve(Serve(number, b"")) for number in range(MAX_REQUESTS))
     assert not outbox.serve(Serve(MAX_REQUESTS, b""))
 
 
 def test_the_last_word_overtakes_everything_and_stays() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     outbox.put(b"dropped")
     outbox.serve(Serve(1, b""))
     outbox.close(b"bye")
@@ -73,13 +73,13 @@ def test_the_last_word_overtakes_everything_and_stays() -> None:
 
 
 def test_what_comes_wakes_who_waits() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     threading.Timer(0, lambda: outbox.put(b"hello")).start()
     assert outbox.take(soon()) == b"hello"
 
 
 def test_a_request_is_taken_after_the_first_unless_something_overtakes_it() -> None:
-    outbox = Outbox(1 << 20)
+    outbox = Outbox(1 << 20, SYSTEM)
     assert outbox.take_serve() is None
     assert outbox.serve(Serve(1, b"")) and outbox.serve(Serve(2, b"")) and outbox.serve(Serve(3, b""))
     assert outbox.take_serve() == Serve(1, b"")
@@ -101,7 +101,7 @@ def begun(requests: ChunkRequests, wanted: int = 1) -> Requests:
 
 
 def test_answers_find_their_requests_in_any_order() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     several = [begun(requests, 2) for _ in range(3)]
     for some in reversed(several):
         for number in reversed(some.numbers):
@@ -111,7 +111,7 @@ def test_answers_find_their_requests_in_any_order() -> None:
 
 
 def test_an_answer_to_nothing_is_told() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     assert not requests.answer(0, b"")
     (number,) = begun(requests).numbers
     assert requests.answer(number, None)
@@ -119,7 +119,7 @@ def test_an_answer_to_nothing_is_told() -> None:
 
 
 def test_a_request_given_up_counts_until_it_is_answered() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     first = begun(requests)
     assert requests.wait(first, 0.0) == [None]
     for _ in range(MAX_REQUESTS - 1):
@@ -130,7 +130,7 @@ def test_a_request_given_up_counts_until_it_is_answered() -> None:
 
 
 def test_what_is_given_up_keeps_the_answers_that_came() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     some = begun(requests, 2)
     assert requests.answer(some.numbers[1], b"came")
     assert requests.wait(some, 0.0) == [None, b"came"]
@@ -140,7 +140,7 @@ def test_what_is_given_up_keeps_the_answers_that_came() -> None:
 
 
 def test_no_more_is_asked_for_than_may_be_open_or_wait_to_be_taken() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     several = []
     while some := requests.begin(1000, 0.0):
         several.append(some)
@@ -190,7 +190,7 @@ def test_who_answers_everything_but_one_request_is_waited_for_in_vain_only_so_lo
 
 
 def test_closing_ends_all_waiting() -> None:
-    requests = ChunkRequests()
+    requests = ChunkRequests(SYSTEM)
     some = begun(requests, 2)
     threading.Timer(0, requests.close).start()
     assert requests.wait(some, 3600) == [None, None]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers.handshakes import Handshakes
 from hybrisfs.peers.listener import Listener, plain_address
 from hybrisfs.peers.settings import Address
@@ -77,6 +78,7 @@ def test_hosts_are_told_apart_by_address_and_ipv6_networks() -> None:
         TlsIdentity(identity(1)),
         local,
         settings(max_handshakes_per_host=1, handshake_timeout=600.0),
+        SYSTEM,
     )
     hosts = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1", "192.0.2.2", "fe80::1%lo"]
     with contextlib.ExitStack() as stack:

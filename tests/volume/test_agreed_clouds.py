@@ -14,6 +14,7 @@ from hybrisfs.home import Home
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord, entries_of
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from sync import DecodeError, DeviceKey, Members, OneKey
+from sync.seal import NONCE_SIZE
 
 CLOUDS = tuple(CloudConfig(number, f"c{number}", f"file:///c{number}") for number in range(3))
 CONFIG = VolumeConfig("vol", bytes(16), 1, 1, CLOUDS)
@@ -118,7 +119,7 @@ def test_signposts() -> None:
     device, other = DeviceKey.generate(), DeviceKey.generate()
     members = Members([device.public])
     entries = entries_of(RECORDS, RedundancyRecord(1, 1))
-    data = encode_signpost(entries, bytes(16), KEY, device)
+    data = encode_signpost(entries, bytes(16), KEY, device, bytes(NONCE_SIZE))
     assert decode_signpost(data, bytes(16), KEY, members) == RECORDS
     for wrong in (b"", data[:-1], data[:9] + bytes([data[9] ^ 1]) + data[10:], b"HFSP\0\1" + data[6:]):
         with pytest.raises(DecodeError):
@@ -128,4 +129,6 @@ def test_signposts() -> None:
     with pytest.raises(DecodeError, match="no member signed"):
         decode_signpost(data, bytes(16), KEY, Members([other.public], [device.public]))
     with pytest.raises(DecodeError, match="no member signed"):
-        decode_signpost(encode_signpost(entries, bytes(16), KEY, other), bytes(16), KEY, members)
+        decode_signpost(
+            encode_signpost(entries, bytes(16), KEY, other, bytes(NONCE_SIZE)), bytes(16), KEY, members
+        )

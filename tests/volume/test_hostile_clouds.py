@@ -13,6 +13,7 @@ from hybrisfs.clouds.signpost import SIGNPOST_NAME, encode_signpost
 from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord, entries_of
 from hybrisfs.settings.config import VolumeConfig
 from sync import DeviceKey, SealKeys
+from sync.seal import NONCE_SIZE
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.recovery_rig import Second as Another
 
@@ -42,7 +43,9 @@ def plant(device: Device, keys: SealKeys, signer: DeviceKey, folder: Path, cloud
         shutil.copy(device.clouds[0] / "volume", path / "volume")
     told = {number: CloudRecord(path.name, path.as_uri()) for number, path in planted.items()}
     config = device.volume.config
-    data = encode_signpost(entries_of(told, RedundancyRecord(config.f, config.k)), config.id, keys, signer)
+    data = encode_signpost(
+        entries_of(told, RedundancyRecord(config.f, config.k)), config.id, keys, signer, bytes(NONCE_SIZE)
+    )
     for cloud in device.clouds[:clouds]:
         (cloud / SIGNPOST_NAME).write_bytes(data)
     return planted

@@ -35,6 +35,7 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 from tests.keyrings import MemoryKeyring, in_use
+from tests.surroundings import at
 from tests.system.small_disks import allowing_more, memory_disk, needs_root
 
 INVITER: Final = DeviceKey.from_seed(b"\x01" * 32)
@@ -336,7 +337,7 @@ def test_a_configuration_that_is_in_the_way_is_not_touched(home: Home) -> None:
 
 
 def code() -> PairingCode:
-    return new_code(list(URLS), (), 0.0, 900)
+    return new_code(list(URLS), (), at(0.0), 900)
 
 
 @pytest.mark.parametrize(

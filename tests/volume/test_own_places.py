@@ -17,7 +17,7 @@ from backends.errors import PermanentError
 from backends.file import FileStore
 from hybrisfs.admit.create import create_volume
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
@@ -207,7 +207,7 @@ def test_a_person_is_told_why_a_folder_cannot_be_a_cloud(
     device.volume.mirrors.add(mirrored, PurePath("mirrored"), [])
     of_another = tmp_path / "elsewhere"
     of_another.mkdir()
-    write_marker(of_another, "ab" * 16)
+    write_marker(of_another, "ab" * 16, SYSTEM)
     for folder, expected in (
         (mounted / "cloud", "it lies in the mount of the volume home"),
         (device.home.state, "it is a folder in which HybrisFS keeps its own files"),
