@@ -60,7 +60,7 @@ def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot, roo
     """Check the snapshot and take it in."""
     check_snapshot(snapshots, stored, root)
     fs, sharing = device.rig.fs, device.rig.sharing
-    with without_collections(), fs.state.cutting, fs.state.transaction() as tx:
+    with without_collections(), fs.state.log_transaction() as tx:
         Adoption(fs, sharing.arrivals).run(tx, snapshots, stored)
         sharing.checkpoint_taken_in(tx)
 

@@ -109,7 +109,7 @@ class Intake:
                 return False
             stored = self._fetching.fetch_slices(root)
             check_snapshot(self._snapshots, stored, root)
-            with without_collections(), self._fs.state.cutting, self._fs.state.transaction() as tx:
+            with without_collections(), self._fs.state.log_transaction() as tx:
                 Adoption(self._fs, self._arrivals).run(tx, self._snapshots, stored)
                 through = tx.checkpoints.through()
                 tx.checkpoints.put(Recorded(stored, root.vector, through, root.encode(), name))

@@ -139,13 +139,13 @@ class CloudSet:
 
     def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
         """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
-        with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
+        with self._ground.fs.state.log_transaction() as tx:
             self._sign(tx, changes, redundancy)
         self._announce_change()
 
     def sign_new(self, record: CloudRecord) -> int:
         """Have all devices agree on one more cloud; its number. Raises UsageError."""
-        with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
+        with self._ground.fs.state.log_transaction() as tx:
             number = free_number(self._ground.config.id, record.url, self.records()[0])
             self._sign(tx, {number: record}, None)
         self._announce_change()

@@ -42,7 +42,7 @@ class ValueServices:
     def _sign(self, record: ServiceRecord) -> None:
         self._sharing.require_writer()
         state = self._ground.fs.state
-        with state.cutting, state.transaction() as tx:
+        with state.log_transaction() as tx:
             self._sharing.signer.sign(tx, [(service_key(record.url), record.encode())], 0)
         self._ground.committer.commit_now()  # the command reports that it is done
         self._ground.signals.chunks_made()

@@ -76,7 +76,7 @@ class Participant:
 
         None unless this device may propose, and nothing that it has proposed stands but strays.
         """
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             known = [tx.packs.numbered(number) for number in packs]
             ids = [one.id for one in known if one is not None]
             assembly = self.assembly(tx)
@@ -99,7 +99,7 @@ class Participant:
         has_signed = False
         while True:
             # A cut holds chunks that neither view nor registers name: its turn is before or after.
-            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            with self._fs.state.log_transaction() as tx:
                 action = self._consent.due(self.assembly(tx))
                 match action:
                     case Release():
@@ -139,7 +139,7 @@ class Participant:
         """From now on nothing new relies on these packs; find out what is needed of them."""
         self._needed.look([pack for one in lists for pack in one.orphans])
         fs = self._fs
-        with fs.state.cutting, fs.state.transaction() as tx:
+        with fs.state.log_transaction() as tx:
             known = [tx.packs.number_of(pack) for one in lists for pack in one.packs]
             numbers = [number for number in known if number is not None]
             tx.chunks.condemned.add(numbers)
@@ -165,7 +165,7 @@ class Participant:
         whether nothing has to wait."""
         has_signed = False
         for batch in (*in_groups(action.packs, self._chunks_in, _BATCH_CHUNKS), action.orphans):
-            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            with self._fs.state.log_transaction() as tx:
                 ending = self._consent.ending(self.assembly(tx), batch)
                 if batch and not ending:
                     return has_signed, False

@@ -316,7 +316,7 @@ class LogStore:
     def _serve(self) -> None:
         requests: list[_Request] = []
         try:
-            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            with self._fs.state.log_transaction() as tx:
                 requests += (self._waiting.popleft() for _ in range(len(self._waiting)))
                 signed = self._sign_all(tx, requests)
             self._committer.commit_now()

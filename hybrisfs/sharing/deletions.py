@@ -61,7 +61,7 @@ class Deletions:
         self._signals.chunks_made()
 
     def _decide(self, which: str, *, wanted: bool) -> None:
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             deletion = self._held(tx, which)
             if wanted:
                 self._signer.ensure_allowed(tx)

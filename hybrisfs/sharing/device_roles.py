@@ -180,10 +180,10 @@ class SharedFolders:
         """Sign for all that is in these folders, and that their areas lack, that it belongs to them. Raises
         HybrisError, OSError."""
         for area in areas:
-            with self._fs.state.cutting, self._fs.state.transaction() as tx:
+            with self._fs.state.log_transaction() as tx:
                 lacking = self._lacking(tx, area)
             for batch in in_groups(lacking, lambda node: 1, _AT_ONCE):
-                with self._fs.state.cutting, self._fs.state.transaction() as tx:
+                with self._fs.state.log_transaction() as tx:
                     self._signer.sign(tx, [new_assignment(node, area.id) for node in batch], 0)
                 self._signals.chunks_made()
 

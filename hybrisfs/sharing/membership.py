@@ -70,7 +70,7 @@ class Membership:
         """
         if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
             raise UsageError(f"{name[:80]!r} cannot name a device")
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             member = _choose(tx.members.all(), which)
             renamed = replace(member, name=name)
             self._signer.sign(tx, [(member_key(member.device), renamed.encode())], 0)
@@ -96,7 +96,7 @@ class Membership:
         if role is not Role.FULL:
             record = RoleRecord(role, from_first=True, areas=tuple(areas))
             also = [*also, (new_role_key(member.device, self._random_bytes), record.encode())]
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             device, this = member.device, tx.updates.device
             entries = [(member_key(device), member.encode()), let_in(device, this), *also]
             if not tx.registers.values(member_key(this)):
@@ -120,7 +120,7 @@ class Membership:
         ascending order: what takes rights from it has no effect until others say so, too
         (`hybrisfs.members.role_table`). Raises UsageError, and HybrisError when this device may not say
         so."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             self._signer.require_writer(tx)
             member = _choose(tx.members.all(), which)
             if member.device == tx.updates.device:
@@ -157,7 +157,7 @@ class Membership:
 
     def describe_admission(self) -> None:
         """Say by whom this device came, if it has signed something and not this."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             word = self._own_word(tx) if self._signer.may_sign(tx) and tx.updates.own_tip() else []
             if word:
                 self._signer.sign(tx, word, 0)
@@ -189,7 +189,7 @@ class Membership:
         A member alone removes one line of others at a time. Raises UsageError, OSError, and HybrisError when
         this device cannot make new keys: then nothing has changed.
         """
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             member, admitted = self._chosen(tx, self._removable(tx), which)
             self._vote(tx, [member, *(admitted if with_admitted else [])], Stance.REMOVE)
             facts = self._outcome(tx, member, admitted)
@@ -237,7 +237,7 @@ class Membership:
     def keep(self, which: str) -> tuple[Member, bool]:
         """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume
         now. Raises UsageError, OSError, HybrisError."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             member = self.find_accused(which)
             self._vote(tx, [member], Stance.KEEP)
             kept = member.device not in tx.members.gone()
@@ -261,7 +261,7 @@ class Membership:
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
         final. Raises UsageError, OSError."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             self._signer.require_writer(tx)
             member = _choose(tx.members.reserves(), which, "recovery kit")
             self._vote(tx, [member], Stance.REMOVE, also)
@@ -316,7 +316,7 @@ class Membership:
         see: an own update says so by depending on it. Who is a member again gets the keys that it lacks. Or
         this one only reads now: what it did before counts when it says that it knows. Or this one is accused,
         and asks for a veto."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             if not self.has_removals_to_act_on():
                 return
             if not self._signer.may_sign(tx):

@@ -67,7 +67,7 @@ class Misconduct:
 
     def look_after(self) -> bool:
         """Sign proofs that no register holds yet; whether there were any."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             if not self._signer.may_sign(tx):
                 return False
             found = [*self._forks(tx), *self._offences_unsigned(tx)]
@@ -179,7 +179,7 @@ class Trials:
 
     def look_after(self, now_ns: int) -> bool:
         """Do what is due at this time of day, in ns since the epoch; whether something was signed."""
-        with self._fs.state.cutting, self._fs.state.transaction() as tx:
+        with self._fs.state.log_transaction() as tx:
             if not self._signer.may_sign(tx):
                 return False
             seconded, accused = self._overdue(tx, now_ns), self._proven(tx, now_ns)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Final
 
@@ -115,13 +116,20 @@ class State:
         self.namer: Final = namer
         self.environment: Final = database.environment
         self.cutting: Final = threading.Lock()
-        """Held by what cuts changes, or takes in the updates of others; taken before a transaction."""
+        """Held while changes are cut into updates, or updates of others are taken in: each is several
+        transactions. It is taken before these."""
         self._turn: Final = _Turn(Transaction(database, journal, namer, key))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Hold the volume's lock, and with it the open transaction. Nothing in the block waits for a cloud,
         or for an fsync but the one of a commit."""
         return self._turn
+
+    @contextmanager
+    def log_transaction(self) -> Iterator[Transaction]:
+        """A transaction that may add to the log: changes are not just being cut, nor updates taken in."""
+        with self.cutting, self._turn as tx:
+            yield tx
 
     def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Database.snapshot`; without the lock."""

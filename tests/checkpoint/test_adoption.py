@@ -57,7 +57,7 @@ def snapshot_of(device: Device, snapshots: LocalSnapshots) -> StoredSnapshot:
 
 def adopt(device: Device, snapshots: LocalSnapshots, stored: StoredSnapshot) -> None:
     sharing, fs = device.rig.sharing, device.rig.fs
-    with fs.state.cutting, fs.state.transaction() as tx:
+    with fs.state.log_transaction() as tx:
         Adoption(fs, sharing.arrivals).run(tx, snapshots, stored)
         sharing.arrivals.unveil(tx)
 

@@ -195,7 +195,7 @@ def test_what_was_written_and_removed_is_still_known_to_be_where_another_has_put
     first.remove("same")
     while first.rig.publish(everything=True):
         pass
-    with first.rig.fs.state.cutting, first.rig.fs.state.transaction() as tx:
+    with first.rig.fs.state.log_transaction() as tx:
         tx.chunks.drop_unwanted()
     first.receive(second.log())
     assert first.read("same too") == b"equal content"

@@ -67,7 +67,7 @@ def meet(*devices: Device) -> None:
 def sign(device: Device, writes: Iterable[tuple[bytes, bytes | None]]) -> bytes:
     """An update that says anything."""
     volume = device.volume
-    with volume.fs.state.cutting, volume.fs.state.transaction():
+    with volume.fs.state.log_transaction():
         return unlocked(volume.fs).updates.sign(list(writes), time.time_ns(), 0).data
 
 

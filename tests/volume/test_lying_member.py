@@ -67,7 +67,7 @@ def knows(device: Device) -> bool:
 def said(liar: Device, victim: Device, writes: Sequence[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
-    with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
+    with volume.fs.state.log_transaction() as tx:
         unlocked(volume.fs).updates.sign(writes, time.time_ns(), 0)
         log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     assert victim.volume.sharing.receiver.receive([one for one in log if one is not None])

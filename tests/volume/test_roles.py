@@ -95,7 +95,7 @@ def facts_of(device: Device, name: str) -> DeviceFacts:
 def told(liar: Device, victim: Device, writes: list[Write]) -> None:
     """The victim hears what the liar signs."""
     volume = liar.volume
-    with volume.fs.state.cutting, volume.fs.state.transaction() as tx:
+    with volume.fs.state.log_transaction() as tx:
         unlocked(volume.fs).updates.sign(writes, time.time_ns(), 0)
         log = [row[0] for row in tx.execute("SELECT bytes FROM log ORDER BY number")]
     victim.volume.sharing.receive([one for one in log if one is not None])
