@@ -96,6 +96,8 @@ class _Request:
         self.keys = keys
         self.size = size
         self.served = False
+        self.turn = threading.Semaphore(0)
+        """It was served, or is to serve all that wait."""
         self.error: Exception | None = HybrisError(
             "it is not known whether this was written", "a write that took place with it failed"
         )
@@ -139,8 +141,9 @@ class LogStore:
         self._signer = signer
         self._committer = committer
         self._signals = signals
-        self._turn = threading.Lock()
+        self._guard = threading.Lock()  # for the next two
         self._waiting = deque[_Request]()
+        self._serving = False
         self._conflicts: tuple[VersionVector, Sequence[tuple[Key, int]]] | None = None  # as of that vector
         self._random_bytes = fs.environment.random_bytes
         self._time_ns = fs.environment.time_ns
@@ -306,12 +309,27 @@ class LogStore:
 
     def _write(self, request: _Request) -> None:
         """Sign the writes of a request, with those of all that wait, and make them durable."""
-        self._waiting.append(request)
-        with self._turn:
-            if not request.served:
+        with self._guard:
+            self._waiting.append(request)
+            first, self._serving = not self._serving, True
+        if not first:
+            request.turn.acquire()
+        if not request.served:
+            try:
                 self._serve()
+            finally:
+                self._pass_on(request)
         if request.error is not None:
             raise request.error
+
+    def _pass_on(self, request: _Request) -> None:
+        """Have the first of those that wait serve them, after this one has tried to."""
+        with self._guard:
+            if not request.served:
+                self._waiting.remove(request)
+            self._serving = bool(self._waiting)
+            if self._serving:
+                self._waiting[0].turn.release()
 
     def _serve(self) -> None:
         requests: list[_Request] = []
@@ -329,6 +347,7 @@ class LogStore:
         finally:
             for request in requests:
                 request.served = True
+                request.turn.release()
 
     def _sign_all(self, tx: Transaction, requests: Iterable[_Request]) -> Sequence[_Request]:
         """Sign the writes of requests in as few updates as possible; return those that were signed."""

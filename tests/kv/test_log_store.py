@@ -170,6 +170,13 @@ def test_nobody_hears_that_a_write_took_place_whose_commit_has_failed(fleet: Fle
     assert all(isinstance(one.exception(), OSError) for one in together(fleet[0], puts))
 
 
+def test_a_defect_in_one_write_keeps_nobody_waiting(fleet: Fleet) -> None:
+    puts = [partial(LogStore.put, container=BOX, key=f"k{number}", value=b"v") for number in range(3)]
+    broken = partial(LogStore.put, container=BOX, key="k", value=b"v", condition=cast("Condition", 1))
+    assert all(one.exception() is not None for one in together(fleet[0], [*puts, broken]))
+    store(fleet[0]).put(BOX, "k", b"v")
+
+
 def test_a_list_is_of_one_moment_and_in_pages(alone: LogStore) -> None:
     alone.tput({Key(BOX, f"k{number:02}"): b"v" for number in range(25)})
     alone.put(BOX, "other", b"v")
