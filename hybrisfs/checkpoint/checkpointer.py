@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
+from hybrisfs.checkpoint.agree import Action, AgreementMachine, Compact, Find, Put, State, View, Write
 from hybrisfs.checkpoint.compaction import CloudCheckpoint
 from hybrisfs.checkpoint.deposit import NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
@@ -52,13 +52,13 @@ class Checkpointer:
         limits = fs.environment.limits.of(CheckpointLimits)
         self.machine: Final = AgreementMachine(volume, key.device_id, limits, at_start)
         self.news = Topic[[]]()
-        """The own head has something else to tell of checkpoints."""
+        """Called when the own head should name other checkpoints or statements."""
 
     # -- what heads and links tell ---------------------------------------------------------------
 
     def statement(self, tx: Transaction) -> Statement | None:
-        """What this device states now. Nothing while the clouds lack what it has signed of that, chunks and
-        all: so a machine that has only the clouds finds a state that it can read."""
+        """What this device states now. Nothing while the clouds lack own updates, or chunks, that the
+        statement covers: so a machine that has only the clouds finds a state that it can read."""
         return self._statement_of(tx, tx.checkpoints.stated())
 
     def _statement_of(self, tx: Transaction, stated: Recorded | None) -> Statement | None:
@@ -72,7 +72,7 @@ class Checkpointer:
         return self.machine.named(tx.checkpoints.deposited(), before, has=has)
 
     def is_current(self) -> bool:
-        """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
+        """Whether the newest checkpoint on the clouds covers all that this device has accepted."""
         with self._fs.state.transaction() as tx:
             agreed = tx.checkpoints.agreed()
             vector = tx.updates.state.vector
@@ -126,7 +126,7 @@ class Checkpointer:
                 self._state_if_due(action, view.agreed, now)
             case Write(row):
                 self._write(row)
-            case Find() | Put() | Settle():
+            case Find() | Put() | Compact():
                 try:
                     return self._ask_clouds(action, view, heads, now)
                 except (CloudsUnavailable, NotToBeHadError) as error:
@@ -146,7 +146,7 @@ class Checkpointer:
             self.news()
 
     def _ask_clouds(
-        self, action: Find | Put | Settle, view: View, heads: Mapping[bytes, Head], now: float
+        self, action: Find | Put | Compact, view: View, heads: Mapping[bytes, Head], now: float
     ) -> Action | None:
         match action:
             case Find(agreed, roots):
@@ -156,9 +156,9 @@ class Checkpointer:
                 return self.machine.deposited(agreed, found)
             case Put(agreed):
                 return self.machine.deposited(agreed, self.cloud_checkpoint.put(agreed))
-            case Settle(agreed):
-                done = self.cloud_checkpoint.settle(agreed, heads)
-                self.machine.settled(agreed, view.clouds, now, done=done)
+            case Compact(agreed):
+                done = self.cloud_checkpoint.compact(agreed, heads)
+                self.machine.compacted(agreed, view.clouds, now, done=done)
                 return None
 
     # -- stating ---------------------------------------------------------------------------------

@@ -23,14 +23,14 @@ from hybrisfs.state.unplaced import unproven
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import chunks_of_page, gather_kept, named_chunks
 
-__all__ = ["Found", "Idle", "Pages", "References", "find_idle", "remember"]
+__all__ = ["Found", "Candidate", "Pages", "References", "find_candidates", "remember"]
 
 _ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """A pack that is not worth keeping as it is. *since*: how long that has been so, ns since the epoch."""
+class Candidate:
+    """A pack that is not worth keeping as it is. *since*: from when on, in ns since the epoch."""
 
     pack: int
     needed: Needed
@@ -39,20 +39,21 @@ class Idle:
 
 @dataclass(slots=True)
 class Found:
-    """What a look found: packs of which nothing, and of which little is needed; those to leave alone yet."""
+    """The result of a look: packs of which nothing is needed, packs of which little is needed, and packs to
+    leave alone for now."""
 
-    empty: list[Idle] = field(default_factory=list)
-    sparse: list[Idle] = field(default_factory=list)
-    young: list[Idle] = field(default_factory=list)
+    empty: list[Candidate] = field(default_factory=list)
+    sparse: list[Candidate] = field(default_factory=list)
+    young: list[Candidate] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
-    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them
-    where others say that they are."""
+    """Numbers of chunks that are kept, in a pack or on this disk, only because this device has not read them
+    where others claim to have put them."""
 
     def __bool__(self) -> bool:
         return bool(self.empty or self.sparse or self.young or self.claimed)
 
 
-def find_idle(
+def find_candidates(
     db: Snapshot,
     device: bytes,
     lists: Pages,
@@ -61,7 +62,7 @@ def find_idle(
     pause: Callable[[], bool],
     limits: GcLimits,
 ) -> Found:
-    """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
+    """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and says
     whether to go on. Raises what `Pages.read` raises."""
     references = References(db, lists)
     before, doubted = DeletionCandidateTable(db).all(), PackTable(db).doubted()
@@ -77,18 +78,20 @@ def find_idle(
             continue
         _, live, since = before.get(pack, (pack, -1, now_ns))
         since = min(since, now_ns) if live == needed.live else now_ns
-        idle = Idle(pack, needed, since)
+        candidate = Candidate(pack, needed, since)
         if since > now_ns - grace_ns:
-            found.young.append(idle)
+            found.young.append(candidate)
         else:
-            (found.sparse if needed.live else found.empty).append(idle)
+            (found.sparse if needed.live else found.empty).append(candidate)
     return found
 
 
 def remember(tx: Transaction, fs: FileSystem, found: Found) -> None:
     """Note what was found, for the next look."""
-    idle = [*found.empty, *found.sparse, *found.young]
-    tx.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
+    candidates = [*found.empty, *found.sparse, *found.young]
+    tx.deletion_candidates.replace(
+        DeletionCandidate(one.pack, one.needed.live, one.since) for one in candidates
+    )
 
 
 def _packs(db: Snapshot, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
@@ -113,10 +116,9 @@ def _packs(db: Snapshot, device: bytes, pause: Callable[[], bool]) -> Iterator[i
 
 
 class Needed(NamedTuple):
-    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former.
-
-    `claimed` are the numbers of those needed as well that members say to be in another pack, which is where
-    they are read: as long as this device has not read them there, they count as `live`.
+    """The need of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the
+    former. `claimed` are the numbers of other needed chunks, which are read from another pack that members
+    name. Until this device has read them there, they count as `live`.
     """
 
     live: int
@@ -178,7 +180,7 @@ class Pages:
         return self._fetcher.fetch_one(ref) if data is None else data
 
     def list_files(self) -> bool:
-        """Let the view show of all files which chunks they have; whether it had to learn of any.
+        """Note the chunks of all files in the view. Returns whether any were new.
 
         Raises ChunkUnavailable, OSError.
         """
@@ -197,9 +199,8 @@ class Pages:
         return bool(unlisted)
 
     def look_through(self, unread: Iterable[bytes]) -> None:
-        """Look for chunks of condemned packs in lists that were named since these were condemned.
-
-        What nobody can bring may name any of them.
+        """Look for chunks of condemned packs in lists that were named since these were condemned. A list that
+        cannot be fetched may name any of them.
         """
         fs = self._fs
         for identity in unread:

@@ -90,18 +90,18 @@ class Minutes:
         said = _meaning(key[0], value or b"")
         self._say(stamp, key, said, begins=begins)
         if key[0] == MEMBER and said and Member.decode(said).removed:
-            voter = device_of_branch(self._db, stamp.writer)
+            voter = device_of_branch(self._db, stamp.branch)
             if voter is not None:
                 vote = by_member_register(key[ID], voter)
                 self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
 
     def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
         once = key[0] in _ONCE or is_by_member_register(key)
-        if once and said in values_on_branch(self._db, key, stamp.writer):
+        if once and said in values_on_branch(self._db, key, stamp.branch):
             return
-        note_said(self._db, Said(key, stamp.writer, stamp.clock, said), begins=begins)
+        note_said(self._db, Said(key, stamp.branch, stamp.clock, said), begins=begins)
         if not once:
-            forget_older(self._db, key, stamp.writer, _KEPT)
+            forget_older(self._db, key, stamp.branch, _KEPT)
         if self._roles is not None and key[0] in _KIN:
             self._roles.forget()
 
@@ -143,13 +143,13 @@ class Minutes:
         stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
         vectors = [vector_of(*one[::-1]) for one in stamps if len(stamps) > 1]
         return [
-            value_at(self._db, key, one.writer, one.clock)
+            value_at(self._db, key, one.branch, one.clock)
             for one in stamps
-            if not any(vector is not None and vector[one.writer] >= one.clock for vector in vectors)
+            if not any(vector is not None and vector[one.branch] >= one.clock for vector in vectors)
         ]
 
     def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
-        """The members that a device had to ask, when it had seen so much."""
+        """The members whose consent a device needed after it had seen so much."""
         said: dict[bytes, list[Member]] = {}
         for key, branch, clock, value in said_of_kind(self._db, MEMBER):
             if clock <= seen[branch] and value:
@@ -168,7 +168,7 @@ def _is_asked(said: Iterable[Member]) -> bool:
 
 
 def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
-    """What a signed kit says, as the member register of its reserve says it."""
+    """The word of a signed kit, in the form of its reserve's member register."""
     try:
         reserve = Member(SignedKit.decode(key, value).public, "", reserve=True)
     except DecodeError:
@@ -177,7 +177,7 @@ def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _meaning(kind: int, value: bytes) -> bytes:
-    """The value without what does not matter here; nothing when it means nothing."""
+    """The part of the value that matters here; empty when none does."""
     try:
         if kind == PROPOSAL:
             Proposal.decode(value)
@@ -218,7 +218,7 @@ def bans_place(db: Reader, pack: bytes, placement: Sequence[int]) -> bool:
 
 
 def _standing(db: Reader) -> Iterator[Proposal]:
-    """Of all that was ever a member: a forbidden name too many does no harm."""
+    """The proposals of all present and former members: a forbidden name too many does no harm."""
     for value in values_of_kind(db, PROPOSAL):
         try:
             yield Proposal.decode(value or b"")

@@ -100,7 +100,7 @@ CREATE TABLE xattr (
 -- Nodes without a name that a program had open; whatever is here when the volume opens is deleted.
 CREATE TABLE orphan (ino INTEGER PRIMARY KEY);
 
--- The settled content of a file: chunk `chunk` stands at `offset` and shows its first `length` bytes.
+-- The content of a file in chunks: chunk `chunk` stands at `offset` and shows its first `length` bytes.
 -- Rows of one file never overlap; what no row covers reads as zeros.
 CREATE TABLE file_chunk (
     ino    INTEGER NOT NULL,
@@ -264,7 +264,7 @@ CREATE TABLE register (
 CREATE INDEX register_place ON register (value) WHERE {PLACE.sql_rows()};
 
 -- What the view shows otherwise than one node per id (hybrisfs.merge):
--- nodes that are seen as one with the node `ino`: folders of one name, equal files of one name;
+-- nodes that are merged with the node `ino`: folders of one name, equal files of one name;
 CREATE TABLE joined (
     id  BLOB PRIMARY KEY,
     ino INTEGER NOT NULL

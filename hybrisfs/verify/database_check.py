@@ -83,7 +83,7 @@ def _check_tree(db: Snapshot, report: FsckReport, progress: Progress) -> None:
     if recorded.files != found.files or (recorded.bytes != found.bytes and not NodeTable(db).nameless()):
         report.add(
             "tree",
-            f"{found.files} files of {found.bytes} bytes; recorded: {recorded.files} of {recorded.bytes}",
+            f"{found.files} files of {found.bytes} bytes, recorded as {recorded.files} of {recorded.bytes}",
             "warning",
         )
     report.checked["files"] = found.files

@@ -34,7 +34,7 @@ _FOLDER_MODE = 0o40755
 
 
 class PastNode(NamedTuple):
-    """A file or folder as it was. *ids*: of the nodes that were seen as one, the shown one first. *content*:
+    """A file or folder as it was. *ids*: of the nodes that were merged, the shown one first. *content*:
     the value of its content register. *links*: how many names it had; 1 for folders. *copy_of*: the node of
     which this is a concurrent version."""
 
@@ -191,12 +191,12 @@ class PastRegisters:
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """Whether who wrote the one update had seen the other."""
-        vector = vector_of(self._db, later.writer, later.clock)
-        return vector is not None and vector[earlier.writer] >= earlier.clock
+        vector = vector_of(self._db, later.branch, later.clock)
+        return vector is not None and vector[earlier.branch] >= earlier.clock
 
     def author(self, stamp: Stamp) -> Author:
         """Who wrote an update, and when."""
-        signer = signer_of(self._db, stamp.writer, stamp.clock)
+        signer = signer_of(self._db, stamp.branch, stamp.clock)
         return Author("?", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
 
 
