@@ -583,7 +583,8 @@ def test_no_way_to_name_a_table_of_chunks_escapes(source: str) -> None:
 # The state of the volume, what its queries are made of, and databases of their own.
 OWN_DATABASES = ("hybrisfs.kinds", "hybrisfs.kv", "hybrisfs.mirror.agreed", "hybrisfs.state")
 IS_SQL = re.compile(
-    r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES(?=[\s(])|CREATE|PRAGMA|SAVEPOINT)\b"
+    r"\b(?:SELECT|INSERT|REPLACE INTO|UPDATE \w+ SET|DELETE FROM|FROM|WHERE|VALUES(?=[\s(])|CREATE|PRAGMA"
+    r"|SAVEPOINT)\b"
 )
 RUNS_SQL = ("execute", "executemany", "executescript")
 # Parts of such SQL.
