@@ -112,7 +112,6 @@ WAIT_BY_THE_SYSTEM = {
     "hybrisfs.peers.listener": "waits for a network",
     "hybrisfs.receive.pull": "a person's command waits for clouds",
     "hybrisfs.sharing.sharing": "waits for clouds when a volume is opened",
-    "hybrisfs.stages": "polls, and looks earlier at any word",
 }
 
 # Machines that own no thread, socket, clock, lock or SQL, as modules or packages: all that they may import
