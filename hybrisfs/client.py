@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -106,7 +107,7 @@ class Client:
         except NotRunningError:
             if not start:
                 raise
-        start_daemon(home, lambda: _runs(home))
+        start_daemon(home, lambda: _runs(home), environment)
         return cls(_reach(home, environment))
 
     @overload
@@ -379,17 +380,25 @@ def _lost(why: str) -> DaemonError:
 # -- starting the daemon in the background, once, however many clients want it at the same time ---------
 
 
-_READY_WITHIN: Final = 60.0  # seconds
 _TAIL: Final = 2048  # bytes of the log that are shown when the daemon dies at its start
 _PACKAGES: Final = Path(__file__).resolve().parents[1]
 
 
-def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
+@dataclass(frozen=True, slots=True)
+class StartLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    ready_within: float = 60.0
+    """Seconds that a daemon has to begin."""
+
+
+def start_daemon(home: Home, runs: Callable[[], bool], environment: Environment = SYSTEM) -> None:
     """Start the daemon, or have systemd do it, unless `runs` says that it runs; return when it answers.
 
     Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
     the daemon dies or is not ready in time.
     """
+    ready_within = environment.limits.of(StartLimits).ready_within
     home.prepare()
     with ProcessLock(home.start_lock) as starting:
         starting.acquire()
@@ -405,11 +414,11 @@ def start_daemon(home: Home, runs: Callable[[], bool]) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                timeout=_READY_WITHIN,
+                timeout=ready_within,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            why = f"it was not ready within {_READY_WITHIN:.0f} seconds"
+            why = f"it was not ready within {ready_within:.0f} seconds"
             raise _start_error(home, why, logged) from error
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip() or f"it ended with status {done.returncode}"

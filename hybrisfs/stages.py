@@ -68,6 +68,7 @@ class Signals:
         self._condition = threading.Condition()
         self._monotonic = environment.monotonic
         self._wait = environment.wait
+        self._told = 0  # how often all that wait have looked again
         self._stopping = False
         self._woken = set[Wake]()
         self._paused = False
@@ -122,7 +123,7 @@ class Signals:
     def progressed(self) -> None:
         """Something that others wait for may have come about."""
         with self._condition:
-            self._condition.notify_all()
+            self._tell()
 
     def wake(self, *wakes: Wake) -> None:
         """Wake the stages that wait for this."""
@@ -131,7 +132,7 @@ class Signals:
             # of a dozen of them would take turns with the one that serves the mount.
             if not self._woken.issuperset(wakes):
                 self._woken.update(wakes)
-                self._condition.notify_all()
+                self._tell()
 
     # -- moments of rest -------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Signals:
         with self._condition:
             self._rest_wanted = wanted
             self._rest_offered = False
-            self._condition.notify_all()
+            self._tell()
 
     def offer_rest(self) -> None:
         """Programs wait for their fsync and have written nothing since: give the publisher time for a cut,
@@ -149,7 +150,7 @@ class Signals:
         with self._condition:
             if self._rest_wanted:
                 self._rest_offered = True
-                self._condition.notify_all()
+                self._tell()
                 self._wait(self._condition, lambda: self._stopping or not self._rest_offered, _REST_SECONDS)
                 self._rest_offered = False
 
@@ -164,7 +165,7 @@ class Signals:
         with self._condition:
             self._flushes += 1
             self._flush_requests += 1
-            self._condition.notify_all()
+            self._tell()
 
     def end_flush(self) -> None:
         with self._condition:
@@ -184,7 +185,7 @@ class Signals:
                 self._paused = paused
                 # What was put off in between is to be looked at.
                 self._woken |= {Wake.CHUNKS, Wake.UPDATES, Wake.LOOK, Wake.CONTENT}
-                self._condition.notify_all()
+                self._tell()
 
     def wait_until_free(self) -> bool:
         """Wait while transfers are paused; False when the stages are to end."""
@@ -201,7 +202,7 @@ class Signals:
     def stop(self) -> None:
         with self._condition:
             self._stopping = True
-            self._condition.notify_all()
+            self._tell()
 
     def waiting(self, wake: Wake | None = None) -> Callable[[Pause], bool]:
         """What waits for the next step of a stage that is woken for *wake*: see `wait`."""
@@ -266,9 +267,18 @@ class Signals:
             left = step if deadline is None else min(step, deadline - self._monotonic())
             if left <= 0 or self._stopping:
                 return False
-            with self._condition:
-                self._condition.wait(left)
+            self._await_word(left)
         return True
+
+    def _await_word(self, seconds: float) -> None:
+        with self._condition:
+            told = self._told
+            self._wait(self._condition, lambda: self._told != told, seconds)
+
+    def _tell(self) -> None:
+        """Have all that wait look again. The condition is held."""
+        self._told += 1
+        self._condition.notify_all()
 
 
 # -- the one background loop ----------------------------------------------------------------------------

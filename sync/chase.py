@@ -19,9 +19,9 @@ from sync.beacons import Fault, Report
 from sync.segment import SegmentId
 from sync.trail import Budget, ChainWalk, Holds, Piece, Wanted, id_of, segments_of
 
-__all__ = ["FIRST_RETRY", "Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
+__all__ = ["FIRST_RETRY", "KEPT_BYTES", "Chase", "ChaseAction", "Deliver", "FetchSegment", "ListSegments"]
 
-_KEPT_BYTES: Final = 64 << 20
+KEPT_BYTES: Final = 64 << 20
 _MAX_TARGETS: Final = 64
 FIRST_RETRY: Final = 1.0
 """Seconds until what could not be had is tried again for the first time."""
@@ -85,9 +85,7 @@ class _LogFetch:
 class Chase:
     """The segments under way. Times are seconds by a clock that never goes back."""
 
-    def __init__(
-        self, known: Holds, kept_bytes: int = _KEPT_BYTES, *, first_retry: float = FIRST_RETRY
-    ) -> None:
+    def __init__(self, known: Holds, kept_bytes: int, first_retry: float) -> None:
         self._known = known
         self._first_retry = first_retry
         self._budget = Budget(kept_bytes)

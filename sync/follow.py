@@ -34,7 +34,7 @@ from sync.beacons import (
     Sighting,
     Staleness,
 )
-from sync.chase import FIRST_RETRY, Chase, Deliver, FetchSegment, ListSegments
+from sync.chase import FIRST_RETRY, KEPT_BYTES, Chase, Deliver, FetchSegment, ListSegments
 from sync.codec import Buffer
 from sync.errors import DecodeError, NewerFormatError, UnknownEpochError
 from sync.head import Head, decode_head, head_name
@@ -51,7 +51,7 @@ __all__ = [
     "FetchGrant",
     "FetchHead",
     "Follow",
-    "FollowTimes",
+    "FollowLimits",
     "Pace",
     "poll_pause",
 ]
@@ -140,8 +140,8 @@ Action: TypeAlias = FetchHead | FetchGrant | FetchSegment | ListSegments | Deliv
 
 
 @dataclass(frozen=True, slots=True)
-class FollowTimes:
-    """Seconds."""
+class FollowLimits:
+    """How long to wait, in seconds, and how much to keep."""
 
     stale: float = STALE_SECONDS
     """A device that is silent for longer is suspect."""
@@ -149,9 +149,11 @@ class FollowTimes:
     """Between two rounds."""
     first_retry: float = FIRST_RETRY
     """Until a segment that could not be had is tried again for the first time."""
+    kept_bytes: int = KEPT_BYTES
+    """Of segments that are there before those that come first."""
 
 
-_USUAL: Final = FollowTimes()
+_USUAL: Final = FollowLimits()
 
 
 @dataclass(slots=True)
@@ -181,7 +183,7 @@ class Follow:
         known: Holds,
         now: float,
         *,
-        times: FollowTimes = _USUAL,
+        limits: FollowLimits = _USUAL,
     ) -> None:
         self._remembered: dict[bytes, Sighting] = {}
         self._volume = volume
@@ -189,12 +191,12 @@ class Follow:
         self._own = own
         self._clouds = tuple(clouds)
         self._quorum = f + 1
-        self._stale = times.stale
+        self._stale = limits.stale
         self._members = Members(())
         self._followers: dict[bytes, _Follower] = {}
-        self._chase = Chase(known, first_retry=times.first_retry)
+        self._chase = Chase(known, limits.kept_bytes, limits.first_retry)
         self._own_heads = OwnHeads(known)
-        self._pace = Pace(now, times.shortest_pause)
+        self._pace = Pace(now, limits.shortest_pause)
         self._round = 0
         self._everybody = True
         self._reports: dict[tuple[bytes, int | None, str], Report] = {}

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import TypeVar
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
 
-__all__ = ["Surroundings", "at", "impatient", "limited"]
+__all__ = ["Surroundings", "also", "at", "impatient", "limited"]
+
+
+L = TypeVar("L")
 
 
 def limited(*limits: object) -> Environment:
     """The system, but for these records of limits."""
     return Environment(limits=Limits(*limits))
+
+
+def also(environment: Environment, *limits: object) -> Environment:
+    """Another one, but for these records of limits."""
+    return replace(environment, limits=_Also(environment.limits, *limits))
+
+
+class _Also(Limits):
+    def __init__(self, others: Limits, *records: object) -> None:
+        super().__init__(*records)
+        self._others = others
+
+    def of(self, kind: type[L]) -> L:
+        return super().of(kind) if kind in self._records else self._others.of(kind)
 
 
 def at(now: float) -> Environment:

@@ -17,9 +17,23 @@ FOREVER = 1e6
 PATIENCE = 30.0  # far more than it takes: a test that waits that long has failed
 
 
+class Watched(Signals):
+    """`begun` is set when somebody begins to wait."""
+
+    def __init__(self) -> None:
+        super().__init__(Environment(wait=self._noticed))
+        self.begun = threading.Event()
+
+    def _noticed(
+        self, condition: threading.Condition, done: Callable[[], bool], seconds: float | None
+    ) -> bool:
+        self.begun.set()
+        return condition.wait_for(done, seconds)
+
+
 @pytest.fixture
-def signals() -> Signals:
-    return Signals()
+def signals() -> Watched:
+    return Watched()
 
 
 WAITS: dict[str, Callable[[Signals], bool]] = {
@@ -34,25 +48,17 @@ WAITS: dict[str, Callable[[Signals], bool]] = {
 }
 
 
-def waiting(signals: Signals, wait: Callable[[Signals], bool]) -> Future[bool]:
+def waiting(signals: Watched, wait: Callable[[Signals], bool]) -> Future[bool]:
     """A thread that waits; it has begun to."""
-    begun = threading.Event()
-    real = signals._condition.wait
-
-    def noticed(timeout: float | None = None) -> bool:
-        begun.set()
-        return real(timeout)
-
-    with mock.patch.object(signals._condition, "wait", noticed):
-        pool = ThreadPoolExecutor(1)
-        future = pool.submit(wait, signals)
-        pool.shutdown(wait=False)
-        assert begun.wait(PATIENCE)
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(wait, signals)
+    pool.shutdown(wait=False)
+    assert signals.begun.wait(PATIENCE)
     return future
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_stop_wakes_everyone(signals: Signals, name: str) -> None:
+def test_stop_wakes_everyone(signals: Watched, name: str) -> None:
     future = waiting(signals, WAITS[name])
     signals.stop()
     assert future.result(PATIENCE) is False
@@ -60,7 +66,7 @@ def test_stop_wakes_everyone(signals: Signals, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["changes", "chunks", "updates", "retry"])
-def test_a_flush_wakes_those_who_work(signals: Signals, name: str) -> None:
+def test_a_flush_wakes_those_who_work(signals: Watched, name: str) -> None:
     future = waiting(signals, WAITS[name])
     signals.begin_flush()
     assert future.result(PATIENCE) is True
@@ -69,7 +75,7 @@ def test_a_flush_wakes_those_who_work(signals: Signals, name: str) -> None:
     assert not signals.flushing
 
 
-def test_more_work_of_a_kind_that_waits_already_disturbs_nobody(signals: Signals) -> None:
+def test_more_work_of_a_kind_that_waits_already_disturbs_nobody(signals: Watched) -> None:
     """A program that copies a tree closes thousands of files: the thread that serves it would take turns with
     those of all stages."""
     with mock.patch.object(signals._condition, "notify_all", wraps=signals._condition.notify_all) as notified:
@@ -83,7 +89,7 @@ def test_more_work_of_a_kind_that_waits_already_disturbs_nobody(signals: Signals
         assert notified.call_count == 3
 
 
-def test_work_wakes_who_does_it(signals: Signals) -> None:
+def test_work_wakes_who_does_it(signals: Watched) -> None:
     packer, shipper = waiting(signals, WAITS["chunks"]), waiting(signals, WAITS["updates"])
     signals.chunks_made()
     assert packer.result(PATIENCE) and shipper.result(PATIENCE)
@@ -95,14 +101,14 @@ def test_work_wakes_who_does_it(signals: Signals) -> None:
     assert publisher.result(PATIENCE)
 
 
-def test_work_that_came_before_the_wait_is_not_missed(signals: Signals) -> None:
+def test_work_that_came_before_the_wait_is_not_missed(signals: Watched) -> None:
     signals.chunks_made()
     assert WAITS["chunks"](signals) and WAITS["updates"](signals)
     signals.changes_made()
     assert signals.wait(Wake.CHANGES, Pause(FOREVER))
 
 
-def test_changes_are_grouped_until_the_time_given(signals: Signals) -> None:
+def test_changes_are_grouped_until_the_time_given(signals: Watched) -> None:
     signals.changes_made()
     future = waiting(signals, WAITS["changes"])
     signals.changes_made()
@@ -111,7 +117,7 @@ def test_changes_are_grouped_until_the_time_given(signals: Signals) -> None:
     assert future.result(PATIENCE)
 
 
-def test_waiting_for_something_to_come_about(signals: Signals) -> None:
+def test_waiting_for_something_to_come_about(signals: Watched) -> None:
     reached = threading.Event()
     future = waiting(signals, lambda signals: signals.wait_until(reached.is_set, None, step=FOREVER))
     reached.set()

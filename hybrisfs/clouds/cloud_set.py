@@ -92,7 +92,7 @@ class CloudSet:
         self._checkpoints = checkpoints
         self._kits = kits
         self.credentials = CredentialStore(ground.home.credentials)
-        self.places = OwnPlaces(ground.home)
+        self.places = OwnPlaces(ground.home, ground.fs.environment)
         self._upkeep = clouds.engine.upkeep
         self._drain = Drain(
             ground.fs,

@@ -83,7 +83,7 @@ class CloudControl:
         self._cloud_set = cloud_set
         self._maintenance = maintenance
         self._writing = writing
-        self._retentions = Retentions(ground.state)
+        self._retentions = Retentions(ground.state, self._environment)
         self._changing = threading.Lock()
 
     def all(self) -> list[Cloud]:

@@ -20,7 +20,7 @@ from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceSuggestionsRequest, P
 from hybrisfs.daemon.interfaces import CloudControl, OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.dispersal.counting import Use
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.exposition import exposition
 from hybrisfs.history import (
@@ -252,7 +252,7 @@ _SAVED_EVERY: Final = 300.0  # seconds; so much is lost when the daemon is kille
 class Recorder:
     """Keeps a `HealthRecord` for each volume, from `start` to `stop`. Thread-safe."""
 
-    def __init__(self, home: Home, slots: Slots, environment: Environment = SYSTEM) -> None:
+    def __init__(self, home: Home, slots: Slots, environment: Environment) -> None:
         self._home = home
         self._slots = slots
         self._clock = environment.time

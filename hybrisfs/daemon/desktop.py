@@ -20,7 +20,7 @@ from jeepney import DBusAddress, HeaderFields, MatchRule, Message, MessageType, 
 from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.events.event import Action, Show
 from hybrisfs.home import Home, has_screen, service_manager_socket, session_bus
 from hybrisfs.polling import readable
@@ -192,7 +192,7 @@ _SYSTEMD_RUN: Final = (
 class PageOpener:
     """For one thread."""
 
-    def __init__(self, home: Home, environment: Environment = SYSTEM) -> None:
+    def __init__(self, home: Home, environment: Environment) -> None:
         self._home = home
         self._start = environment.start
         self._children: list[subprocess.Popen[bytes]] = []

@@ -19,7 +19,7 @@ from hybrisfs.api.status import Events, EventsRequest, VolumeEvent, VolumeStatus
 from hybrisfs.daemon.desktop import Desktop, PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.supervisor import Life
-from hybrisfs.environment import replace_file
+from hybrisfs.environment import Environment, replace_file
 from hybrisfs.events.conditions import Facts, Happening, Observer, summary
 from hybrisfs.events.event import Event, NoticeBoard
 from hybrisfs.events.record import EventRecord
@@ -53,13 +53,18 @@ class Observing:
     """One thread that looks at all open volumes, from `start` to `stop`, and the command `events`."""
 
     def __init__(
-        self, home: Home, slots: Slots, facts_of: Callable[[Slot], Facts], desktop: Desktop | None = None
+        self,
+        home: Home,
+        slots: Slots,
+        facts_of: Callable[[Slot], Facts],
+        environment: Environment,
+        desktop: Desktop | None = None,
     ) -> None:
         """*facts_of* is what `status` says of a volume, without asking its clouds."""
         self._home = home
         self._slots = slots
         self._facts_of = facts_of
-        self._pages = PageOpener(home)
+        self._pages = PageOpener(home, environment)
         self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
         self._condition = threading.Condition()

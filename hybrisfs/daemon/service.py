@@ -6,7 +6,6 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -62,6 +61,7 @@ from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.supervisor import Life
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import DamagedError, HybrisError, UnavailableError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
@@ -81,16 +81,17 @@ _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 class Daemon:
     """All volumes of one user. `handle` may be called from many threads at once."""
 
-    def __init__(self, home: Home, kind: VolumeKind) -> None:
+    def __init__(self, home: Home, kind: VolumeKind, environment: Environment = SYSTEM) -> None:
         self._home = home
         self._kind = kind
-        self._wanted = WantedMounts(home.state)
+        self._environment = environment
+        self._wanted = WantedMounts(home.state, environment)
         self._slots = Slots(home, kind, self._wanted)
-        self._recorder = Recorder(home, self._slots)
+        self._recorder = Recorder(home, self._slots, environment)
         self._creating = threading.Lock()
         self._stopping = threading.Event()
-        self._started = time.monotonic()
-        self._observing = Observing(home, self._slots, partial(self._status_of, look=False))
+        self._started = environment.monotonic()
+        self._observing = Observing(home, self._slots, partial(self._status_of, look=False), environment)
         self._commands: dict[str, Handler] = {
             **BrowsingCommands(self._slots).commands,
             **FigureCommands(self._slots, self._recorder, self._known).commands,
@@ -129,7 +130,7 @@ class Daemon:
         fails is logged and does not keep the others.
         """
         if last is not None:
-            self._observing.note_death(last, time.time())
+            self._observing.note_death(last, self._environment.time())
         self._recorder.start()
         wanted = self._wanted.all()
         openers = [
@@ -140,9 +141,9 @@ class Daemon:
         ]
         for opener in openers:
             opener.start()
-        deadline = time.monotonic() + _REMOUNTED_WITHIN
+        deadline = self._environment.monotonic() + _REMOUNTED_WITHIN
         for opener in openers:
-            opener.join(max(0.0, deadline - time.monotonic()))
+            opener.join(max(0.0, deadline - self._environment.monotonic()))
         self._observing.start()
 
     def stop(self) -> None:
@@ -279,7 +280,7 @@ class Daemon:
 
     def _status(self, request: StatusRequest) -> Status:
         slots = self._slots.all() if request.name is None else [self._slots.get(request.name)]
-        uptime = round(time.monotonic() - self._started, 1)
+        uptime = round(self._environment.monotonic() - self._started, 1)
         return Status(
             DaemonStatus(VERSION, os.getpid(), uptime),
             [self._status_of(slot, look=not request.without_look) for slot in slots],

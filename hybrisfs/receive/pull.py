@@ -32,7 +32,7 @@ from sync import (
 )
 from sync.beacons import EarlierHeads, Report, Sighting, check_head
 from sync.chase import Deliver, FetchSegment, ListSegments
-from sync.follow import Action, FetchGrant, FetchHead, Follow, FollowTimes
+from sync.follow import Action, FetchGrant, FetchHead, Follow, FollowLimits
 from sync.trail import Piece, open_piece
 
 __all__ = ["CloudReader", "DeviceSighting", "FollowedLog", "GrantSource", "Memory", "PullLimits", "Puller"]
@@ -124,7 +124,7 @@ class Sightings:
 class PullLimits:
     """See `hybrisfs.environment.Limits`."""
 
-    times: FollowTimes = field(default_factory=FollowTimes)
+    follow: FollowLimits = field(default_factory=FollowLimits)
     head_seconds: float = 15.0
     """Within which all clouds that are asked for heads should answer."""
 
@@ -254,7 +254,7 @@ class Puller:
             self._engine.f,
             self._log.holds,
             self._monotonic(),
-            times=self._limits.times,
+            limits=self._limits.follow,
         )
         follow.remember(self._memory.load())
         follow.set_members(self._log.followed(), self._monotonic())

@@ -111,16 +111,14 @@ class Journal:
         environment: Environment = SYSTEM,
         *,
         budget: int,
-        segment_size: int | None = None,
     ) -> None:
-        """*segment_size*: by default what `JournalLimits` says."""
         self.directory = directory
         self._environment = environment
         self.budget = budget
         self.dirty_pieces: Counter[int] = Counter()
         """How many extents and chunks keep each segment dirty."""
         limits = environment.limits.of(JournalLimits)
-        self.segment_size = segment_size or limits.segment_size
+        self.segment_size = limits.segment_size
         """Bytes after which the next segment begins."""
         self._block = limits.block
         self._segments: dict[int, Segment] = {}

@@ -159,8 +159,9 @@ def _destructible(versions: Versions, name: str) -> tuple[bool | None, str]:
 class Retentions:
     """What was last found out about the clouds of one volume. Thread-safe."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, environment: Environment = SYSTEM) -> None:
         self._path = state / _FILE
+        self._environment = environment
         self._lock = threading.Lock()
         self._found: dict[str, Retention] = {}
         # It holds nothing that cannot be found out again.
@@ -179,7 +180,7 @@ class Retentions:
             clouds = {where: message_of(one) for where, one in self._found.items()}
             try:
                 document = json.dumps({"version": _VERSION, "clouds": clouds})
-                replace_file(self._path, document.encode("ascii"))
+                replace_file(self._path, document.encode("ascii"), self._environment)
             except OSError as error:
                 raise HybrisError("what was found out about the cloud is not kept", str(error)) from error
 

@@ -13,7 +13,7 @@ from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.daemon.wanted_mounts import WantedMounts
 from hybrisfs.dispersal.traffic import Counters
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from tests.daemon.fake import FakeVolumes
@@ -65,9 +65,9 @@ def test_a_damaged_history_begins_anew(home: Home, volumes: FakeVolumes) -> None
 
 def test_only_open_volumes_are_looked_at(home: Home, volumes: FakeVolumes) -> None:
     slots = Slots(home, volumes, WantedMounts(home.state))
-    Recorder(home, slots).look()
+    Recorder(home, slots, SYSTEM).look()
     slots.get("photos")
-    Recorder(home, slots).look()
+    Recorder(home, slots, SYSTEM).look()
     assert volumes.opened == {}
 
 

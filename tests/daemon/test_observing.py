@@ -13,6 +13,7 @@ from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.daemon.observing import Observing
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.wanted_mounts import WantedMounts
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import UsageError
 from hybrisfs.events.event import Action, Show, Withdraw
 from hybrisfs.home import Home
@@ -43,7 +44,7 @@ class Rig:
             slot.open()
         self.desktop = Recorded()
         self.observing = Observing(
-            home, self.slots, lambda slot: slot.open().status(look=False), self.desktop
+            home, self.slots, lambda slot: slot.open().status(look=False), SYSTEM, self.desktop
         )
 
     def events(self, **arguments: Any) -> Message:
@@ -113,7 +114,9 @@ def test_events_outlive_the_daemon(rig: Rig, home: Home) -> None:
     rig.observing.stop()
     again = Rig.__new__(Rig)
     again.__dict__.update(rig.__dict__)
-    again.observing = Observing(home, rig.slots, lambda slot: slot.open().status(look=False), rig.desktop)
+    again.observing = Observing(
+        home, rig.slots, lambda slot: slot.open().status(look=False), SYSTEM, rig.desktop
+    )
     again.observing.look(100.0)  # it is still down: known already
     assert [one["number"] for one in again.events()["events"]] == [1]
 
@@ -150,7 +153,7 @@ def test_a_volume_that_cannot_be_opened_is_not_tried_at_every_look(rig: Rig) -> 
             return UnusableVolume(name=one.name, last_error="the database is damaged", missing_mount=None)
         return one.open().status(look=False)
 
-    observing = Observing(rig.home, rig.slots, unusable, rig.desktop)
+    observing = Observing(rig.home, rig.slots, unusable, SYSTEM, rig.desktop)
     for now in (1.0, 6.0, 11.0, 61.0, 66.0):
         observing.look(now)
     assert tried == [1.0, 61.0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.daemon.desktop import PageOpener
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home
 from tests.system.deadline import until
 
@@ -43,7 +43,7 @@ def starting(program: str) -> Environment:
 
 
 def test_a_daemon_without_a_screen_leaves_it_to_systemd(home: Home, told: Callable[[str], list[str]]) -> None:
-    PageOpener(home).open("photos", "clouds", "token-7")
+    PageOpener(home, SYSTEM).open("photos", "clouds", "token-7")
     [line] = told("systemd-run")
     assert line.endswith(f"{sys.executable} {_PAGE}")
     assert f"--setenv=HYBRISFS_HOME={home.root}" in line
@@ -56,7 +56,7 @@ def test_so_does_a_service_that_knows_a_screen(
 ) -> None:
     monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setenv("NOTIFY_SOCKET", "/x")
-    PageOpener(home).open("photos", "clouds", None)
+    PageOpener(home, SYSTEM).open("photos", "clouds", None)
     assert len(told("systemd-run")) == 1
     assert told("python") == []
 

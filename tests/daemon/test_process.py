@@ -19,15 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs import client
-from hybrisfs.client import Client, NotRunningError, start_daemon, stop_daemon
+from hybrisfs.client import Client, NotRunningError, StartLimits, start_daemon, stop_daemon
 from hybrisfs.daemon import supervisor as life
 from hybrisfs.daemon.only_one import holder, is_stopped
 from hybrisfs.doctor.mounts import daemon
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.wire import Channel, bind_socket, connect_socket
-from tests.surroundings import impatient
+from tests.surroundings import impatient, limited
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DAEMON = [sys.executable, "-m", "hybrisfs.daemon"]
@@ -342,10 +341,9 @@ def test_a_daemon_that_crashes_at_its_start_shows_the_end_of_its_log(
     assert "an old line" not in str(caught.value)
 
 
-def test_a_daemon_that_is_not_ready_in_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_READY_WITHIN", 0.001)
+def test_a_daemon_that_is_not_ready_in_time(home: Home) -> None:
     with pytest.raises(DaemonError, match="not ready within"):
-        start_daemon(home, lambda: False)
+        start_daemon(home, lambda: False, limited(StartLimits(ready_within=0.001)))
 
 
 def test_the_working_directory_cannot_smuggle_in_another_daemon(home: Home, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ remove it: in whatever order all that is done, signed and taken in, what was sav
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations_with_replacement, product
 from pathlib import Path
@@ -67,7 +66,7 @@ def begun(request: pytest.FixtureRequest) -> Iterator[_Begun]:
     backups = [device.saved() for device in fleet.devices]
     before = [set(device.log()) for device in fleet.devices]
     if request.param == "behind":
-        saver.rig.fs.inodes.now = lambda: time.time_ns() - _LONG_AGO
+        saver.rig.around.ahead_ns = -_LONG_AGO
     saver.write("draft", _SAVED)
     saver.move("draft", "file")
     remover.remove("file")

@@ -17,7 +17,7 @@ from hybrisfs.receive.pull import PullLimits
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from sync.follow import FollowTimes
+from sync.follow import FollowLimits
 from tests.system.deadline import until
 from tests.volume.device import NAME, PATIENCE, Device
 
@@ -29,7 +29,7 @@ HOUR = 3600 * 10**9
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Device]:
     """A device with a file, mounted; the laptop is suspect as soon as it is a member."""
-    one = Device(tmp_path, limits=[PullLimits(FollowTimes(stale=0.0, shortest_pause=0.1))])
+    one = Device(tmp_path, limits=[PullLimits(FollowLimits(stale=0.0, shortest_pause=0.1))])
     try:
         (tmp_path / "mnt").mkdir()
         one.volume.mount(tmp_path / "mnt")

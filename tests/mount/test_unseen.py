@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -236,7 +235,7 @@ def test_an_edit_and_a_save_are_there_after_a_removal(tmp_path: Path, behind: bo
         editor, saver = three.fleet[1], three.fleet[2]
         editor.write("file", b"edit")
         if behind:
-            saver.rig.fs.inodes.now = lambda: time.time_ns() - 400 * 86400 * 10**9
+            saver.rig.around.ahead_ns = -400 * 86400 * 10**9
         saved(saver)
         changes = three.arrive()
         if told:

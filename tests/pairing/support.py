@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from nacl.signing import SigningKey
+
 from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing.code import PairingCode
 from hybrisfs.pairing.messages import Grant, GrantedCloud
@@ -40,13 +42,23 @@ GRANT = Grant(
 )
 
 
+class Impostor(DeviceKey):
+    """Shows the public key of a device, and signs with its own."""
+
+    __slots__ = ()
+
+    def __init__(self, shown: DeviceKey, own: DeviceKey) -> None:
+        super().__init__(SigningKey(own.seed))
+        self.public, self.device_id = shown.public, shown.device_id
+
+
 def seeded(seed: int) -> Callable[[int], bytes]:
     """Random bytes that are the same each time."""
     return Random(seed).randbytes
 
 
-def inviter(code: PairingCode = CODE, seed: int = 1) -> Inviter:
-    return Inviter(code, INVITER, "laptop", GRANT.volume, GRANT.name, seeded(seed))
+def inviter(code: PairingCode = CODE, seed: int = 1, key: DeviceKey = INVITER) -> Inviter:
+    return Inviter(code, key, "laptop", GRANT.volume, GRANT.name, seeded(seed))
 
 
 def joiner(code: PairingCode = CODE, seed: int = 2, key: DeviceKey = JOINER) -> Joiner:
@@ -62,9 +74,9 @@ def answer(machine: Inviter | Joiner, message: bytes, now: float = NOW) -> bytes
     return said
 
 
-def introduced(code: PairingCode = CODE) -> tuple[Inviter, Joiner]:
+def introduced(code: PairingCode = CODE, key: DeviceKey = INVITER) -> tuple[Inviter, Joiner]:
     """Two machines that have come to the comparison string."""
-    one, two = inviter(code), joiner(code)
+    one, two = inviter(code, key=key), joiner(code)
     assert one.receive(answer(two, answer(one, two.hello(NOW))), NOW) is None
     return one, two
 

@@ -20,6 +20,7 @@ from tests.pairing.support import (
     JOINER,
     NOW,
     OTHER,
+    Impostor,
     answer,
     flip,
     granted,
@@ -319,15 +320,13 @@ def test_what_was_committed_to_cannot_be_changed_after_the_offer() -> None:
 
 
 def test_a_joiner_proves_that_it_has_the_key_it_shows() -> None:
-    one, cheat = inviter(), joiner()
-    cheat._device = OTHER
+    one, cheat = inviter(), joiner(key=Impostor(JOINER, OTHER))
     with pytest.raises(PairingError, match="could not prove"):
         one.receive(answer(cheat, answer(one, cheat.hello(NOW))), NOW)
 
 
 def test_an_inviter_proves_that_it_has_the_key_it_shows() -> None:
-    one, two = introduced()
-    one._device = OTHER
+    one, two = introduced(key=Impostor(INVITER, OTHER))
     with pytest.raises(PairingError, match="could not prove"):
         two.receive(granted(one), NOW)
     assert two.granted is None

@@ -20,7 +20,7 @@ from hybrisfs.stages import Signals, Stage, Wake
 from hybrisfs.state.database import Database
 from sync import DeviceKey, Members, VersionVector, head_name
 from sync.beacons import Sighting
-from sync.follow import SHORTEST_PAUSE, FollowTimes
+from sync.follow import SHORTEST_PAUSE, FollowLimits
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES
@@ -33,7 +33,7 @@ A, B, _, OWN = KEYS
 PATIENCE = 30.0
 
 
-HASTE = Limits(PullLimits(FollowTimes(shortest_pause=0.01, first_retry=0.01), head_seconds=2.0))
+HASTE = Limits(PullLimits(FollowLimits(shortest_pause=0.01, first_retry=0.01), head_seconds=2.0))
 """Pauses are short."""
 
 

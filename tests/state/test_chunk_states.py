@@ -32,7 +32,8 @@ from hybrisfs.state.chunk_states import (
 )
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database
-from hybrisfs.state.journal import Journal
+from hybrisfs.state.journal import Journal, JournalLimits
+from tests.surroundings import limited
 from tests.tree.rig import SEALER, VOLUME
 
 CONTENT = b"a chunk of some bytes"
@@ -47,7 +48,9 @@ class Store:
     def __init__(self, directory: Path, new: bytes) -> None:
         (directory / "volume.db").write_bytes(new)
         self.db = Database(directory / "volume.db")
-        self.journal = Journal(directory / "journal", budget=1 << 20, segment_size=4096)
+        self.journal = Journal(
+            directory / "journal", limited(JournalLimits(segment_size=4096)), budget=1 << 20
+        )
         self.chunks = ChunkStore(self.db.rows, self.journal, SEALER)
         self.number = 1
         self.pinned: set[int] = set()

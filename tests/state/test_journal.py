@@ -9,8 +9,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.state.journal import Journal, JournalFullError, JournalLimits
 from tests.state.disk import ForgetfulDisk
-from tests.surroundings import Surroundings, limited
+from tests.surroundings import Surroundings, also, limited
 from tests.system.shell import tool
 from tests.system.small_disks import XfsDisk, needs_root
 
@@ -30,8 +30,11 @@ MIB = 1 << 20
 BUDGET = 10 * BLOCK
 
 
-def make(tmp_path: Path, environment: Environment = SYSTEM, **options: Any) -> Journal:
-    return Journal(tmp_path / "journal", environment, **{"budget": BUDGET, "segment_size": 1000, **options})
+def make(
+    tmp_path: Path, environment: Environment = SYSTEM, budget: int = BUDGET, segment_size: int = 1000
+) -> Journal:
+    limits = replace(environment.limits.of(JournalLimits), segment_size=segment_size)
+    return Journal(tmp_path / "journal", also(environment, limits), budget=budget)
 
 
 @pytest.fixture

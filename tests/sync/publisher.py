@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sync.beacons import Report, Sighting
 from sync.chase import Deliver, FetchSegment, ListSegments
 from sync.errors import DecodeError
-from sync.follow import Action, FetchHead, Follow
+from sync.follow import Action, FetchHead, Follow, FollowLimits
 from sync.head import Head, LogOnClouds, OwnTip, encode_head, head_name
 from sync.identity import DeviceKey, Members
 from sync.outcome import Accepted, Duplicate
@@ -151,13 +151,16 @@ class Watcher(Device):
         *,
         remembered: Mapping[bytes, Sighting] | None = None,
         now: float = 0.0,
+        limits: FollowLimits | None = None,
     ) -> None:
         super().__init__(key, MEMBERS)
         self.receive_all(order)
         self.shelves = shelves
         self.f = f
         self.now = now
-        self.follow = Follow(VOLUME, BOX_KEY, key.device_id, range(len(shelves)), f, self.holds, now)
+        clouds = range(len(shelves))
+        limits = limits or FollowLimits()
+        self.follow = Follow(VOLUME, BOX_KEY, key.device_id, clouds, f, self.holds, now, limits=limits)
         self.follow.remember(remembered or {})
         self.follow.set_members(MEMBERS, self.now)
         self.last: dict[tuple[bytes, int], bytes] = {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sync.beacons import Fault
-from sync.chase import Chase, Deliver, FetchSegment, ListSegments
+from sync.chase import FIRST_RETRY, KEPT_BYTES, Chase, Deliver, FetchSegment, ListSegments
+from sync.follow import FollowLimits
 from sync.segment import SegmentId, segment_name
-from sync.trail import Budget, Wanted, id_of
+from sync.trail import Wanted, id_of
 from tests.sync.publisher import (
     HOUR,
     Publisher,
@@ -48,8 +49,7 @@ def test_a_chain_longer_than_memory_is_fetched_twice_and_delivered_in_order() ->
     for _ in range(20):
         publish(a, clouds, 0.0)
     size = len(a.order[0].data)
-    watcher = Watcher(OWN, clouds, 1)
-    watcher.follow._chase._budget = Budget(5 * size)
+    watcher = Watcher(OWN, clouds, 1, limits=FollowLimits(kept_bytes=5 * size))
     watcher.run(1.0)
     assert caught_up(watcher, a)
     fetched = watcher.fetched()
@@ -279,7 +279,7 @@ def test_a_branch_that_a_head_names_but_does_not_lead_to_is_looked_for() -> None
 
 
 def test_heads_of_ever_new_segments_do_not_pile_up() -> None:
-    chase = Chase(lambda *_: False)
+    chase = Chase(lambda *_: False, KEPT_BYTES, FIRST_RETRY)
     for clock in range(1, 1000):
         name = segment_name(A.device_id, SegmentId(clock, bytes(8)))
         chase.aim(A.device_id, Wanted(name), (bytes(32),))
@@ -290,7 +290,7 @@ def test_heads_of_ever_new_segments_do_not_pile_up() -> None:
 
 
 def test_false_relays_crowd_out_nothing() -> None:
-    chase = Chase(lambda *_: False)
+    chase = Chase(lambda *_: False, KEPT_BYTES, FIRST_RETRY)
     chase.aim(A.device_id, Wanted(segment_name(A.device_id, SegmentId(1, bytes(8)))), (bytes(32),))
     for clock in range(2, 1000):
         made_up = segment_name(A.device_id, SegmentId(clock, bytes(8)))
@@ -308,7 +308,7 @@ def test_false_relays_crowd_out_nothing() -> None:
 
 
 def test_a_relay_takes_over_nothing_that_the_author_announced() -> None:
-    chase = Chase(lambda *_: False)
+    chase = Chase(lambda *_: False, KEPT_BYTES, FIRST_RETRY)
     name = segment_name(A.device_id, SegmentId(1, bytes(8)))
     chase.aim(A.device_id, Wanted(name, bytes(32)), (bytes(32),))
     chase.aim_relayed(A.device_id, Wanted(name), B.device_id)
@@ -318,7 +318,7 @@ def test_a_relay_takes_over_nothing_that_the_author_announced() -> None:
 
 
 def test_an_author_takes_over_what_was_relayed() -> None:
-    chase = Chase(lambda *_: False)
+    chase = Chase(lambda *_: False, KEPT_BYTES, FIRST_RETRY)
     name = segment_name(A.device_id, SegmentId(1, bytes(8)))
     chase.aim_relayed(A.device_id, Wanted(name), B.device_id)
     chase.aim(A.device_id, Wanted(name), (bytes(32),))

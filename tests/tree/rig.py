@@ -12,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +43,7 @@ from hybrisfs.write.publish import Chunker, ChunkLimits, Publisher
 from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
-from tests.surroundings import Surroundings
+from tests.surroundings import Surroundings, also
 from tests.sync.support import VOLUME
 
 __all__ = [
@@ -262,11 +263,11 @@ class Rig:
         if not database.exists():
             database.write_bytes(_new_database(volume))
         self.around = around or Surroundings(environment)
-        self.environment = environment = self.around.environment
+        environment = self.around.environment
+        small = replace(environment.limits.of(JournalLimits), segment_size=segment_size)
+        self.environment = environment = also(environment, small)
         self.db = _Database(database, environment)
-        self.journal = _Journal(
-            self.directory / "journal", environment, budget=budget, segment_size=segment_size
-        )
+        self.journal = _Journal(self.directory / "journal", environment, budget=budget)
         self.namer = _Namer(self.plaintexts)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         awaited_log = AwaitedLog(self.directory, environment)

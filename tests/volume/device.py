@@ -25,7 +25,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
-from sync.follow import FollowTimes
+from sync.follow import FollowLimits
 from tests.surroundings import Surroundings
 
 __all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoints_within"]
@@ -33,7 +33,7 @@ __all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoint
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
 _REFUSALS: Final = 100
-QUICK: Final = (PullLimits(FollowTimes(shortest_pause=0.1)), Timing(timers=TimerBounds(first_pause=0.01)))
+QUICK: Final = (PullLimits(FollowLimits(shortest_pause=0.1)), Timing(timers=TimerBounds(first_pause=0.01)))
 """Devices look at the clouds more often than in real life, and ask sooner again for what is not there."""
 ALONE: Final = PeerSettings(discover=False)  # devices hear of each other through the clouds only
 

@@ -21,6 +21,7 @@ from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.admit.invitation import Invitation, Joining
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.devices import Admission
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
@@ -125,7 +126,13 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
     grants: list[Grant] = []
 
     def run_inviter(
-        code: object, key: object, name: object, grant: Grant, host: Host, *rest: object
+        code: object,
+        key: object,
+        name: object,
+        grant: Grant,
+        host: Host,
+        *rest: object,
+        environment: Environment,
     ) -> Admitted:
         grants.append(grant)
         peer = Peer(DEVICE.public, "laptop")
@@ -137,7 +144,12 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
         mock.patch("hybrisfs.admit.invitation.Listener", side_effect=OSError("no network")),
         mock.patch("hybrisfs.admit.invitation.run_inviter", run_inviter),
     ):
-        ground = SimpleNamespace(home=home, config=config, ring=SimpleNamespace(keys=KEYS))
+        ground = SimpleNamespace(
+            home=home,
+            config=config,
+            ring=SimpleNamespace(keys=KEYS),
+            fs=SimpleNamespace(environment=SYSTEM),
+        )
         sharing = SimpleNamespace(
             membership=SimpleNamespace(own_name="desk"),
             key_holders=lambda: Members([INVITER.public]),

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
-from hybrisfs.environment import Environment
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.write.publish import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
@@ -19,7 +19,7 @@ from hybrisfs.write.relay import (
     RELAY_SECONDS,
 )
 from hybrisfs.write.relayer import Relayer, RelayLimits
-from hybrisfs.write.ship import Shipper
+from hybrisfs.write.ship import ShipLimits, Shipper
 from sync import (
     Head,
     Members,
@@ -48,7 +48,8 @@ class Post:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.fleet = Fleet(3, environment=lambda _: Environment(monotonic=lambda: self.now))
+        at_once = Limits(ShipLimits(last_retry=0.0, relay_pause=0.0))
+        self.fleet = Fleet(3, environment=lambda _: Environment(monotonic=lambda: self.now, limits=at_once))
         self.author, self.near, self.far = self.fleet.devices
         self.objects: dict[str, bytes] = {}
         self.order: list[str] = []
@@ -133,9 +134,7 @@ class Post:
     def relay(self, device: Device, after: float = 0.0) -> None:
         """What the shipper's thread does, when it has been that long."""
         self.now += after
-        shipper = self.shippers[device.name]
-        shipper._relay_at = 0.0
-        shipper._relay()
+        self.shippers[device.name]._relay()
 
     def relay_patiently(self, device: Device) -> None:
         self.relay(device)
