@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from dashboard.api import Api
 from dashboard.guard import Guard, Session
 from dashboard.jobs import Jobs
 from hybrisfs import http_server
+from hybrisfs.environment import SYSTEM, Environment
 
 __all__ = ["Dashboard", "serve"]
 
@@ -35,9 +35,9 @@ _CONNECTIONS: Final = 64
 class Dashboard:
     """The application, on a port of 127.0.0.1. `link` opens the page, once."""
 
-    def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last_heard = clock()
+    def __init__(self, port: int, environment: Environment = SYSTEM) -> None:
+        self._clock = environment.monotonic
+        self._last_heard = self._clock()
         self._session = Session()
         self.jobs = Jobs()
         api = Api(self._session, self.jobs)

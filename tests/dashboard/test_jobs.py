@@ -8,6 +8,7 @@ import pytest
 
 from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import Environment
 from tests.daemon.fake import FakeVolumes
 from tests.dashboard.conftest import Page
 from tests.system.deadline import until
@@ -78,7 +79,7 @@ def test_unknown_jobs_cannot_be_stopped(page: Page) -> None:
 
 def test_it_ends_when_nobody_looks_any_more(served: Daemon, volumes: FakeVolumes) -> None:
     now = [0.0]
-    dashboard = Dashboard(45678, clock=lambda: now[0])
+    dashboard = Dashboard(45678, Environment(monotonic=lambda: now[0]))
     page = Page(dashboard).begin()
     now[0] = 899.0
     assert not dashboard.is_forgotten
