@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.bucket import TokenBucket, Turn
@@ -121,6 +122,10 @@ class _Line:
             self._closed = True
         self.set_rate(None)
 
+    def _may_go(self, turn: Turn, rate: int | None) -> bool:
+        """Whether it is the turn, or it comes at another moment than at this rate."""
+        return turn.granted or self._bucket.rate != rate
+
     def take(self, turn: Turn, clocks: Sequence[StandingClock]) -> float:
         """Wait for the turn; return for how many seconds."""
         began = self._clock()
@@ -133,7 +138,8 @@ class _Line:
             for clock in clocks:
                 held.enter_context(clock.standing())
             while not turn.granted:
-                self._wait(self._changed, lambda: turn.granted, self._bucket.due())
+                may_go = partial(self._may_go, turn, self._bucket.rate)
+                self._wait(self._changed, may_go, self._bucket.due())
                 if self._bucket.grant(self._clock()):
                     self._changed.notify_all()
         return self._clock() - began

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -48,6 +48,28 @@ def test_timers_and_deadlines_do_not_count_what_is_held_back() -> None:
         assert loop.wait() is TIMER
         clock.now += 50
         assert loop.wait() is DEADLINE
+
+
+def test_what_is_held_back_goes_on_at_a_new_rate_at_once() -> None:
+    """A person lifts the limit because all waits."""
+    throttle = Throttle(SYSTEM)
+    throttle.set_rates(up=1, down=None)
+    held = threading.Event()
+
+    class Clock(StandingClock):
+        @contextmanager
+        def standing(self) -> Iterator[None]:
+            with super().standing():
+                held.set()
+                yield
+
+    pacer = throttle.pacer([Clock(SYSTEM.monotonic)])
+    assert pacer.sending(1 << 20) == 0.0
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(pacer.sending, 1 << 20)
+        assert held.wait(PATIENCE)
+        throttle.set_rates(up=50 << 20, down=None)
+        assert sending.result(PATIENCE) < PATIENCE
 
 
 class _PacedStore(FakeStore):
