@@ -66,15 +66,15 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Put this row in the place of what came before it."""
+    """Write this row over the one before it."""
 
     row: Recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """See whether one of these roots, each with the device that names it, is of the checkpoint and can be
-    had. Report `deposited`, `not_found` or `failed`."""
+    """Find out whether one of these roots (each with the device that names it) belongs to the checkpoint and
+    can be fetched. Report `deposited`, `not_found` or `failed`."""
 
     agreed: Recorded
     roots: tuple[tuple[bytes, bytes], ...]
@@ -106,12 +106,12 @@ class View:
     """Whether the clouds have all that was signed here."""
     members: Members
     asked: Collection[bytes]
-    """Who must name a checkpoint before anything goes that it replaces: all members, and the devices that are
-    only suspended, for these may come back."""
+    """The devices that must name a checkpoint before anything that it replaces goes: all members, and
+    suspended devices, which may come back."""
     stated: Recorded | None
     """The newest row."""
     statement: Statement | None
-    """What heads tell of it: nothing while it is withheld."""
+    """The statement as heads carry it: none while it is withheld."""
     agreed: Recorded | None
     """The newest row with a root."""
     clouds: object
@@ -162,14 +162,15 @@ class AgreementMachine:
         self.alarm: str | None = None
 
     def hurry(self) -> None:
-        """A device may be let in soon: a checkpoint is worth while although the last one is not old, and
-        although the volume does not rest. From any thread."""
+        """A device may be let in soon: this makes a checkpoint worth while, even if the last one is recent
+        and the volume is busy. From any thread."""
         self._hurried = True
 
     # -- stating ---------------------------------------------------------------------------------
 
     def to_state(self, view: View, heads: Mapping[bytes, Head], now: float) -> Action | None:
-        """State what another device states and this one should, too, or what is here, unasked."""
+        """State what another device states, if this one should, too; or else the present state, if it is
+        time."""
         if self._device not in view.members:
             return None
         theirs = self._wanted(view, heads)
@@ -178,8 +179,8 @@ class AgreementMachine:
         return State(None, self._least_bytes(view.agreed)) if self._is_time(view, now) else None
 
     def _wanted(self, view: View, heads: Mapping[bytes, Head]) -> Statement | None:
-        """The newest state that another device states, that is not agreed upon yet, and that this device has
-        gone through; of concurrent ones, the one that everybody picks."""
+        """The newest state that another device states, that is not agreed on yet, and that this device has
+        passed through; of concurrent ones, the one that all devices pick."""
         self._declined.intersection_update(one.stated.snapshot for one in heads.values() if one.stated)
         stated, vector = view.stated, view.vector
         before = view.agreed.vector if view.agreed is not None else VersionVector()
@@ -220,7 +221,7 @@ class AgreementMachine:
         return view.statement is not None
 
     def _least_bytes(self, agreed: Recorded | None) -> float:
-        """How much must have come since the last checkpoint for another one to be worth it."""
+        """The bytes of updates since the last checkpoint that make another one worth while."""
         hurried, self._hurried = self._hurried, False
         held = sum(one.length for one in agreed.stored.slices) if agreed is not None else 0
         return max(self.limits.least_bytes, 0 if hurried else held * self.limits.least_share)
@@ -230,7 +231,7 @@ class AgreementMachine:
         self._stated_at = now
 
     def declined(self, theirs: Statement, now: float) -> None:
-        """What was here at the vector of that statement cannot be found again."""
+        """The state at the vector of that statement cannot be reconstructed."""
         self._declined.add(theirs.snapshot)
         self._stated_at = now
 
@@ -283,7 +284,7 @@ class AgreementMachine:
     # -- the clouds ------------------------------------------------------------------------------
 
     def to_bring(self, view: View, heads: Mapping[bytes, Head], now: float) -> Action | None:
-        """See to it that the agreed checkpoint is on the clouds, and what it replaces is not."""
+        """Bring the agreed checkpoint to the clouds, and remove what it replaces."""
         agreed = view.agreed
         if agreed is None or now < self._not_before:
             return None
@@ -301,7 +302,8 @@ class AgreementMachine:
         return Find(agreed, roots) if roots else self.not_found(agreed, now)
 
     def not_found(self, agreed: Recorded, now: float) -> Action | None:
-        """No root that others name can be had: put it there when it is our turn among those who agreed."""
+        """No root that others name can be fetched: put the checkpoint there when it is the turn of this
+        device among those that agreed."""
         assert agreed.root is not None
         rank = sum(device < self._device for device in Root.decode(agreed.root).evidence)
         if self._agreed_at is None:
@@ -313,7 +315,7 @@ class AgreementMachine:
         return Write(replace(agreed, deposited=root))
 
     def failed(self, now: float, *, damaged: bool) -> None:
-        """The clouds or devices did not do it; or, when *damaged*, what is here cannot be read."""
+        """The clouds or other devices failed; or, when *damaged*, the data of this device cannot be read."""
         self._not_before = now + (_RETRY_SECONDS if damaged else _CLOUD_SECONDS)
 
     def named(
@@ -322,8 +324,8 @@ class AgreementMachine:
         """The checkpoint that the own head names: *newest*, the newest row of one that is on the clouds.
 
         A device whose state was set back does not know the one that its heads named *before*. It goes on
-        naming that one until it *has* taken it in, or has agreed upon another one since the start: the
-        segments that it covers may be gone, and every other device may have been set back, too.
+        naming that one until it *has* taken it in, or has agreed on another one since the start: the covered
+        segments may be gone, and all other devices may have been set back, too.
         """
         mine = None
         if newest is not None and newest.deposited is not None:
@@ -336,7 +338,7 @@ class AgreementMachine:
         self._named = checkpoint.root if checkpoint is not None else None
 
     def _all_name(self, agreed: Recorded, view: View, heads: Mapping[bytes, Head]) -> bool:
-        """Whether nobody needs what this checkpoint replaces."""
+        """Whether no device needs what this checkpoint replaces."""
         mine = self._device in view.members and self._named == agreed.deposited
         return mine and all(
             (head := heads.get(device)) is not None

@@ -53,13 +53,13 @@ class Checkpointer:
         limits = fs.environment.limits.of(CheckpointLimits)
         self.machine: Final = AgreementMachine(volume, key.device_id, limits, at_start)
         self.news = Topic[[]]()
-        """The own head has something else to tell of checkpoints."""
+        """Called when the own head should name other checkpoints or statements."""
 
     # -- what heads and links tell ---------------------------------------------------------------
 
     def statement(self, tx: Transaction) -> Statement | None:
-        """What this device states now. Nothing while the clouds lack what it has signed of that, chunks and
-        all: so a machine that has only the clouds finds a state that it can read."""
+        """What this device states now. Nothing while the clouds lack own updates, or chunks, that the
+        statement covers: so a machine that has only the clouds finds a state that it can read."""
         return self._statement_of(tx, tx.checkpoints.stated())
 
     def _statement_of(self, tx: Transaction, stated: Recorded | None) -> Statement | None:
@@ -73,7 +73,7 @@ class Checkpointer:
         return self.machine.named(tx.checkpoints.deposited(), before, has=has)
 
     def is_current(self) -> bool:
-        """Whether the newest checkpoint on the clouds is of all that this device has accepted."""
+        """Whether the newest checkpoint on the clouds covers all that this device has accepted."""
         with self._fs.state.transaction() as tx:
             agreed = tx.checkpoints.agreed()
             vector = tx.updates.state.vector

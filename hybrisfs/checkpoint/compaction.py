@@ -82,7 +82,7 @@ class Compactor:
         self._signals = signals
 
     def run(self, covered: VersionVector, heads: Mapping[bytes, Head]) -> bool:
-        """Let go of what *covered* covers; False when something is left to be done later. *heads*: the newest
+        """Drop what *covered* covers; False when something is left for later. *heads*: the newest
         of all devices. Raises OSError."""
         with self._fs.state.transaction() as tx:
             tx.segments.forget_covered(covered)
@@ -143,7 +143,7 @@ class Compactor:
         return done
 
     def _delete_left(self, device: bytes, heads: Mapping[bytes, Head], covered: VersionVector) -> bool:
-        """Delete what another member has let go of, but not deleted."""
+        """Delete what another member has dropped but not deleted."""
         prefix = f"log/{device.hex()}/"
         listed = {cloud: self._store.names(cloud, prefix, _MOST_NAMES) for cloud in self._store.numbers}
         if any(names is None for names in listed.values()):
@@ -165,7 +165,7 @@ class Compactor:
         )
 
     def _orphaned(self, tx: Transaction) -> Iterable[bytes]:
-        """Devices that are no members any more, if it falls to this one to remove what they wrote."""
+        """Former members, if it is up to this device to delete their segments."""
         if any(device < self._own for device in tx.members.devices()):
             return ()
         return sorted(one.device for one in tx.members.removed())
@@ -233,12 +233,12 @@ class CloudCheckpoint:
         return None
 
     def fetched(self, name: bytes) -> bytes:
-        """The same, from wherever it can be had. Raises NotToBeHadError."""
+        """The same, also from other devices and clouds. Raises NotToBeHadError."""
         return self.part(name) or self._fetching.part(name)
 
     def parts(self) -> list[bytes]:
-        """The names of all parts of the checkpoint that is on the clouds, the root last; none while there is
-        no such. Raises NotToBeHadError, DecodeError."""
+        """The names of all parts of the checkpoint on the clouds, the root last; none while there is no
+        checkpoint. Raises NotToBeHadError, DecodeError."""
         with self._fs.state.transaction() as tx:
             newest = tx.checkpoints.deposited()
         if newest is None or newest.deposited is None:
@@ -266,12 +266,12 @@ class CloudCheckpoint:
         return self._depositor.put(agreed)
 
     def secure(self) -> None:
-        """See to it that the checkpoint is on as many clouds as it should be, of those in use. Raises
+        """Bring the checkpoint to as many of the clouds in use as it should be on. Raises
         CloudsUnavailable, NotToBeHadError, DecodeError."""
         self._depositor.secure(self.parts(), self.fetched)
 
     def settle(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
-        """See that the checkpoint is safe, then let go of what it replaces; whether all clouds obeyed.
+        """Make the checkpoint safe, then drop what it replaces. Returns whether all clouds did so.
         *heads*: the newest of all devices. Raises like `secure`, and OSError."""
         parts = self.parts()
         self._depositor.secure(parts, self.fetched)

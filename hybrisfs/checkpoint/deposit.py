@@ -71,16 +71,17 @@ class CloudStore(Protocol):
         """The clouds that objects may be removed from."""
 
     def put(self, name: str, data: bytes) -> Collection[int]:
-        """Put an object on that many clouds; which have acknowledged it. Raises CloudsUnavailable."""
+        """Put an object on that many clouds. Returns those that have acknowledged it. Raises
+        CloudsUnavailable."""
 
     def put_on(self, cloud: int, name: str, data: bytes) -> str | None:
         """Put an object on one cloud; why that failed, None when it did not."""
 
     def look(self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]) -> Finding | None:
-        """Read and verify an object on one cloud; what is wrong with it."""
+        """Read and verify an object on one cloud. Returns what is wrong with it."""
 
     def names(self, cloud: int, prefix: str, most: int) -> Sequence[str] | None:
-        """What a cloud claims to have, None when it does not tell."""
+        """The objects that a cloud lists, None when it does not answer."""
 
     def delete(self, cloud: int, names: Sequence[str]) -> str | None:
         """Delete objects from a cloud; why that failed, None when it did not."""
@@ -108,8 +109,8 @@ class Depositor:
         return frozenset(self._store.in_use), self._store.copies
 
     def put(self, one: Recorded) -> bytes:
-        """Put an agreed checkpoint on the clouds and read it back from each; the name of its root. What an
-        interrupted attempt has left there is put again. Raises CloudsUnavailable, OSError, DecodeError."""
+        """Put an agreed checkpoint on the clouds and read it back from each. Returns the name of its root.
+        Parts from an interrupted attempt are put again. Raises CloudsUnavailable, OSError, DecodeError."""
         assert one.root is not None
         for pieces in (self._snapshots.pieces(one.stored), self._snapshots.hints(one.stored)):
             for piece in pieces:
@@ -131,15 +132,15 @@ class Depositor:
         return self._store.look(cloud, checkpoint_name(part), MAX_OBJECT, partial(self.verify, part))
 
     def verify(self, part: bytes, data: bytes) -> None:
-        """Raises DecodeError when an object is not this part, UnreadableHereError when nobody here can tell
-        that."""
+        """Raises DecodeError when an object is not this part, UnreadableHereError when this device cannot
+        tell."""
         try:
             open_object(data, part, self._volume, self._keys, self._snapshots.name_of)
         except (NewerFormatError, UnknownEpochError) as error:
             raise UnreadableHereError(str(error)) from error
 
     def listed(self) -> Mapping[int, frozenset[bytes]]:
-        """The parts that each cloud claims to have; clouds that do not tell are left out."""
+        """The parts that each cloud lists; clouds that do not answer are left out."""
         found = {}
         for cloud in self._store.numbers:
             names = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES)
@@ -149,9 +150,8 @@ class Depositor:
         return found
 
     def secure(self, parts: Sequence[bytes], plaintext: Callable[[bytes], bytes]) -> None:
-        """See to it that so many clouds as are needed have each part, as they say. *plaintext* brings one.
-
-        Raises CloudsUnavailable when that cannot be done now, and what *plaintext* raises.
+        """Make sure that enough clouds list each part. *plaintext* brings a part. Raises CloudsUnavailable
+        when that cannot be done now, and what *plaintext* raises.
         """
         listed = self.listed()
         for part in parts:
@@ -159,8 +159,8 @@ class Depositor:
             self.spread(part, holders, partial(plaintext, part))
 
     def spread(self, part: bytes, holders: set[int], plaintext: Callable[[], bytes]) -> None:
-        """Put a part on further clouds, which join *holders*, until they are enough; each must give it back.
-        Raises like `secure`."""
+        """Put a part on further clouds, which join *holders*, until there are enough; each must return it on
+        a read. Raises like `secure`."""
         if len(holders) >= self._store.copies:
             return
         sealed, reasons = self._sealed(part, plaintext()), dict[str, str]()
@@ -178,14 +178,14 @@ class Depositor:
         raise CloudsUnavailable(checkpoint_name(part), reasons)
 
     def put_back(self, cloud: int, part: bytes, holders: set[int], plaintext: Callable[[], bytes]) -> None:
-        """Put a part onto a cloud that has it wrong, which joins *holders* when it gives it back then. Raises
-        what *plaintext* raises."""
+        """Put a part again on a cloud that has it wrong. The cloud joins *holders* when it returns the part
+        on a read. Raises what *plaintext* raises."""
         refused = self._store.put_on(cloud, checkpoint_name(part), self._sealed(part, plaintext()))
         if refused is None and self.look(cloud, part) is None:
             holders.add(cloud)
 
     def sweep(self, parts: Collection[bytes]) -> bool:
-        """Remove all other parts from the clouds; whether all clouds have done that."""
+        """Remove all other parts from the clouds. Returns whether all clouds have done so."""
         wanted, done = frozenset(parts), True
         for cloud in self._store.numbers:
             found = self._store.names(cloud, CHECKPOINTS, _MOST_NAMES)
@@ -248,7 +248,8 @@ class Fetching:
         return Root.decode(self.part(name))
 
     def by_statements(self, named: Iterable[CheckpointId], members: Members) -> list[CheckpointId]:
-        """Those that can be had and are in order, the one that most of *members* have stated first."""
+        """The roots that can be fetched and are in order; the one that most of *members* have stated comes
+        first."""
         counts: dict[CheckpointId, int] = {}
         for one in named:
             try:
@@ -261,7 +262,7 @@ class Fetching:
         return sorted(counts, key=lambda one: (-counts[one], one))
 
     def fetch_slices(self, root: Root) -> StoredSnapshot:
-        """Fetch all slices into a file; they are to be checked then. Raises NotToBeHadError, OSError."""
+        """Fetch all slices into a file; the caller checks them. Raises NotToBeHadError, OSError."""
         return self._snapshots.put(self._parts(root.slices), self._parts(root.hints), lambda: root.snapshot)
 
     def _parts(self, slices: Iterable[Slice]) -> Iterator[bytes]:

@@ -59,19 +59,19 @@ class Intake:
         self._snapshots = snapshots
         self._fetching = fetching
         self.taken_in = Topic[[Transaction]]()
-        """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
+        """Shows what a checkpoint has brought; called with the locks held that `Receiver` holds."""
         self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
         self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
         self._complete: set[bytes] = set()  # snapshots of which nothing is lacking, nor ever will be
 
     def offered(self, root: bytes) -> None:
-        """A device says that what is lacking here begins below the checkpoint with this root."""
+        """A device says that the updates lacking here begin below the checkpoint with this root."""
         self._offered.add(root)
         self._examined.pop(root, None)
 
     def has(self, tx: Transaction, snapshot: bytes) -> bool:
-        """Whether nothing of the checkpoint with this snapshot is known to be lacking here."""
+        """Whether this device lacks nothing of the checkpoint with this snapshot, as far as it knows."""
         return snapshot in self._complete or snapshot in [one.stored.snapshot for one in tx.checkpoints.all()]
 
     def begin(self, named: CheckpointId) -> bool:
@@ -80,7 +80,7 @@ class Intake:
         return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
 
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
-        """Take in what is named or was offered, if it is wanted; *now*: seconds, monotonic."""
+        """Take in a checkpoint that is named or was offered, if it is needed; *now*: seconds, monotonic."""
         with self._fs.state.transaction() as tx:
             self._complete.update(one.stored.snapshot for one in tx.checkpoints.all())
             inviter = tx.meta("inviter")
@@ -97,7 +97,7 @@ class Intake:
             self._examine(root, snapshot, now, vouched=vouched)
 
     def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
-        """Take in the checkpoint with this root if something of it is wanted here, and it can be believed."""
+        """Take in the checkpoint with this root if this device lacks something of it and can trust it."""
         try:
             root = self._fetching.root(name)
             with self._fs.state.transaction() as tx:
@@ -168,7 +168,7 @@ _PACKS: Final = 64
 
 
 def check_snapshot(snapshots: LocalSnapshots, stored: StoredSnapshot, root: Root) -> Header:
-    """Read all of a snapshot and its hints: it is the one that *root* means, and well formed.
+    """Read all of a snapshot and its hints, and verify that it is well formed and the one of *root*.
 
     Raises DecodeError, OSError.
     """
@@ -240,7 +240,8 @@ class Adoption:
     def _adopt_some(
         self, tx: Transaction, entries: Sequence[IndexEntry], hashes: list[bytes]
     ) -> Iterator[Placed]:
-        """Take in the next entries, whose hashes join *hashes*; where those are that renamed others."""
+        """Take in the next entries, whose hashes join *hashes*. Returns the positions of those that renamed
+        others."""
         known = tx.updates.known(entry.hash for entry in entries)
         for entry in entries:
             if entry.hash not in known:
@@ -251,7 +252,7 @@ class Adoption:
             hashes.append(entry.hash)
 
     def _find_stamps(self, tx: Transaction, hashes: Sequence[bytes]) -> None:
-        """How the log here calls the checkpoint's updates."""
+        """Find the stamps that the log of this device has for the checkpoint's updates."""
         wanted = set(hashes)
         found = {
             identity: Stamp(clock, branch)

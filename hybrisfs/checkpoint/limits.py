@@ -19,7 +19,7 @@ class CheckpointLimits:
 
     # When a device states what it has:
     quiet_seconds: float = 10.0
-    """How long nothing must have been accepted before a snapshot is made."""
+    """How long the volume must have been quiet before a snapshot is made."""
     least_bytes: int = 1 << 18
     """Of updates that make a new checkpoint worth while, ..."""
     least_share: float = 0.25
@@ -31,10 +31,10 @@ class CheckpointLimits:
 
     # When it takes in a checkpoint of others:
     far_behind: int = 2000
-    """Steps of logical time that a device which has a log lags behind a checkpoint when it takes it in."""
+    """A device that has a log takes a checkpoint in when it lags so many steps of logical time behind it."""
     patience_seconds: float = 300.0
-    """After that long, a checkpoint of which something is lacking is taken in however near it is: that may be
-    nowhere else any more."""
+    """After that long, a device takes in a checkpoint of which it lacks something, however small the lag: the
+    updates may exist nowhere else any more."""
 
     slice_bytes: int = SLICE_BYTES
     """A slice of a snapshot ends when it has so many."""

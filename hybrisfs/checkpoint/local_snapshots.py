@@ -43,7 +43,7 @@ class LocalSnapshots:
     def put(
         self, pieces: Iterable[bytes], hints: Iterable[bytes], finish: Callable[[], bytes]
     ) -> StoredSnapshot:
-        """Write a snapshot; *finish* tells its hash when all pieces have been taken. Raises OSError."""
+        """Write a snapshot; *finish* returns its hash after the last piece. Raises OSError."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         with contextlib.ExitStack() as undo:
             paths: list[str] = []

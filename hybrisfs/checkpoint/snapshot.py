@@ -108,8 +108,8 @@ def decode_header(piece: bytes) -> Header:
 
 
 class Snapshotter:
-    """Writes one snapshot of what *db*, a read-only view of a volume's database, holds. Its memory grows with
-    the number of updates, by some hundred bytes each, but not with the registers."""
+    """Writes one snapshot of what *db*, a read-only view of a volume's database, holds. Its memory grows by
+    some hundred bytes with each update, but not with the registers."""
 
     def __init__(self, db: sqlite3.Connection, volume: bytes, slice_bytes: int = SLICE_BYTES) -> None:
         self._db = db
@@ -126,7 +126,7 @@ class Snapshotter:
         yield from _cut(REGISTERS, self._values(), self._slice_bytes)
 
     def hints(self) -> Iterator[bytes]:
-        """The slices of hints; to be asked for when all of `slices` have been taken."""
+        """The slices of hints; call it after all of `slices` have been read."""
         yield from _cut(PACKS, self._packs(), self._slice_bytes)
 
     def _entries(self) -> Iterator[bytes]:
@@ -218,8 +218,8 @@ class HintedPack:
 
 
 def read_snapshot(pieces: Iterable[bytes]) -> Iterator[Header | IndexEntry | Latest]:
-    """What is in the slices of a snapshot, in order: the header first. Raises DecodeError, also at the end,
-    when something is missing."""
+    """The contents of the slices of a snapshot, in order: the header first. Raises DecodeError, also at the
+    end when something is missing."""
     index = LogIndexReader()
     header: Header | None = None
     kind = HEADER

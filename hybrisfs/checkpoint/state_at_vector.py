@@ -22,7 +22,7 @@ from sync import VersionVector, decode_signed
 __all__ = ["MOST_BYTES", "Base", "look_back"]
 
 MOST_BYTES: Final = 64 << 20
-"""Of updates since the last checkpoint: what they write is held in memory, with a multiple of that."""
+"""In bytes of updates since the last checkpoint. Their writes need a multiple of that in memory."""
 
 
 class Base(NamedTuple):
@@ -35,9 +35,9 @@ class Base(NamedTuple):
 def look_back(
     db: sqlite3.Connection, vector: VersionVector, base: Base | None, most_bytes: int = MOST_BYTES
 ) -> bool:
-    """From now on, let `log` and `register` on *db* be what they were when nothing was accepted but what
-    *vector* covers. False when that is unknown: not all of it is here, or it goes by other names here, or
-    more than *most_bytes* of updates have come since the base.
+    """From now on, let `log` and `register` on *db* have the state in which only the updates that *vector*
+    covers were accepted. False when that is unknown: not all of it is here, or it goes by other names here,
+    or more than *most_bytes* of updates have come since the base.
 
     *db*: a read-only view of a volume's database, in a transaction. *base*: covered by *vector*; None when
     there never was a checkpoint. Raises DecodeError and OSError when it cannot be read.
@@ -63,8 +63,8 @@ def look_back(
 
 
 def _updates_since(earlier: EarlierState, roles: Roles, touched: set[bytes]) -> Iterator[Written]:
-    """The updates after the base up to the cut; the keys of registers to which those, and all later ones,
-    have written join *touched*."""
+    """The updates after the base up to the cut. The keys of registers that these and all later updates wrote
+    join *touched*."""
     for branch, clock, vector, data, within in earlier.updates_since_base():
         writes = [one for one in counting(decode_signed(data), vector, roles).writes if is_kept(one[0])]
         touched.update(key for key, _ in writes)
@@ -73,7 +73,7 @@ def _updates_since(earlier: EarlierState, roles: Roles, touched: set[bytes]) -> 
 
 
 def _values_at(earlier: EarlierState, base: Base, touched: set[bytes]) -> dict[bytes, list[Value]] | None:
-    """What these registers held at the base; None when that goes by other names here."""
+    """The values of these registers at the base; None when the log here has other names for their updates."""
     stamps = earlier.stamps_of_base()
     found: dict[bytes, list[Value]] = {}
     for record in read_snapshot(base.pieces):

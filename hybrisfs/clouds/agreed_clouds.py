@@ -89,7 +89,8 @@ def open_engine(
 
 
 def open_cloud(cloud: CloudConfig, credentials: Credentials, places: OwnPlaces = ANY_HOME) -> Cloud:
-    """The cloud with its driver; with one that says why, when its URL cannot be used on this device."""
+    """The cloud with its driver. When its URL cannot be used on this device, the driver fails every call with
+    the reason."""
     store: Store
     try:
         store = places.guarded((open_heard if cloud.heard else open_store)(cloud.url, credentials))

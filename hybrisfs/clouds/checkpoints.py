@@ -82,7 +82,7 @@ class Checkpoints:
                 self._heard[head.writer] = head
 
     def heads(self) -> Mapping[bytes, Head]:
-        """The newest head of each device, however it was heard of."""
+        """The newest head of each device, from clouds and links."""
         newest = dict(self._puller.heads())
         with self._guard:
             for device, head in self._heard.items():
@@ -100,7 +100,7 @@ class Checkpoints:
         return CheckpointStatus(self.checkpointer.is_current(), sorted(names), log)
 
     def secure(self) -> str | None:
-        """See to it that the newest checkpoint is on as many of the clouds in use as it should be; why that
+        """Bring the newest checkpoint to as many of the clouds in use as it should be on. Returns why that
         failed, None when it is done."""
         try:
             self.checkpointer.cloud_checkpoint.secure()
@@ -109,7 +109,7 @@ class Checkpoints:
         return None
 
     def step(self) -> Pause:
-        """Begin with a checkpoint, at first; then see whether there is to be a new one."""
+        """At first, begin with a checkpoint; then look whether a new one is due."""
         if not self._sharing.begun.is_set():
             try:
                 self._begin()
@@ -131,8 +131,8 @@ class Checkpoints:
             self._sharing.members_changed()
 
     def _begin(self) -> None:
-        """Begin with the newest checkpoint that the device which let this one in names, if there is one. When
-        that was a recovery kit, with the one that most members stand for."""
+        """Begin with the newest checkpoint that the inviter names, if there is one. If the inviter is a
+        recovery kit, begin with the one that most members have stated."""
         members = self._sharing.current_members()
         if members.public_key(self._inviter) is not None:
             named = self._named_by(self._inviter, members)

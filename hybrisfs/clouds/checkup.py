@@ -47,7 +47,7 @@ class CheckupLimits:
     confirm_interval: float = 15.0
     """Seconds before what was missing at a first look is looked at again."""
     patience: float = 1.5
-    """Seconds that who asks how the volume is waits for a look at the clouds."""
+    """Seconds that a caller of `status` waits for a look at the clouds."""
 
 
 class Checkup:
@@ -63,7 +63,7 @@ class Checkup:
         maintenance: Maintenance,
     ) -> None:
         self.minute = Topic[[]]()
-        """About a minute is over: it is time for what is done now and then."""
+        """Called about once a minute, for occasional work."""
         self._maintenance = maintenance
         self._recent = recent
         self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
@@ -115,8 +115,8 @@ class Checkup:
         return Pause(min(left, self._limits.confirm_interval) if self._recent.doubted else left)
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
-        """Have the clouds looked at as they are from now on; wait at most *timeout* seconds. With
-        *thoroughly* older shares are looked at, too, as half-hourly."""
+        """Start a look at the present state of the clouds; wait at most *timeout* seconds. With *thoroughly*,
+        older shares are looked at, too, as every half hour."""
         asked = self._monotonic()
         with self._lock:
             self._wanted = True
@@ -125,7 +125,7 @@ class Checkup:
         self._signals.wait_until(lambda: self._looked >= asked, asked + timeout)
 
     def _keep_what_is_lost(self) -> None:
-        """If more clouds than may fail have lost something, what is on none of them is to stay here."""
+        """If more clouds than may fail have lost something, keep the chunks here that none of them has."""
         doubted = self._recent.doubted | self._unseen
         self._unseen = frozenset()
         troubled = {one.cloud for one in self._engine.upkeep.wrong_objects()} | doubted
@@ -154,7 +154,7 @@ class Checkup:
         self._sample(cloud, _newest_pack(self._fs), below=True)
 
     def _look_back(self, cloud: int) -> None:
-        """Look at shares of which each is as old again as the one before, counted in packs."""
+        """Look at one recent share, then at one twice as old (counted in packs), and so on."""
         age, newest = 1, _newest_pack(self._fs)
         while age < newest and not self._engine.upkeep.is_down(cloud):
             self._sample(cloud, newest - age, below=True)
@@ -235,7 +235,7 @@ class RecentPuts:
 
     @property
     def doubted(self) -> set[int]:
-        """The clouds that something was missing of at the first look."""
+        """The clouds that lacked something at the first look."""
         return {cloud for cloud, names in self._missed.items() if names}
 
     def doubt(self, cloud: int, name: str) -> None:
@@ -299,7 +299,7 @@ class RecentPuts:
                 self._missed[cloud].add(one.name)
 
     def _confirm(self, cloud: int, name: str) -> None:
-        """Look again, and hold against the cloud what is missing still and should be there."""
+        """Look again, and report what is still missing and should be there as a fault of the cloud."""
         share = parse_share_name(name)
         if share is None:
             if self._expected.is_recorded(name):

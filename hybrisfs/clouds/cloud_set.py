@@ -55,7 +55,7 @@ _SAMPLE: Final = 3  # sentences shown of what went wrong
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A cloud that is being emptied: how far that is, and what keeps it from going on."""
+    """The progress of a cloud that is being emptied, and the trouble that keeps it back."""
 
     number: int
     name: str
@@ -128,7 +128,7 @@ class CloudSet:
             self.changed()
 
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
-        """All clouds there ever were, and f and k; as configured here while no register tells."""
+        """All present and former clouds, and f and k; as configured here while no register names them."""
         config = self._ground.config
         with self._ground.fs.state.transaction() as tx:
             clouds, agreed = read_clouds(tx.registers), read_redundancy(tx.registers)
@@ -138,13 +138,13 @@ class CloudSet:
         return clouds, agreed[0] if agreed is not None else RedundancyRecord(config.f, config.k)
 
     def sign(self, changes: Mapping[int, CloudRecord], redundancy: RedundancyRecord | None = None) -> None:
-        """Have all devices agree on *changes*; the first change tells of all clouds as they are."""
+        """Sign *changes* for all devices; the first change also names all present clouds."""
         with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
             self._sign(tx, changes, redundancy)
         self._announce_change()
 
     def sign_new(self, record: CloudRecord) -> int:
-        """Have all devices agree on one more cloud; its number. Raises UsageError."""
+        """Sign one more cloud for all devices. Returns its number. Raises UsageError."""
         with self._ground.fs.state.cutting, self._ground.fs.state.transaction() as tx:
             number = free_number(self._ground.config.id, record.url, self.records()[0])
             self._sign(tx, {number: record}, None)
@@ -217,8 +217,8 @@ class CloudSet:
             self._use(lambda config: agreed_config(config, told, redundancy, named), told)
 
     def _only_heard_of(self, config: VolumeConfig, told: Container[int]) -> dict[int, CloudConfig]:
-        """The clouds of signposts that no register tells of: they are read, for these may be there, and not
-        written to, and not kept in the configuration."""
+        """The clouds that only signposts name. They are read, because updates may be there, but not written
+        to and not kept in the configuration."""
         known = {one.number for one in config.clouds}
         names = [one.name for one in config.clouds]
         found: dict[int, CloudConfig] = {}
@@ -263,7 +263,7 @@ class CloudSet:
         self._ground.signals.look_around()
 
     def names(self) -> dict[int, str]:
-        """What all clouds are called that there ever were."""
+        """The names of all present and former clouds."""
         return {number: record.name for number, (record, _) in self.records()[0].items()}
 
     def _count_at(self, tx: Transaction, number: int, *, unknown: int = 1) -> int:
@@ -273,7 +273,7 @@ class CloudSet:
     # -- the stage ------------------------------------------------------------------------------
 
     def step(self) -> Pause:
-        """Do what is due; what could not be done is tried again ever later."""
+        """Do what is due; failed work is tried again after growing pauses."""
         news, self._wanted = self._wanted, False
         try:
             trouble = self._round()
@@ -332,8 +332,8 @@ class CloudSet:
         )
 
     def _settle_overruled(self) -> None:
-        """A cloud that was added here under a number that another device gave to another cloud at the same
-        moment gets a number of its own; what was put there is recorded under that number from then on."""
+        """Give a new number to a cloud that was added here under a number that another device gave to another
+        cloud at the same moment. What was put there is recorded under the new number."""
         with self._ground.fs.state.transaction() as tx:
             lost = overruled(tx.registers, self._drain.branches())
         for number, record in lost.items():
@@ -357,7 +357,8 @@ class CloudSet:
         return any(not one.proven for one in self._ground.config.clouds)
 
     def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
-        """Empty a cloud that is to go, as far as this device is to do that; False when something is left."""
+        """Empty a cloud that is to go, as far as that is the work of this device; False when something is
+        left."""
         mine = stamp.writer in self._drain.branches()
         ask = record.state is not CloudState.LOST
         with self._ground.fs.state.transaction() as tx:

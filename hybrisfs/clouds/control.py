@@ -119,7 +119,8 @@ class CloudControl:
         return self._engine.traffic()
 
     def retention(self, url: str) -> Retention | None:
-        """What a cloud keeps of deleted objects, as last tried; None when it never was. See `Retention`."""
+        """How long a cloud keeps deleted objects, by the last try; None when there was none. See
+        `Retention`."""
         return self._retentions.get(url)
 
     def test(self, which: str) -> TestedCloud:
@@ -135,7 +136,7 @@ class CloudControl:
             return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
 
     def retain(self, which: str, days: int) -> KeptCloud:
-        """Have a cloud keep for *days* what is deleted, or with 0 nothing any more, and try whether it does.
+        """Have a cloud keep deleted objects for *days*, or with 0 not at all, and test that.
 
         Raises HybrisError.
         """
@@ -147,7 +148,7 @@ class CloudControl:
     def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError.
 
-        With *days* it is to keep for so long what is deleted; the facts are those of `retain` then.
+        With *days* it keeps deleted objects for so long; the facts are then those of `retain`.
         """
         self._sharing.require_writer()
         with self._changing:
@@ -193,7 +194,8 @@ class CloudControl:
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]:
-        """Wait until a cloud has gone: whether it has after *timeout* seconds, and what keeps it."""
+        """Wait at most *timeout* seconds until a cloud has gone. Returns whether it has, and what keeps
+        it."""
         known = sorted(self._cloud_set.records()[0].items(), key=lambda one: one[1][0].state)
         found = [number for number, (record, _) in known if record.name == which]
         if not found:
@@ -211,8 +213,8 @@ class CloudControl:
         return False, next((one.trouble for one in self._cloud_set.jobs() if one.number == found[0]), "")
 
     def change_redundancy(self, f: int | None, k: int | None) -> api.Redundancy:
-        """Let other numbers of clouds fail, or be needed to read; what is None stays. Raises UsageError, and
-        HybrisError when this device only reads."""
+        """Change f or k, the numbers of clouds that may fail and that a read needs; None leaves one as it is.
+        Raises UsageError, and HybrisError when this device only reads."""
         self._sharing.require_writer()
         with self._changing:
             _, before = self._cloud_set.records()
@@ -224,8 +226,8 @@ class CloudControl:
         return api.Redundancy(self._ground.name, f, k)
 
     def wait_rewritten(self, timeout: float | None, progress: Callable[[int, int], None]) -> tuple[bool, str]:
-        """Wait until all is on the clouds as f and k say: whether it is so after *timeout* seconds, and what
-        keeps it."""
+        """Wait at most *timeout* seconds until everything is stored with the present f and k. Returns whether
+        it is, and what keeps it."""
         parts = self._cloud_set.rewriting, self._cloud_set.values
 
         def states() -> list[RewritingState]:
@@ -243,7 +245,7 @@ class CloudControl:
         return finished, "" if finished else "; ".join(one.trouble for one in states() if one.trouble)
 
     def names(self) -> dict[int, str]:
-        """What all clouds are called that there ever were, by number."""
+        """The names of all present and former clouds, by number."""
         return self._cloud_set.names()
 
     def jobs(self) -> list[str]:

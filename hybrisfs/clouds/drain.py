@@ -34,7 +34,8 @@ _MOST_NAMES: Final = 1_000_000
 
 
 def held_by_cloud(database: sqlite3.Connection) -> tuple[Counter[int], Counter[int]]:
-    """How many packs and own log segments each cloud should hold, and about how many bytes of packs."""
+    """The number of packs and own log segments that each cloud should hold, and roughly the bytes of the
+    packs."""
     objects, size = Counter[int](), Counter[int]()
     for placement, k, sealed in filled_packs(database):
         objects.update(placement)
@@ -80,7 +81,8 @@ class Drain:
         everything: bool,
     ) -> list[str]:
         """Move what the cloud should hold: own log segments and, with *everything*, all packs, else those
-        that this device has put there. What could not be moved, in sentences; stops when *go_on* says so."""
+        that this device has put there. Returns what could not be moved, in sentences; stops when *go_on* is
+        false."""
         troubles = []
         for name in self._segment_names(cloud):
             trouble = self._segments.move(name, cloud, ask=ask, writable=writable)
@@ -104,8 +106,8 @@ class Drain:
             return [segment.name for segment in tx.segments.on_cloud(cloud)]
 
     def _packs_on(self, cloud: int, *, everything: bool) -> Iterator[dict[bytes, bool]]:
-        """The packs, some at a time, and whether each is needed: nothing is read any more from those that
-        were rewritten, and it does no harm when these cannot be moved."""
+        """The packs, some at a time, and whether each is needed. Rewritten packs are not read any more, so it
+        does no harm if they cannot be moved."""
         last = 0
         while True:
             mine = self.branches()
@@ -127,9 +129,9 @@ class Drain:
     def secure_log(
         self, cloud: int, in_use: Collection[int], copies: int, writable: Collection[int]
     ) -> tuple[set[str], list[str]]:
-        """See to it that the segments of other devices that a cloud has are on *copies* others: only their
-        authors know where they are to be, and may be away for long. The names of those that are, and of those
-        that nobody needs any more; and what went wrong, in sentences."""
+        """Bring the segments of other devices that a cloud has to *copies* other clouds: only their authors
+        know where they should be, and may be away for long. Returns the names of those that are there or that
+        no device needs any more, and what went wrong, in sentences."""
         names = self._upkeep.names(cloud, "log/", _MOST_NAMES)
         if names is None:
             return set(), ["it does not tell which parts of the log it has"]
@@ -149,9 +151,8 @@ class Drain:
 
     def clear(self, cloud: int, secured: Container[str]) -> str | None:
         """Remove from a cloud shares that are placed elsewhere, log segments that are *secured*, and all
-        parts of checkpoints, which are on others; why that failed, None when it is done.
-
-        A share of a pack that nobody has told this device of yet stays: another device is just putting it.
+        parts of checkpoints, which other clouds have. Returns why that failed, None when it is done. A share
+        of a pack that is unknown here stays: another device is just putting it.
         """
         found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/", CHECKPOINTS)]
         if any(names is None for names in found):

@@ -35,7 +35,7 @@ class MaintenanceLimits:
     """See `hybrisfs.environment.Limits`."""
 
     first_pause: float = 60.0
-    """Seconds until something is healed: a cloud that has just lost something may be in trouble still."""
+    """Seconds before something is healed: a cloud that has just lost something may still be in trouble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Maintenance:
         self._guarded: frozenset[WrongObject] = frozenset()
 
     def scrub(self, percent: float, step: Step) -> ScrubReport:
-        """Look at the shares of so many per cent of the packs, and at all else; changes nothing.
+        """Look at the shares of so many per cent of the packs, and at all other objects; changes nothing.
 
         Raises HybrisError while another scrub or repair is under way, and when the volume is closed.
         """
@@ -141,7 +141,7 @@ class Maintenance:
         return self._pause
 
     def refill(self, cloud: int) -> None:
-        """Put there again, in the background, what a cloud is to hold: it was emptied."""
+        """Fill a cloud that was emptied again, in the background."""
         self._emptied |= {cloud}
         self._audited.pop(cloud, None)
 
@@ -222,7 +222,7 @@ class Maintenance:
         self._writing.announce()
 
     def _carry_out(self, heals: Iterable[Callable[[], Sequence[Repair]]]) -> set[int]:
-        """Carry out one after the other; the clouds that something was missing on."""
+        """Run one after the other. Returns the clouds that lacked something."""
         lossy = set[int]()
         for heal in heals:
             if self._signals.stopping:
@@ -262,7 +262,7 @@ class Maintenance:
         return []
 
     def _excuse_moved(self, one: WrongObject) -> bool:
-        """Excuse a cloud of a share that has been moved from it, maybe by another device; whether it was."""
+        """Excuse a cloud of a share if it was moved away, maybe by another device. Returns whether it was."""
         share = parse_share_name(one.name)
         moved = share is not None and self.objects.expected.holder(*share) != one.cloud
         if moved:

@@ -62,12 +62,12 @@ class CloudObjects:
         self.checkpoint = checkpoint
         self.values = ExpectedValues(clouds.key_values)
         self.clouds: Mapping[int, str] = {one.number: one.name for one in config.clouds}
-        """The clouds that are looked after, and their names."""
+        """The clouds in use, and their names."""
         self.names: Mapping[int, str] = self.clouds
         """What these and all others are called."""
 
     def use(self, clouds: Mapping[int, str], names: Mapping[int, str]) -> None:
-        """Look after these clouds from now on; *names* is what they and all others are called."""
+        """Use these clouds from now on; *names*: of these and all others."""
         self.clouds, self.names = clouds, names
 
     def trusted(self) -> set[int]:
@@ -84,8 +84,8 @@ _ROWS: Final = 256
 
 
 def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
-    """Whether a member says that there is such a pack, this device has neither put nor read it, and no cloud
-    shows any share of it: then no cloud is to blame."""
+    """Whether the pack is only a member's claim: this device has neither put nor read it, and no cloud lists
+    a share of it. Then no cloud is to blame."""
     with fs.state.transaction() as tx:
         found = tx.packs.find(pack)
     if found is None or found.proven:
@@ -94,7 +94,7 @@ def is_only_said(fs: FileSystem, upkeep: Upkeep, pack: bytes) -> bool:
 
 
 class ExpectedObjects:
-    """Tells what should be where, and looks whether it is. Thread-safe."""
+    """Knows which objects should be on which clouds, and looks whether they are. Thread-safe."""
 
     def __init__(self, fs: FileSystem, upkeep: Upkeep, ring: KeyRing, volume: bytes) -> None:
         self._fs = fs
@@ -132,7 +132,7 @@ class ExpectedObjects:
             return owed_count(tx), tx.segments.count()
 
     def holder(self, pack: bytes, index: int) -> int | None:
-        """The cloud that is to have a share, None when no such share is known."""
+        """The cloud that should have a share, None when no such share is known."""
         with self._fs.state.transaction() as tx:
             placement = tx.packs.placement(pack)
         return placement[index] if index < len(placement) else None
@@ -157,7 +157,7 @@ class ExpectedObjects:
         return found
 
     def is_recorded(self, name: str) -> bool:
-        """Whether a segment is still to be on the clouds: a checkpoint may have taken its place."""
+        """Whether a segment should still be on the clouds: a checkpoint may have replaced it."""
         with self._fs.state.transaction() as tx:
             return tx.segments.find(name) is not None
 
@@ -203,8 +203,8 @@ _UNREADABLE: Final = (CloudsUnavailable, NotToBeHadError, DecodeError)
 
 @dataclass(slots=True)
 class PartState:
-    """What clouds have of one part: *right* copies, and *wrong* ones; *lacking* is a cloud that could have
-    one more, when they are too few."""
+    """What clouds have of one part: *right* copies, and *wrong* ones; *lacking* is a cloud that could take
+    another copy, when there are too few."""
 
     right: set[int] = field(default_factory=set)
     wrong: dict[int, Finding] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class ExpectedCheckpoint:
         return [partial(self._mend, part, listed) for part in parts]
 
     def mend(self, part: bytes) -> list[Repair] | None:
-        """Put one part right; None when it belongs to the checkpoint no more."""
+        """Put one part right; None when it no longer belongs to the checkpoint."""
         return self._mend(part, self._depositor.listed()) if part in self._parts() else None
 
     def _mend(self, part: bytes, listed: Mapping[int, frozenset[bytes]]) -> list[Repair]:

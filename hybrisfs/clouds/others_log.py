@@ -86,8 +86,8 @@ class OthersLog:
                 yield device, seen.head if seen is not None else None
 
     def looks(self, clouds: Collection[int]) -> list[Callable[[], list[tuple[int, Finding | None]]]]:
-        """What is to be run to look at the log of each other device: tells each object's cloud, and what is
-        wrong with it. What no cloud has or keeps is left out: nobody knows whether it should be there."""
+        """The looks at the log of each other device. Each yields the cloud of an object, and what is wrong
+        with it. Objects that no cloud has or keeps are left out: whether they should be there is unknown."""
         return [partial(self._look, device, kept, clouds) for device, kept in self._heads_seen()]
 
     def _look(
@@ -155,7 +155,7 @@ class OthersLog:
         return Repair(cloud, finding, cloud if after is None else None, after.what if after else "")
 
     def _followed(self) -> Members:
-        """Those whose logs devices read: also those whose removal is still to be heard of."""
+        """The devices whose logs are read, including those whose removal may not be known everywhere yet."""
         with self._fs.state.transaction() as tx:
             return tx.members.writers()
 
@@ -244,8 +244,8 @@ class _Heads:
             self.newest = head, data
 
     def check(self, data: bytes) -> None:
-        """Raise DecodeError unless it is a head and does not precede the one that this device had seen; what
-        nobody here can read counts as one."""
+        """Raise DecodeError unless it is a head that does not precede the one that this device has seen. A
+        head that this device cannot read passes."""
         with contextlib.suppress(UnreadableHereError):
             head = self._decode(data)
             if self._floor is not None and precedes(head, self._floor):

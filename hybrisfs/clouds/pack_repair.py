@@ -59,10 +59,9 @@ class PackMender:
         self._tables = tables
 
     def mend(self, pack: bytes, *, writable: Container[int], move: bool) -> list[Repair]:
-        """Verify every share of a pack and rebuild what is wrong; what was wrong.
-
-        Nothing is written to clouds but *writable* ones. With *move* a share goes to another cloud when its
-        own cannot take it. Only a full member moves shares: the others would not believe another device.
+        """Verify every share of a pack and rebuild the wrong ones. Returns what was wrong. Only *writable*
+        clouds are written to. With *move*, a share goes to another cloud when its own cannot take it. Only a
+        full member moves shares: other devices would not accept the move from any other.
         """
         move = move and self._fs.is_full
         placement = self._placement(pack)
@@ -110,7 +109,7 @@ class PackMender:
                 self._upkeep.recall(placement[index], share_name(pack, index), MAX_SHARE, take)
 
     def _is_lost(self, pack: bytes, rebuild: PackRebuild, wrong: Collection[Finding]) -> bool:
-        """Whether the pack could not be read even if all clouds that do not answer had what they should."""
+        """Whether the pack is unreadable even if all clouds that do not answer have what they should."""
         if rebuild.complete or not wrong:
             return False
         with self._fs.state.transaction() as tx:
@@ -119,7 +118,7 @@ class PackMender:
         return found is not None and found.n - refuted < found.k
 
     def _renew(self, pack: bytes, before: bytes, wrong: Mapping[int, Finding]) -> list[Repair]:
-        """Put what the clouds have lost of a pack there again; what was wrong."""
+        """Put lost shares of a pack on the clouds again. Returns what was wrong."""
         self._renewer.set_aside(pack)
         outcome = self._renewer.renew(pack)
         repairs = []
@@ -136,9 +135,9 @@ class PackMender:
         return repairs
 
     def move(self, pack: bytes, away: int, *, ask: bool, writable: Container[int]) -> str | None:
-        """Have another cloud hold the share that *away* has of a pack; why that failed, None when it is done.
-
-        It is copied if *away* may be asked and returns what was written, and rebuilt from the others if not.
+        """Move the share of a pack from *away* to another cloud. Returns why that failed, None when it is
+        done. The share is copied if *away* may be asked and returns the right bytes; otherwise it is rebuilt
+        from the others.
         """
         placement = self._placement(pack)
         if placement is None or away not in placement:
@@ -155,7 +154,8 @@ class PackMender:
         return f"pack {pack.hex()[:16]}: {outcome}" if isinstance(outcome, str) else None
 
     def renumber(self, pack: bytes, before: int, now: int) -> None:
-        """The cloud *now* was called *before* when a share was put there: say so, if it is there."""
+        """Record a share, if it is there, under the cloud number *now* in place of *before*, the number when
+        it was put."""
         placement = self._placement(pack)
         if placement is None or before not in placement:
             return
@@ -237,7 +237,7 @@ _SHOWN: Final = 16  # digits of a pack's id
 
 
 class PackRenewer:
-    """Knows the packs that the clouds have lost, and puts their chunks there again. Thread-safe."""
+    """Knows the packs that the clouds have lost, and puts their chunks on the clouds again. Thread-safe."""
 
     def __init__(
         self,
@@ -254,12 +254,12 @@ class PackRenewer:
         self._fetcher = fetcher
 
     def lost(self) -> list[bytes]:
-        """The ids of packs that the clouds have lost, and that hold what no other pack does."""
+        """The ids of packs that the clouds have lost and that hold chunks in no other pack."""
         with self._fs.state.transaction() as tx:
             return list(lost_packs(tx).values())
 
     def set_aside(self, pack: bytes) -> None:
-        """The clouds have lost a pack: nothing of it that is here is let go from now on."""
+        """The clouds have lost a pack: from now on none of its chunks here may be evicted."""
         number = self._number(pack)
         with self._fs.state.transaction() as tx:
             before = lost_packs(tx)
@@ -269,15 +269,15 @@ class PackRenewer:
             log.warning("the clouds have lost pack %s", pack.hex()[:_SHOWN])
 
     def take_back(self, pack: bytes) -> None:
-        """The clouds have a pack; nothing is done for one that was not set aside."""
+        """The clouds have a pack again; does nothing for a pack that was not set aside."""
         number = self._number(pack)
         with self._fs.state.transaction() as tx:
             tx.chunks.take_back(number)
         self._wanted(number)
 
     def renew(self, pack: bytes) -> bytes | str:
-        """Put what was in a lost pack onto the clouds; where it is now (of several new packs: the first), or
-        why some of it is on no cloud still."""
+        """Put the chunks of a lost pack on the clouds again. Returns the new placement (of several new packs:
+        the first), or why some chunks are still on no cloud."""
         if is_ending(self._fs, pack):
             return "the pack is about to be discarded"
         if not self._fs.is_full:

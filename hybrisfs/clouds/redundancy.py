@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RewritingState:
-    """How many packs or values are rewritten, of how many, and what keeps the rest from it."""
+    """How many packs or values are rewritten, of how many, and what keeps the rest back."""
 
     done: int
     total: int
@@ -60,10 +60,8 @@ class Rewriting:
     def run(
         self, code: Redundancy, own: Collection[bytes], go_on: Callable[[], bool], *, everything: bool
     ) -> bool:
-        """Rewrite the packs that do not have *code*, with which packs are made now: those of the *own*
-        branches first, then, with *everything*, those of others.
-
-        True when nothing is left; stops when *go_on* says so.
+        """Rewrite the packs that do not have *code*, the present one: those of the *own* branches first,
+        then, with *everything*, those of others. True when nothing is left; stops when *go_on* is false.
         """
         with self._fs.state.transaction() as tx:
             newest = tx.packs.newest()
@@ -98,7 +96,8 @@ class Rewriting:
         return self.state is None and self._clean is not None and self._clean[0] == code
 
     def _spread_log(self, code: Redundancy, go_on: Callable[[], bool]) -> str | None:
-        """Put more copies of own log segments onto the clouds where they are too few; what went wrong."""
+        """Put more copies of own log segments on the clouds where there are too few. Returns what went
+        wrong."""
         troubles = [
             self._segments.spread(name, code.f + code.k, writable=self._engine.in_use)
             for name in self._segments.short_of(code.f + code.k)
@@ -221,7 +220,8 @@ class ValueKeeping:
         self.state: RewritingState | None = None
 
     def move(self, cloud: int, go_on: Callable[[], bool]) -> list[str]:
-        """Rewrite the values on a cloud that gets nothing new; which could not be, in sentences."""
+        """Rewrite the values on a cloud that gets nothing new. Returns what could not be rewritten, in
+        sentences."""
         troubles: list[str] = []
         try:
             for store, mender in self._key_values.menders(used=False):
@@ -237,7 +237,7 @@ class ValueKeeping:
         return self._before.setdefault((store.metadata.store_id, cloud), store.collector.under_way())
 
     def settle(self, cloud: int) -> str | None:
-        """Why a value may yet come to be placed there; None when none can."""
+        """Why a value may still be placed there; None when none can."""
         try:
             stores = [store for store, _ in self._key_values.menders(used=False)]
         except HybrisError as error:
@@ -247,8 +247,8 @@ class ValueKeeping:
         return None
 
     def clear(self, cloud: int) -> str | None:
-        """Delete there what no key names any more; why that failed, None when it is done, or when this device
-        may not: then it stays there."""
+        """Delete what no key names any more. Returns why that failed, None when it is done or when this
+        device may not delete, so that it stays."""
         try:
             for store, _ in self._key_values.menders(used=False):
                 store.collector.collect()

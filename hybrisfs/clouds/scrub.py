@@ -38,7 +38,7 @@ class ScrubReport:
     wrong: Counter[tuple[int, str]] = field(default_factory=Counter)
     problems: list[tuple[int, Finding]] = field(default_factory=list)
     older: int = 0
-    """Of how many wrong objects their clouds keep the right ones, as older versions."""
+    """How many wrong objects there are whose clouds keep the right one as an older version."""
 
     def add(self, cloud: int, finding: Finding | None) -> None:
         """Take note of an object that was looked at."""
@@ -86,8 +86,8 @@ def scrub(
 ) -> None:
     """Read and verify the shares of packs and values, or those of a random sample of *percent*, and all else.
 
-    The reads that find something wrong also tell the clouds' health. Of what is wrong it is looked whether
-    its cloud keeps it as it was.
+    The reads that find something wrong also tell the clouds' health. For each wrong object it looks whether
+    the cloud keeps the right one.
     """
     expected, values, upkeep = objects.expected, objects.values, objects.upkeep
     workers = min(_PER_CLOUD * len(report.clouds), _MOST_WORKERS)
@@ -231,7 +231,7 @@ class Repairer:
         self._writing = writing
 
     def repair(self, step: Step) -> RepairReport:
-        """Verify everything, and put right what is wrong. What is done is done when it is stopped."""
+        """Verify everything, and put right what is wrong. Repairs made before a stop stay."""
         report = RepairReport(self._objects.clouds, self._objects.names)
         packs, segments = self._expected.counts()
         writable = self.mend_markers(report)

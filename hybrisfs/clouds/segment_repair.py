@@ -62,7 +62,7 @@ class SegmentMender:
         return repairs
 
     def move(self, name: str, away: int, *, ask: bool, writable: Container[int]) -> str | None:
-        """Have another cloud hold the copy that *away* has of a segment. See `PackMender.move`."""
+        """Move the copy of a segment from *away* to another cloud. See `PackMender.move`."""
         segment = self._segment(name)
         if segment is None or away not in segment.placement:
             return None
@@ -78,7 +78,8 @@ class SegmentMender:
         return f"{name}: {outcome}" if isinstance(outcome, str) else None
 
     def renumber(self, name: str, before: int, now: int) -> None:
-        """The cloud *now* was called *before* when a copy was put there: say so, if it is there."""
+        """Record a copy, if it is there, under the cloud number *now* in place of *before*, the number when
+        it was put."""
         if self._look_at(now, name, lambda _: None) is not None:
             self._upkeep.excuse(now, name)
             return
@@ -87,8 +88,8 @@ class SegmentMender:
     def copy(
         self, name: str, source: int, *, holders: set[int], copies: int, writable: Container[int]
     ) -> str | None:
-        """See to it that so many clouds have a segment of another device that *source* has; *holders* have it
-        as far as is known. Why that failed, None when it is done."""
+        """Copy a segment of another device from *source* until so many clouds have it; *holders* are those
+        known to have it. Returns why that failed, None when it is done."""
         if len(holders) >= copies:
             return None
         found: list[bytes] = []
@@ -107,9 +108,9 @@ class SegmentMender:
         copies: int,
         writable: Container[int],
     ) -> tuple[bytes | None, list[Repair]]:
-        """See to it that so many clouds have a segment of another device, which those of *listing* claim to
-        have; others of *clouds* may keep it as an older version. Its bytes, if any cloud has them, and what
-        was wrong."""
+        """Bring a segment of another device to so many clouds. Those of *listing* claim to have it, others of
+        *clouds* may keep it as an older version. Returns its bytes, if any cloud has them, and what was
+        wrong."""
         found, right, wrong, _ = self._look_for(name, listing, clouds)
         if not found:
             return None, []
@@ -168,7 +169,7 @@ class SegmentMender:
         return found, right, wrong, older
 
     def spread(self, name: str, copies: int, *, writable: Container[int]) -> str | None:
-        """See to it that so many clouds have an own segment; why that failed, None when it is done."""
+        """Bring an own segment to so many clouds. Returns why that failed, None when it is done."""
         segment = self._segment(name)
         if segment is None or len(segment.placement) >= copies:
             return None

@@ -43,7 +43,7 @@ _MOST_VALUE: Final = 8192
 
 
 def encode_signpost(entries: Iterable[Write], volume: bytes, keys: SealKeys, device: DeviceKey) -> bytes:
-    """The object by which *device* tells of these registers."""
+    """The object with which *device* publishes these registers."""
     told = [(name, value) for name, value in entries if value is not None]
     out = Writer().raw(device.device_id).varint(len(told))
     for name, value in told:
@@ -54,7 +54,7 @@ def encode_signpost(entries: Iterable[Write], volume: bytes, keys: SealKeys, dev
 
 
 def decode_signpost(data: bytes, volume: bytes, keys: SealKeys, members: Members) -> dict[int, CloudRecord]:
-    """The clouds that it tells of, by number. Raises DecodeError, also when none of *members* signed it."""
+    """The clouds that it names, by number. Raises DecodeError, also when none of *members* signed it."""
     reader = Reader(data)
     if reader.raw(len(_HEADER)) != _HEADER:
         raise DecodeError("no signpost, or one of another version")
@@ -91,8 +91,8 @@ class Signposts:
         self._has_read = False
 
     def read(self) -> Mapping[int, CloudRecord]:
-        """The clouds that signposts on more than f clouds tell of alike: one of these does not lie. While
-        this is the only device it looks for them once: it may have been restored from a backup."""
+        """The clouds on which signposts on more than f clouds agree, because one of these does not lie. While
+        this is the only device, it searches for them once: it may have been restored from a backup."""
         if self._has_read and len(self._sharing.current_members()) < 2:
             return {}
         self._has_read = True

@@ -32,7 +32,7 @@ class ValueServices:
         self._sign(ServiceRecord(url))
 
     def forget(self, url: str) -> None:
-        """Have all devices use one no longer. Raises UsageError."""
+        """Sign for all devices that a service is not used any more. Raises UsageError."""
         if url not in self.urls():
             raise UsageError(
                 f"the volume uses no service {url!r}", "", "hybrisfs kv containers lists those in use."

@@ -28,7 +28,7 @@ class Assembly:
 
     @property
     def may_sign(self) -> bool:
-        """Whether this device belongs to the volume still."""
+        """Whether this device still belongs to the volume."""
         return self._signer.may_sign(self._tx)
 
     @property
@@ -38,13 +38,14 @@ class Assembly:
 
     @property
     def is_lowest(self) -> bool:
-        """Whether this is the full member with the lowest id: it does what one has to do for all."""
+        """Whether this is the full member with the lowest id, which does the work that one device does for
+        all."""
         readers = self._readers()
         members = (one.device for one in self._tx.members.all() if one.device not in readers)
         return self.device == min(members, default=self.device)
 
     def _readers(self) -> set[bytes]:
-        """The devices that only read, so that nothing of what they propose could ever end."""
+        """The readers, whose proposals could never come to an end."""
         return {
             one
             for one in self._tx.registers.roles.devices()
@@ -52,12 +53,13 @@ class Assembly:
         }
 
     def book(self) -> Book:
-        """What stands now, and whose consent it takes: also that of devices that are only suspended."""
+        """The present proposals and answers, and the devices that have to consent, suspended ones
+        included."""
         members = [one.device for one in self._tx.members.asked()]
         return Book(members, self._values(PROPOSAL), self._values(BALLOT), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:
-        """The members that proposals wait for, this device aside, each with when these were signed."""
+        """The other members that proposals wait for, each with the times at which these were signed."""
         book = self.book()
         found: dict[bytes, list[Stamp]] = {}
         for key, values in self._tx.registers.with_prefix(PROPOSAL.prefix).items():
@@ -78,7 +80,7 @@ class Assembly:
         return {pack.id for pack in packs if pack is not None}
 
     def unread_pages(self) -> Sequence[bytes]:
-        """Lists of chunks that were named since, and that nobody has looked through."""
+        """Lists of chunks that were named since and have not been read yet."""
         return self._tx.chunks.condemned.unread_pages()
 
     def worth(self, pack: bytes) -> Worth:
@@ -102,7 +104,7 @@ class Assembly:
         orphans: Iterable[bytes] = (),
         strays: Iterable[Stray] = (),
     ) -> None:
-        """Propose to discard these, and nothing that was proposed before."""
+        """Propose to discard these, in place of earlier proposals."""
         proposal = Proposal(serial, tuple(packs), tuple(orphans), tuple(strays))
         self._sign([(proposal_key(self.device), proposal.encode())])
 

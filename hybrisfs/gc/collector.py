@@ -36,9 +36,11 @@ class Collection:
     """What was found and done, for people. Sizes are bytes on all clouds together, roughly."""
 
     found: Counter[str] = field(default_factory=Counter)
-    """Of "empty", "sparse" and "young" packs: how many, and under "NAME bytes" what they take in vain."""
+    """How many "empty", "sparse" and "young" packs there are, and under "NAME bytes" the bytes that they
+    waste."""
     unnamed: Counter[str] = field(default_factory=Counter)
-    """Of "orphans" (packs), "strays", "leftovers" and "young" ones (shares): how many no register names."""
+    """How many "orphans" (packs), "strays", "leftovers" and "young" ones (shares) there are that no register
+    names."""
     rewritten: int = 0
     proposed: int = 0
     deleted_packs: int = 0
@@ -47,7 +49,8 @@ class Collection:
     """Packs that are to be deleted as soon as their clouds can be reached."""
     due_bytes: int = 0
     undeletable: int = 0
-    """Objects of these that wait for a device that may delete; this one was refused."""
+    """Objects of these that wait for another device, because the cloud refused to delete them for this
+    one."""
     waiting: list[dict[str, Any]] = field(default_factory=list)
     trouble: str = ""
 
@@ -114,7 +117,7 @@ class Collector:
         return Pause(self._limits.step_seconds)
 
     def step(self) -> Pause:
-        """Go on with what is to be discarded, and look for more when that is due."""
+        """Continue with proposals under way, and look for more packs when that is due."""
         collection = Collection()
         with self._busy:
             try:
@@ -134,9 +137,8 @@ class Collector:
         return Pause(self._limits.step_seconds)
 
     def collect(self, step: Step, *, dry_run: bool) -> Collection:
-        """Look for what nobody needs now, and go as far as can be gone; with *dry_run*, only look.
-
-        Raises HybrisError while another one is at it.
+        """Look now for packs that nothing needs, and do all that can be done; with *dry_run*, only look.
+        Raises HybrisError while another call runs.
         """
         if not self._busy.acquire(timeout=1.0):
             raise HybrisError("unneeded packs are being looked for already", "", "Try again in a while.")
@@ -177,7 +179,7 @@ class Collector:
         step(stages[2], 3, len(stages))
 
     def _find(self, pause: Callable[[], bool]) -> Found:
-        """Lists of chunks that have yet to be read are brought only when there is something to be found."""
+        """Lists of chunks that have not been read yet are fetched only when there is something to find."""
         found = self._scan(pause)
         if found and self._pages.list_files():
             found = self._scan(pause)
@@ -204,12 +206,13 @@ class Collector:
         return self._disposer.waiting()
 
     def count_unnamed(self) -> int:
-        """How many packs and single shares the clouds have that no register names; nothing is changed."""
+        """How many packs and single shares on the clouds no register names; changes nothing."""
         look, _ = self._orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
         return look.count
 
     def _look_for_unproven(self) -> None:
-        """What is on the clouds by now is not to be called unsafe until packs are looked through."""
+        """Find chunks that have reached the clouds, so that they are not called unsafe until the next look
+        through packs."""
         if self._monotonic() < self._unproven_due or self._signals.transfers_paused:
             return
         with self._fs.state.transaction() as tx:
@@ -224,7 +227,7 @@ class Collector:
             self._needed.look_again(self._unnamed_packs, self._monotonic())
 
     def _unnamed_packs(self) -> dict[bytes, list[tuple[int, int]]]:
-        """The packs that no register names, however new they are, and where clouds show shares of them."""
+        """The packs that no register names, however new they are, and the clouds that list shares of them."""
         found, sightings = self._orphans.look(self._committer.commit_now, self._time_ns(), 0, self._go_on)
         places: dict[bytes, list[tuple[int, int]]] = {pack: [] for pack in found.orphans}
         for seen in sightings:
@@ -233,9 +236,8 @@ class Collector:
         return places
 
     def _is_listing_due(self) -> bool:
-        """Whether the clouds are to be listed now: once a day is enough, by one device for all.
-
-        The others list them now and then. So what one may not delete is found by another that may.
+        """Whether to list the clouds now. One device lists them daily for all. The others list them now and
+        then, so that one of them can delete what the first may not.
         """
         with self._fs.state.transaction() as tx:
             lowest = self._participant.assembly(tx).is_lowest
@@ -284,14 +286,15 @@ class Collector:
             self._advance()  # a device that is alone can go on with the rest
 
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
-        """Orphaned packs and strays that are to be proposed; what was discarded long ago is deleted."""
+        """The orphaned packs and strays to propose. Leftovers of packs discarded long ago are deleted."""
         found = self._find_unnamed(collection, pause)
         with self._fs.state.transaction() as tx:
             self._orphans.dispose_leftovers(tx, found.leftovers)
         return self._orphans.proven(found, MAX_PACKS // 2)
 
     def _advance(self) -> None:
-        """Answer, and end what all have agreed on; what is signed must not be taken back by a crash."""
+        """Answer proposals, and end what all have agreed on. A crash must not take back what is signed, so it
+        is committed."""
         while self._go_on() and self._participant.step():
             self._committer.commit_now()
 
@@ -320,8 +323,8 @@ class Collector:
                         collection.found[f"{kind} bytes"] += one.needed.dead * pack.n // pack.k
 
     def awaited(self) -> dict[bytes, float]:
-        """The devices that have yet to agree to a proposal, and since when it waits for them, in seconds
-        since the epoch; this device is not among them."""
+        """The other devices that have yet to agree to a proposal, and since when it waits for them, in
+        seconds since the epoch."""
         with self._fs.state.transaction() as tx:
             return {
                 device: min(tx.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9

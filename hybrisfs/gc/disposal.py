@@ -26,11 +26,10 @@ _MOST_NAMES: Final = 1_000_000
 
 
 class Disposer:
-    """Deletes the shares of packs that have ended, once the clouds have the update that says so: a device
-    that is restored from a backup learns then that the packs are gone. One caller at a time.
-
-    A cloud may refuse that to this device, whose credentials lack the right. Then another one does it that
-    finds these shares, and looks once in a while whether they are still there.
+    """Deletes the shares of ended packs, once the clouds have the update that ends them: so a device that is
+    restored from a backup learns that the packs are gone. One caller at a time. A cloud may refuse, when the
+    credentials of this device lack the right. Then another device finds and deletes these shares, and this
+    one looks once in a while whether they are gone.
     """
 
     def __init__(self, fs: FileSystem, upkeep: Upkeep, trust: Trust) -> None:
@@ -42,7 +41,7 @@ class Disposer:
         self._looked: dict[int, float] = {}  # when, at a cloud that refuses deletions
 
     def run(self, go_on: Callable[[], bool]) -> int:
-        """Delete what can be deleted now; the bytes that this frees on all clouds together, roughly."""
+        """Delete what can be deleted now. Returns roughly the bytes freed on all clouds together."""
         clouds = self.clouds().difference(self._upkeep.refusing())
         trusted = self._trust.trusted() if clouds else ()
         freed = 0
@@ -61,7 +60,7 @@ class Disposer:
         return freed
 
     def look_again(self) -> None:
-        """The next time, look at what others may have deleted."""
+        """Look the next time for shares that other devices have deleted."""
         self._looked.clear()
 
     def waiting(self) -> dict[int, int]:
@@ -93,7 +92,8 @@ class Disposer:
         return True
 
     def _forget_gone(self, cloud: int) -> None:
-        """Forget what is not on the cloud any more, or never was: other devices have deleted it."""
+        """Forget shares that are not on the cloud any more, because other devices have deleted them, or never
+        were."""
         names = self._upkeep.names(cloud, "packs/", _MOST_NAMES)
         if names is None:
             return
@@ -121,7 +121,7 @@ _PAUSE_EVERY: Final = 256  # names
 
 @dataclass(slots=True)
 class Unnamed:
-    """What a look found. Shares of `young` ones have not been seen for long enough."""
+    """The result of a look. Shares of `young` ones have not been seen for long enough."""
 
     orphans: dict[bytes, ShareOnCloud] = field(default_factory=dict)
     """Packs, and a share of each."""
@@ -139,7 +139,8 @@ class Trust(Protocol):
     """What is asked of `hybrisfs.clouds.maintenance.Maintenance`."""
 
     def trusted(self) -> Collection[int]:
-        """Look which clouds are this volume's: a disk that is not mounted would forget nothing."""
+        """The clouds that are this volume's, by a look at their markers: on a disk that is not mounted,
+        nothing would be deleted."""
 
 
 class Orphans:
@@ -153,9 +154,8 @@ class Orphans:
     def look(
         self, commit: Callable[[], None], now_ns: int, grace_ns: int, pause: Callable[[], bool]
     ) -> tuple[Unnamed, Mapping[ShareOnCloud, int]]:
-        """List the clouds. What was found, and since when each share is known; nothing is changed.
-
-        *pause* is called now and then, and tells whether to go on.
+        """List the clouds, and change nothing. Returns what was found, and since when each share is known.
+        *pause* is called now and then, and says whether to go on.
         """
         clouds = sorted(self._trust.trusted())
         listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in clouds}

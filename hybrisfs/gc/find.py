@@ -30,7 +30,7 @@ _ROWS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A pack that is not worth keeping as it is. *since*: how long that has been so, ns since the epoch."""
+    """A pack that is not worth keeping as it is. *since*: from when on, in ns since the epoch."""
 
     pack: int
     needed: Needed
@@ -39,14 +39,15 @@ class Idle:
 
 @dataclass(slots=True)
 class Found:
-    """What a look found: packs of which nothing, and of which little is needed; those to leave alone yet."""
+    """The result of a look: packs of which nothing is needed, packs of which little is needed, and packs to
+    leave alone for now."""
 
     empty: list[Idle] = field(default_factory=list)
     sparse: list[Idle] = field(default_factory=list)
     young: list[Idle] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
-    """Numbers of chunks that are kept, in a pack or on this disk, only because nobody here has read them
-    where others say that they are."""
+    """Numbers of chunks that are kept, in a pack or on this disk, only because this device has not read them
+    where others claim to have put them."""
 
     def __bool__(self) -> bool:
         return bool(self.empty or self.sparse or self.young or self.claimed)
@@ -61,7 +62,7 @@ def find_idle(
     pause: Callable[[], bool],
     limits: GcLimits,
 ) -> Found:
-    """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and tells
+    """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and says
     whether to go on. Raises what `Pages.read` raises."""
     references = References(db, lists)
     before, doubted = DeletionCandidateTable(db).all(), PackTable(db).doubted()
@@ -113,10 +114,9 @@ def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> 
 
 
 class Needed(NamedTuple):
-    """Of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the former.
-
-    `claimed` are the numbers of those needed as well that members say to be in another pack, which is where
-    they are read: as long as this device has not read them there, they count as `live`.
+    """The need of one pack: bytes of sealed chunks that are needed and that are not, and the numbers of the
+    former. `claimed` are the numbers of other needed chunks, which are read from another pack that members
+    name. Until this device has read them there, they count as `live`.
     """
 
     live: int
@@ -178,7 +178,7 @@ class Pages:
         return self._fetcher.fetch_one(ref) if data is None else data
 
     def list_files(self) -> bool:
-        """Let the view show of all files which chunks they have; whether it had to learn of any.
+        """Note the chunks of all files in the view. Returns whether any were new.
 
         Raises ChunkUnavailable, OSError.
         """
@@ -197,9 +197,8 @@ class Pages:
         return bool(unlisted)
 
     def look_through(self, unread: Iterable[bytes]) -> None:
-        """Look for chunks of condemned packs in lists that were named since these were condemned.
-
-        What nobody can bring may name any of them.
+        """Look for chunks of condemned packs in lists that were named since these were condemned. A list that
+        cannot be fetched may name any of them.
         """
         fs = self._fs
         for identity in unread:

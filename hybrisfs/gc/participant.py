@@ -72,9 +72,8 @@ class Participant:
     def propose(
         self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
     ) -> int:
-        """Propose to discard packs, by their numbers, orphans by their ids, and strays; how many of them.
-
-        None unless this device may propose, and nothing that it has proposed stands but strays.
+        """Propose to discard packs (by number), orphans (by id) and strays. Returns how many were proposed:
+        none unless this device may propose and no earlier proposal stands, except one of strays.
         """
         with self._fs.state.cutting, self._fs.state.transaction() as tx:
             known = [tx.packs.numbered(number) for number in packs]
@@ -88,7 +87,8 @@ class Participant:
         return len(proposal.packs) + len(proposal.orphans) + len(proposal.strays) - waiting
 
     def step(self) -> bool:
-        """One turn: up to an answer or a proposal, or as far as can be gone now; whether anything was signed.
+        """One turn: up to an answer or a proposal, or as far as possible now. Returns whether anything was
+        signed.
 
         Raises ChunkUnavailable and OSError when it is unknown now what is needed.
         """
@@ -136,7 +136,7 @@ class Participant:
         condemned.release([number for number in condemned if number not in kept])
 
     def _examine(self, lists: Sequence[Listed]) -> None:
-        """From now on nothing new relies on these packs; find out what is needed of them."""
+        """Condemn these packs, so that nothing new relies on them, and find out what is needed of them."""
         self._needed.look([pack for one in lists for pack in one.orphans])
         fs = self._fs
         with fs.state.cutting, fs.state.transaction() as tx:
@@ -161,8 +161,8 @@ class Participant:
         self._consent.examined(lists)
 
     def _end(self, action: End) -> tuple[bool, bool]:
-        """Sign the end of packs and orphans, and note what is to be deleted; whether any was signed, and
-        whether nothing has to wait."""
+        """Sign the end of packs and orphans, and note what is to be deleted. Returns whether any was signed,
+        and whether nothing has to wait."""
         has_signed = False
         for batch in (*in_groups(action.packs, self._chunks_in, _BATCH_CHUNKS), action.orphans):
             with self._fs.state.cutting, self._fs.state.transaction() as tx:

@@ -79,11 +79,11 @@ class Worth(Enum):
 
 
 class Knowledge(Protocol):
-    """What this device knows at one moment: nothing of it changes during a call of the machine."""
+    """The knowledge of this device at one moment, which does not change during a call of the machine."""
 
     @property
     def may_sign(self) -> bool:
-        """Whether this device belongs to the volume still."""
+        """Whether this device still belongs to the volume."""
 
     @property
     def may_propose(self) -> bool:
@@ -99,7 +99,7 @@ class Knowledge(Protocol):
         """The packs on which nothing new relies."""
 
     def unread_pages(self) -> Sequence[bytes]:
-        """Lists of chunks that were named since, and that nobody has looked through."""
+        """Lists of chunks that were named since and have not been read yet."""
 
     def worth(self, pack: bytes) -> Worth:
         """What this pack is to the device."""
@@ -110,15 +110,15 @@ class Knowledge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Nobody proposes to discard packs other than `kept`: the others are packs like any other again."""
+    """Only `kept` packs are still proposed: all other condemned packs become ordinary packs again."""
 
     kept: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Examine:
-    """Bring what is lacking here from the orphans of `lists`; condemn their packs, and note which are needed.
-    Then call `examined`."""
+    """Fetch the chunks in the orphans of `lists` that this device lacks, condemn the packs of `lists`, and
+    note which are needed. Then call `examined`."""
 
     lists: tuple[Listed, ...]
 
@@ -133,7 +133,7 @@ class ReadPages:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Sign these answers, by proposal, in the place of all that this device has answered."""
+    """Sign these answers, by proposal; they replace all earlier answers of this device."""
 
     answers: dict[bytes, Said]
 
@@ -156,8 +156,8 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Sign a proposal in the place of the one before; of that one, what is `put_off` waits for another grace
-    period before it is found again."""
+    """Sign a proposal that replaces the one before. The `put_off` parts of the former one wait for another
+    grace period."""
 
     packs: tuple[bytes, ...] = ()
     orphans: tuple[bytes, ...] = ()
@@ -181,7 +181,7 @@ class Consent:
     # -- what happens --------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A turn begins: what could not be done in the last one is tried again."""
+        """Begin a turn, and try again what failed in the last one."""
         self._left = None
         self._done.clear()
 
@@ -219,7 +219,7 @@ class Consent:
         return self._answer(book, known) or self._conclude(book, known)
 
     def _is_examined(self, book: Book, listed: Listed) -> bool:
-        """Also what was answered before the start: if it is not condemned, it is refused."""
+        """Includes packs answered before the start: those that are not condemned are refused."""
         return listed.id in self._examined or self._said(book, listed).stage is not Stage.NONE
 
     def _said(self, book: Book, listed: Listed) -> Said:
@@ -260,8 +260,8 @@ class Consent:
         return Propose(strays=left, put_off=put_off)
 
     def ending(self, known: Knowledge, some: Iterable[bytes]) -> list[bytes]:
-        """Those of *some* packs and orphans whose end may be signed now; none when all has to wait, as
-        a device has come in, or something is to be looked at first."""
+        """The ones of *some* packs and orphans whose end may be signed now; none when all have to wait
+        because a device has joined, or something has to be examined first."""
         book = known.book()
         own = book.of(self._device)
         agreed = book.agreed(own[0]) if len(own) == 1 else None
@@ -293,11 +293,9 @@ class Consent:
 
 
 def _refused(listed: Listed, known: Knowledge) -> Iterable[int]:
-    """Indices of the packs of which something is needed here, or was since they were condemned; of orphans
-    that a register names by now, and of strays that are where they belong.
-
-    What is not condemned although this device has answered is needed, for all it knows: it has been restored
-    from a backup.
+    """Indices of the packs of which this device needs something, or has needed it since they were condemned;
+    of orphans that a register names by now; and of strays that are where they belong. A pack that this device
+    has answered and that is not condemned counts as needed: the device was restored from a backup.
     """
     dispensable = [
         *(known.worth(pack) in (Worth.CONDEMNED, Worth.ENDED) for pack in listed.packs),

@@ -45,9 +45,8 @@ class Rewriter:
         self._fetcher = fetcher
 
     def rewrite(self, packs: Iterable[Idle], most: int) -> int:
-        """Pack the needed chunks of *packs* again, up to about *most* bytes; how many packs were done.
-
-        Raises ChunkUnavailable, CloudsUnavailable and OSError; what was done by then is done.
+        """Pack the needed chunks of *packs* again, up to about *most* bytes. Returns how many packs were
+        done. Raises ChunkUnavailable, CloudsUnavailable and OSError; packs done before stay done.
         """
         done = moved = 0
         gathered: list[Idle] = []
@@ -94,7 +93,7 @@ class Rewriter:
         self._signals.packed()
 
     def _note(self, packs: Sequence[Idle]) -> int:
-        """Nothing of these is needed any more; how many there are."""
+        """Note the packs of which nothing is needed any more. Returns how many there are."""
         with self._fs.state.transaction() as tx:
             tx.deletion_candidates.emptied(idle.pack for idle in packs)
         return len(packs)
@@ -150,7 +149,7 @@ class NeededOrphans:
         self._last = b""  # the pack that was looked in last
 
     def look_again(self, orphans: Callable[[], Mapping[bytes, Places]], now: float) -> None:
-        """Look in the *orphans* if something is lacking and it is time to: after longer and longer pauses.
+        """Look into the *orphans* if something is lacking and the pause is over; pauses get longer.
         *now* never goes back."""
         if now < self._again:
             return
@@ -162,7 +161,7 @@ class NeededOrphans:
         self._again, self._pause = now + self._pause, min(2 * self._pause, _LAST_PAUSE)
 
     def rest(self) -> None:
-        """Nothing is to be looked for: the next time is not delayed."""
+        """There is nothing to look for, so the next look is not delayed."""
         self._again, self._pause = 0.0, _FIRST_PAUSE
 
     def look(self, packs: Iterable[bytes]) -> None:
@@ -217,7 +216,8 @@ class NeededOrphans:
         return found
 
     def _keep(self, fetched: Mapping[int, bytes]) -> int:
-        """Take chunks into the journal, from where they go to the clouds; how many there is room for."""
+        """Take chunks into the journal, from where they go to the clouds. Returns for how many there was
+        room."""
         with self._fs.state.transaction() as tx:
             tx.chunks.keep_all(fetched)
             kept = dirty_among(tx, fetched)

@@ -148,8 +148,8 @@ def encode_grant(
     before: Iterable[bytes] = (),
     random_bytes: Callable[[int], bytes] = SYSTEM.random_bytes,
 ) -> bytes:
-    """A grant of all *epochs* but the first to all *members* with keys that something can be sealed for; it
-    gives nothing to those that it names as having been granted them *before*."""
+    """A grant of all *epochs* but the first to all *members* with valid public keys. It gives nothing to
+    devices that it names as having been granted them *before*."""
     wrap, nonce = random_bytes(KEY_SIZE), random_bytes(NONCE_SIZE)
     boxes = dict.fromkeys(before, _NOTHING)
     for device, public in sorted(members.public_keys.items()):
@@ -173,7 +173,7 @@ def open_grant(grant: bytes, volume: bytes, device: DeviceKey) -> list[EpochKeys
 
 
 def check_grant(grant: bytes) -> None:
-    """Raise DecodeError unless it has the form of a grant; what is sealed in it only members see."""
+    """Raise DecodeError unless it has the form of a grant. Only members can read what is sealed in it."""
     reader = Reader(grant)
     _read_sealed(reader)
     reader.end()
@@ -221,7 +221,8 @@ def encode_grant_object(epoch: bytes, grant: bytes, device: DeviceKey) -> bytes:
 def open_grant_object(
     data: bytes, epoch: bytes, volume: bytes, public: bytes, writer: bytes, device: DeviceKey
 ) -> list[EpochKeys]:
-    """The epochs that what a cloud returned for the grant of the member *writer* gives to *device*.
+    """The epochs that an object, which a cloud returned as the grant of the member *writer*, gives to
+    *device*.
 
     *public* is the writer's key. Raises DecodeError.
     """

@@ -48,8 +48,8 @@ def is_by_member_register(key: bytes) -> bool:
 
 
 class Hearing:
-    """Reads what was said. `vector_of` may be set once there is a log, `roles` once it is known what devices
-    may do."""
+    """Reads what was said. `vector_of` may be set once there is a log, `roles` once the roles of devices are
+    known."""
 
     def __init__(self, database: RowWriter) -> None:
         self._db = database
@@ -80,8 +80,8 @@ class Hearing:
         return 0 if self.roles is None else self.roles.count
 
     def knows(self, device: bytes) -> bool:
-        """Whether the log says how a device came into the volume, or that it signed anything; or it is here
-        from the beginning."""
+        """Whether the log has the admission or an update of a device, or the device is here from the
+        beginning."""
         said = all_values(self._db, member_key(device))
         return (
             any(value and not Member.decode(value).removed for value in said)
@@ -89,7 +89,7 @@ class Hearing:
         )
 
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
-        """What would follow if *voter* said that of all *accused*, in an update with that clock."""
+        """The outcome if *voter* took that stance about all *accused*, in an update with that clock."""
         readers = self._readers(None, self.vector_of)
         first = founders(self._db)
         facts = self._facts(
@@ -116,7 +116,7 @@ class Hearing:
         return judge(self._facts(votes, members, admissions, evidence, branches, first, readers, vector_of))
 
     def stances(self) -> dict[tuple[bytes, bytes], Cast]:
-        """What each voter wants to become of each accused."""
+        """The stance of each voter about each accused."""
         return _cast(said_of_kind(self._db, VOTE))
 
     def _others(self) -> tuple[list[Said], list[Said], list[Said]]:
@@ -163,8 +163,8 @@ class Hearing:
 
 
 def _cast(rows: list[Said]) -> dict[tuple[bytes, bytes], Cast]:
-    """The votes. Of several of a voter the newest one counts, in a vote register before all others; of those
-    of branches that the voter made with the same clock the hardest."""
+    """The votes that count. Of several votes of a voter the newest counts, and one in a vote register goes
+    before all others. Of votes with one clock on different branches, the hardest counts."""
     found: dict[tuple[bytes, bytes], tuple[bool, Cast]] = {}
     for key, branch, clock, value in rows:
         if not value:

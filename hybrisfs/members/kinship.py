@@ -25,7 +25,7 @@ class Kinship:
         self._roster = roster
         self._saw = saw
         self.line = lru_cache(None)(lambda device: frozenset(roster.admitted(device)))
-        """All that a device has let in, and that these have let in, and so on."""
+        """All devices that a device has let in, directly or through others."""
         self.above = lru_cache(None)(self._find_above)
         """The inviter of a device, the inviter of that one, and so on."""
         self._origin = lru_cache(None)(self._find_origin)
@@ -47,8 +47,8 @@ class Kinship:
         return one in self.above(other) or self._saw(other, one)
 
     def _find_origin(self, voter: bytes, accused: bytes) -> bytes:
-        """The farthest one above that may have let the voter in, through others, after the accused came. Two
-        voters that the same one may have let in so have the same origin."""
+        """The highest ancestor of the voter that may have let it in, through others, after the accused came.
+        Two voters that the same device may have let in like this have the same origin."""
         while not self.older(voter, accused):
             inviter = self._roster.inviter(voter)
             if inviter is None or inviter == accused:
@@ -57,7 +57,7 @@ class Kinship:
         return voter
 
     def are_independent(self, voters: Collection[bytes], accused: bytes) -> bool:
-        """Whether any two of these, which speak of the accused, are independent."""
+        """Whether any two of these voters about the accused are independent."""
         origins = {one: self._origin(one, accused) for one in voters}
         if len(set(origins.values())) < 2:
             return False
@@ -98,7 +98,7 @@ MAX_ADMITTED: Final = 128
 
 
 class Admission(NamedTuple):
-    """The device that let another in, and the clock of the update that says so; None where that is
+    """The device that let another in, and the clock of the update of the admission; None where that is
     unknown."""
 
     by: bytes | None
@@ -132,7 +132,7 @@ class Roster:
         return self._by.get(device)
 
     def admitted(self, device: bytes) -> list[bytes]:
-        """The devices that this one let in, those that these let in, and so on."""
+        """The devices that this one let in, directly or through others."""
         found: list[bytes] = []
         for level in self._levels(self._admitted.get(device, [])):
             found += level

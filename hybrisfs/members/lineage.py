@@ -52,8 +52,8 @@ def trace(
     vector_of: VectorOf,
     first: Collection[bytes],
 ) -> Lineage:
-    """What rows about members and about their admissions tell; *branches* of which devices have written, and
-    which are the *first* ones, see `founders`."""
+    """The lineage by the rows about members and admissions. *branches*: those on which devices have written;
+    *first*: see `founders`."""
     stamps: dict[tuple[bytes, bytes], Stamp] = {}  # of the first word of an author about a device
     heard: dict[bytes, Admission] = {}
     said: dict[bytes, set[bool]] = {}  # whether it is a reserve
@@ -168,7 +168,7 @@ def words(database: StateReader) -> dict[bytes, list[Word]]:
 
 def founders(database: StateReader) -> frozenset[bytes]:
     """The devices that no other let in, whatever others claim: those that are here from the beginning, and
-    the last of this chain: the device that let this one in, the inviter that it names itself, and so on."""
+    the last one of the chain of inviters above this device, as each names its own."""
     first = devices_from_the_beginning(database)
     found = {device for device in first if _own_word(database, device) in (b"", _NOBODY)}
     at = inviter_of_this_device(database) or first_signer(database) or b""

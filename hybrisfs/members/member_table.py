@@ -73,11 +73,11 @@ class MemberTable:
         return self._in(*_GONE)
 
     def gone(self) -> frozenset[bytes]:
-        """The same, and those above the bounds: all that some device has removed."""
+        """All devices that some device has removed, and those above the bounds."""
         return frozenset(device for device, one in self._load().items() if one.state in _GONE)
 
     def left(self) -> frozenset[bytes]:
-        """Devices that a member wanted to remove, and that belong to the volume all the same."""
+        """Devices that a member wanted to remove and that still belong to the volume."""
         self._load()
         return self._outcome.left
 
@@ -100,7 +100,7 @@ class MemberTable:
         ]
 
     def _load(self) -> dict[bytes, _Known]:
-        """All that are known, by name: at no cost while nothing has changed in the database."""
+        """All known devices, by name; cached until the database changes."""
         as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
         if as_of == self._as_of and self._words is not None:
             return self._known
@@ -168,13 +168,13 @@ class MemberTable:
         return self._members("keys", lambda: self._present(Membership.MEMBER, Membership.RESERVE))
 
     def writers(self) -> Members:
-        """Whose updates are accepted: all but those of devices whose removal has been accepted, and of those
-        that do not count. What these wrote is accepted if a member depends on it."""
+        """The devices whose updates are accepted: all but those whose removal was accepted and those that do
+        not count. Their updates are accepted if a member depends on them."""
         return self._members("writers", self._writers)
 
     def followed(self, own: bytes) -> Members:
-        """The writers, and this device, *own*, while it is only suspended: it goes on handing on what it has,
-        and puts no head on a cloud before it has looked at its own there (`sync.beacons`)."""
+        """The writers, and this device, *own*, while it is suspended: it goes on handing on what it has, and
+        puts no head on a cloud before it has read its own there (`sync.beacons`)."""
         if own not in self.suspended:
             return self.writers()
         return self._members("followed", lambda: self._writers(also=own))
@@ -204,8 +204,7 @@ class MemberTable:
         return name_of_member(self._db, device) or device.hex()[:8]
 
     def shown_name(self, device: bytes) -> str:
-        """What it is called, and the beginning of its id if another one that belongs to the volume is called
-        the same."""
+        """Its name, with the beginning of its id if another device of the volume has the same name."""
         name = self.name_of(device)
         self._load()
         others = self._called.get(name, set()) - {device}
@@ -217,14 +216,14 @@ class MemberTable:
         return self._roster.inviter(device)
 
     def admitted_by(self, device: bytes) -> list[Member]:
-        """Those that belong to the volume, in reserve or not, because this device let them in, or one that it
-        let in, and so on."""
+        """The devices of the volume, in reserve or not, that this device let in, directly or through
+        others."""
         known = self._load()
         present = {one.member.device for one in self._counted() if one.state not in _GONE}
         return [known[one].member for one in self._roster.admitted(device) if one in present]
 
     def words_changed(self) -> None:
-        """Registers of admissions have other values now."""
+        """Called when registers of admissions have other values."""
         self._words = None
 
     def admit(self, members: Iterable[Member], by: bytes | None = None, clock: int = 0) -> None:
@@ -264,8 +263,8 @@ class MemberTable:
     def learn(
         self, key: bytes, values: Sequence[Value], author: Callable[[Stamp], bytes | None] = lambda _: None
     ) -> bool:
-        """Take in the values of a member register, the one that counts last; False when none of them can have
-        been written by a correct device. *author*: which device signed an update."""
+        """Take in the values of a member register, the winning one last; False when no correct device can
+        have written any of them. *author*: returns the device that signed an update."""
         known = False
         for value in sorted(values, key=lambda one: one.stamp):
             try:

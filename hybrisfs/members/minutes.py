@@ -149,7 +149,7 @@ class Minutes:
         ]
 
     def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:
-        """The members that a device had to ask, when it had seen so much."""
+        """The members whose consent a device needed after it had seen so much."""
         said: dict[bytes, list[Member]] = {}
         for key, branch, clock, value in said_of_kind(self._db, MEMBER):
             if clock <= seen[branch] and value:
@@ -168,7 +168,7 @@ def _is_asked(said: Iterable[Member]) -> bool:
 
 
 def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
-    """What a signed kit says, as the member register of its reserve says it."""
+    """The word of a signed kit, in the form of its reserve's member register."""
     try:
         reserve = Member(SignedKit.decode(key, value).public, "", reserve=True)
     except DecodeError:
@@ -177,7 +177,7 @@ def _reserve(key: bytes, value: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _meaning(kind: int, value: bytes) -> bytes:
-    """The value without what does not matter here; nothing when it means nothing."""
+    """The part of the value that matters here; empty when none does."""
     try:
         if kind == PROPOSAL:
             Proposal.decode(value)
@@ -218,7 +218,7 @@ def bans_place(db: Reader, pack: bytes, placement: Sequence[int]) -> bool:
 
 
 def _standing(db: Reader) -> Iterator[Proposal]:
-    """Of all that was ever a member: a forbidden name too many does no harm."""
+    """The proposals of all present and former members: a forbidden name too many does no harm."""
     for value in values_of_kind(db, PROPOSAL):
         try:
             yield Proposal.decode(value or b"")

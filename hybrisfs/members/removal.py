@@ -65,7 +65,7 @@ _VERSION: Final = 1
 
 
 class Stance(IntEnum):
-    """What a member wants to become of another one."""
+    """The stance of a member about another one."""
 
     KEEP = 0
     SUSPEND = 1
@@ -127,7 +127,7 @@ class Verdict(NamedTuple):
 
     ended: frozenset[bytes]
     suspended: Mapping[bytes, tuple[bytes, ...]]
-    """The accused, with those whose accusations count, the earliest first."""
+    """The accused, with the accusers that count, the earliest first."""
 
     @property
     def out(self) -> frozenset[bytes]:
@@ -140,7 +140,7 @@ class Outcome(NamedTuple):
 
     verdict: Verdict
     left: frozenset[bytes] = frozenset()
-    """The devices about which a member has voted, but that the votes leave in."""
+    """The devices that members voted about and that stay in."""
     kits: frozenset[bytes] = frozenset()
     """The keys of recovery kits, when any member has voted."""
 
@@ -223,8 +223,8 @@ class _Court:
         )
 
     def _are_all(self, voters: Mapping[bytes, Cast], accused: bytes) -> bool:
-        """Whether they are all other devices; who came when it was said already is not asked, or what is
-        final would not stay so."""
+        """Whether they are all other devices. Devices that came after the vote are not asked, because
+        otherwise a final vote could change."""
         others = self._devices.difference(self._ended, (accused,), voters)
         return not self._devices.isdisjoint(voters) and all(
             any(self._facts.knew(one, cast) for cast in voters.values()) for one in others

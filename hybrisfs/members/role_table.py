@@ -41,7 +41,8 @@ from sync import Bound, DecodeError, SignedUpdate, VersionVector
 __all__ = ["MOST_WORDS", "Roles"]
 
 MOST_WORDS: Final = 8
-"""Of one author about one device, on a branch: older ones have no effect, or they would take time."""
+"""Words of one author about one device, on a branch. Older ones have no effect, because they would take
+time."""
 _MOST_KEPT: Final = 256
 _ALL: Final = Rights(Role.FULL)
 
@@ -62,18 +63,18 @@ class Roles:
         self._backing = Backing(database)
         self._judged: dict[tuple[object, ...], list[Word]] = {}
         self.changed = Topic[[Collection[bytes]]]()
-        """What these devices may do may be something else."""
+        """Called with devices whose rights may have changed."""
         self._said: dict[bytes, dict[bytes, list[_Said]]] = {}  # by device and branch
         self._stamps: dict[bytes, list[Stamp]] = {}  # of the values of each register
         self.count = 0
         """How often words about roles have arrived."""
         self.overstepped: set[bytes] = set()
-        """The readers and contributors that have signed what they may not, as far as it was heard since the
+        """The readers and contributors that have signed what they may not, as far as known since the
         start."""
         self.load()
 
     def load(self) -> None:
-        """The registers hold other values, or go by other names."""
+        """Load again after registers got other values or stamps."""
         self._is_let_in_limited = is_let_in_limited(self._db)
         self._said.clear()
         self._stamps.clear()
@@ -103,7 +104,7 @@ class Roles:
             self.changed(self.devices())
 
     def forget(self) -> None:
-        """What was found out before may not be so any more; `kin_changed` follows."""
+        """Forget earlier results, which may be outdated; `kin_changed` follows."""
         self.count += 1
         self._backing.forget()
         self._judged.clear()
@@ -126,7 +127,7 @@ class Roles:
         return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
 
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
-        """What the device might do, for an update that had seen so much; None: for all that is known here."""
+        """The role of the device for an update that had seen so much; None: for all that is known here."""
         return self.rights(device, seen, vector_of).role
 
     def rights(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Rights:
@@ -160,7 +161,7 @@ class Roles:
         return sorted(found, key=lambda one: (one[0], one[1].role, sorted(one[1].areas)))
 
     def may_lift(self, author: bytes, device: bytes, vector_of: VectorOf) -> bool:
-        """Whether it has an effect when *author* says that the device may do all."""
+        """Whether a word of *author* that lifts all limits of the device has an effect."""
         own = (
             one
             for by, said in self._said.get(device, {}).items()
@@ -172,19 +173,19 @@ class Roles:
         )
 
     def readers(self) -> set[bytes]:
-        """The devices that are no full members, for all that is stored."""
+        """The devices that are less than full members, by the stored registers."""
         return {one for one in self._said if self.stored_role(one) is not Role.FULL}
 
     def stored_role(self, device: bytes) -> Role:
-        """What the device may do, for all that is stored."""
+        """The role of the device, by the stored registers."""
         if device not in self._said:
             return Role.FULL
         return self.role(device, newest_by_branch(self._db), self.vector_of)
 
     def bounds(self, device: bytes, seen: VersionVector, vector_of: VectorOf) -> list[Bound]:
-        """The updates on which those of the device must depend, for an update that has seen so much; none if
-        it may do all. The word of its inviter stays among them when other words limit the device: else it
-        could sign writes that it never might, as if it had seen nothing."""
+        """The updates on which the updates of the device must depend, for an update that has seen so much;
+        none if it is a full member. The inviter's word stays among them when other words limit the device:
+        otherwise it could sign forbidden writes as if it had seen nothing."""
         limits = [one for one in self._judge(device, seen, vector_of) if one.record.limits]
         if not limits:
             return []
@@ -202,8 +203,8 @@ class Roles:
         ]
 
     def binds(self, update: SignedUpdate) -> set[bytes]:
-        """Whom the update limits of whom its writer had never said anything, for all that is known
-        here."""
+        """The devices that the update limits and that its writer had never said anything about, as far as is
+        known here."""
         found = {whose_role(key) for key, value in update.writes if key[0] == ROLE and _restricts(value)}
         writer = update.header.writer
         author = self._backing.author
@@ -307,7 +308,7 @@ class Backing:
 
     @staticmethod
     def may_lift(author: bytes, device: bytes, lineage: Lineage) -> bool:
-        """Whether that member may say that the device may do all."""
+        """Whether that member may lift all limits of the device."""
         return author not in lineage.kinship.line(device) or author in _first_kits(device, lineage)
 
     @staticmethod
@@ -359,8 +360,8 @@ def _first_kits(device: bytes, lineage: Lineage) -> list[bytes]:
 
 
 class _Court:
-    """Many words may be of one liar and its puppets, so that nothing takes time that grows with their square
-    before two agree that are independent."""
+    """One liar and its puppets may have signed many words. So until two independent ones agree, no step takes
+    time that grows with the square of their number."""
 
     def __init__(self, device: bytes, words: Iterable[Word], lineage: Lineage, vector_of: VectorOf) -> None:
         self._device = device

@@ -118,7 +118,7 @@ class RoleRecord(NamedTuple):
 
     role: Role
     from_first: bool = False
-    """Whether the device has it since it was let in."""
+    """Whether the device got the role at its admission."""
     areas: tuple[Area, ...] = ()
     """Of a contributor, in ascending order."""
 
@@ -194,8 +194,8 @@ def check_assignment(value: bytes) -> None:
 
 
 def known_assignments(db: StateReader, keys: Collection[bytes], seen: VersionVector | None) -> set[bytes]:
-    """The keys, of a few assignments, of those that an update with the vector *seen* had seen; None: those
-    that are known here."""
+    """The keys of those among a few assignments that an update with the vector *seen* had seen; None: of
+    those known here."""
     found = stamps_of_keys(db, keys)
     return {key for key, stamp in found if seen is None or seen[stamp.writer] >= stamp.clock}
 

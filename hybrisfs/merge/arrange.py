@@ -256,7 +256,7 @@ class Arranger:
             return inode
         self.made.add(node)
         if attr_key(node) in self._fs.changes.unsigned:
-            # They were changed where it was seen as one with another, and is not any more.
+            # They were changed where it was merged with another, and is not any more.
             self._fs.changes.drop(attr_key(node))
             self._resolver.forget_attr(node)
         if contender.is_directory:

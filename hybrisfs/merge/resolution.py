@@ -121,7 +121,7 @@ class ConflictResolution:
         self._fs.shown([Change(parent, name), Change(parent), Change(inode.ino)])
         if parent != ROOT_INO and not tx.places.is_shown(parent):
             self._fs.shown(self._arrivals.reveal(tx, [place.folder]))
-            # It may be seen as one with another now, until it is signed that the file stands in that one.
+            # It may be merged with another now, until it is signed that the file stands in that one.
             fs.inodes.disturbed.add((tx.places.parent_of(inode.ino), name))
 
 

@@ -451,7 +451,7 @@ class _Model:
         folders: dict[bytes, dict[bytes, Seen]] = {}
         waiting: list[tuple[bytes, ...]] = [(ROOT_ID,)]
         while waiting:
-            alike = waiting.pop()  # directories that are seen as one
+            alike = waiting.pop()  # directories that are merged
             wanted: dict[bytes, list[Contender]] = {}
             for directory in alike:
                 for name in inside.get(directory, ()):

@@ -57,7 +57,7 @@ class RoomLimits:
 class Evictor:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    What pins keep stays: the rest of its segments goes as holes when their turn comes.
+    Pinned content stays: the rest of its segments is punched out as holes when their turn comes.
     """
 
     def __init__(self, fs: FileSystem, committer: Committer, signals: Signals, clouds: CloudHealth) -> None:
@@ -87,7 +87,7 @@ class Evictor:
     def wait_for_room(self, length: int) -> bool:
         """Block until *length* more bytes fit, evicting and waiting for uploads; False when they never will.
 
-        It gives up at once when no upload can make room, and when none has for a while.
+        It gives up at once when no upload can make room, and after a while when no upload has made any.
         """
         last_progress, dirty = self._monotonic(), self._dirty_pieces()
         while not self._signals.stopping:
@@ -166,7 +166,7 @@ class Evictor:
         return plan
 
     def _plan_clean(self, tx: Transaction, plan: _Plan, wanted: int) -> int:
-        """Choose among the segments that hold nothing but cache; about how many bytes that frees."""
+        """Choose among the segments that hold only cache. Returns roughly the bytes freed."""
         fs, journal = self._fs, self._fs.journal
         size, removed = 0, list[int]()
         for number in journal.evictable():
@@ -189,7 +189,7 @@ class Evictor:
         return generation == self._fs.pins.generation and self._monotonic() < until
 
     def _plan_thinning(self, tx: Transaction, plan: _Plan, number: int, kept: Mapping[int, KeptChunk]) -> int:
-        """Find what a segment holds besides what pins keep; about how many bytes that frees."""
+        """Find what a segment holds besides pinned content. Returns roughly the bytes freed."""
         dead = self._fs.journal.dead_ranges(number, _ranges(kept.values()))
         punched = self._punched.get(number, [])
         if dead == punched:
@@ -225,8 +225,8 @@ class Evictor:
         return live
 
     def _without_commit(self, plan: _Plan) -> _Plan:
-        """What may go although the disk has no room left to forget it: the last commit says that the clouds
-        have it, so that after a crash it is found missing and fetched."""
+        """What may go although the disk has no room left for the database to forget it: by the last commit
+        the clouds have it, so after a crash it is found missing and fetched."""
         self._fs.state.make_durable()
         with self._fs.state.snapshot() as committed:
             needed = dirty_segments(committed)

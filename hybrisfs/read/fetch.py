@@ -63,10 +63,9 @@ class FetchLimits:
     ahead_bytes: int = 4 << 20
     """Of one run that is fetched ahead of a sequential reader."""
     asked_bytes: int = 1 << 20
-    """That one thread asks other devices for at once, so that others get through."""
+    """One thread asks other devices for so many at once, so that other threads get through."""
     located_within: float = 20.0
-    """Seconds that a chunk is waited for of which nobody has told where it is, or of which the clouds are not
-    open yet."""
+    """Seconds to wait for a chunk whose place is unknown, or whose clouds are not open yet."""
 
 
 class Fetcher:
@@ -80,7 +79,8 @@ class Fetcher:
         ask_devices: AskDevices | None = None,
     ) -> None:
         """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
-        silent for so many seconds. While transfers are paused, nothing is fetched but what is asked for."""
+        silent for so many seconds. While transfers are paused, only chunks that a caller asks for are
+        fetched."""
         self.limits = fs.environment.limits.of(FetchLimits)
         """They may be others at any moment."""
         self._fs = fs
@@ -104,7 +104,7 @@ class Fetcher:
         clouds.opened.listen(self._note_news)
 
     def close(self) -> None:
-        """Let nobody wait any more for word of where a chunk is, and begin nothing more in the background."""
+        """End all waits for the places of chunks, and begin nothing more in the background."""
         with self._news:
             self._closing = True
             self._news.notify_all()
@@ -131,8 +131,8 @@ class Fetcher:
         return {ref.number: self._await(ref, waiting[ref.number]) for ref in chunks}
 
     def fetch_one(self, ref: ChunkRef) -> bytes:
-        """The bytes of one chunk, for callers that hold up the updates of other devices: no update can say
-        where the chunk is while they wait. Raises ChunkUnavailable."""
+        """The bytes of one chunk, for callers that hold up the updates of other devices, so that no update
+        can name its place during the call. Raises ChunkUnavailable."""
         if ref.is_on_clouds:
             future, run = self._begin(ref)
             if run is not None:
@@ -184,7 +184,7 @@ class Fetcher:
     def _begin(
         self, ref: ChunkRef, *, alone: bool = False, ahead: bool = False
     ) -> tuple[Future[bytes], _Run | None]:
-        """What will have the bytes, and the run to be carried out for that unless it is under way."""
+        """The future of the bytes, and the run that brings them, unless one is under way."""
         # Under the volume's lock nothing arrives: each chunk is either here, or under way, or to be fetched.
         with self._fs.state.transaction() as tx:
             with self._guard:
@@ -313,8 +313,8 @@ class Fetcher:
         return got
 
     def _get(self, run: list[ChunkRef]) -> list[bytes]:
-        """The chunks from the clouds. When they are not where they were, their places are looked up again: a
-        cloud may have been emptied, or is being opened. A single chunk is looked for wherever it may be.
+        """The chunks from the clouds. When they are not at their places, these are looked up again: a cloud
+        may have been emptied, or is being opened. A single chunk is searched for in all possible places.
         Raises ChunkUnavailable."""
         before = self._locations(run), set(self._clouds.numbers)
         try:
@@ -332,8 +332,8 @@ class Fetcher:
             return [found]
 
     def _once_open(self, refs: list[ChunkRef]) -> tuple[list[ChunkLocation], set[int]]:
-        """Where chunks are, and which clouds are open, as soon as their own clouds are: one update tells of a
-        cloud and of a pack on it, and the cloud is opened a moment later."""
+        """The places of chunks and the open clouds, once the clouds of the chunks are open: one update may
+        name both a cloud and a pack on it, and the cloud opens a moment later."""
         give_up = self._monotonic() + self.limits.located_within
         while True:
             with self._news:
@@ -351,8 +351,8 @@ class Fetcher:
         return any(number in clouds and record.state in wanted for number, (record, _) in records.items())
 
     def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
-        """The chunks from the one pack that *refs* name, which need not be the one of their rows: they are
-        read from there from now on. Raises ChunkUnavailable."""
+        """The chunks from the one pack that *refs* name, from which they are read from now on. It need not be
+        the pack of their rows. Raises ChunkUnavailable."""
         found = self._clouds.get_chunks(self._locations(refs))
         with self._fs.state.transaction() as tx:
             tx.chunks.read_at(refs)
@@ -378,15 +378,15 @@ class Fetcher:
         return None
 
     def _turn_from(self, ref: ChunkRef) -> None:
-        """A chunk is not in the pack that is said to hold it: others are looked for elsewhere first."""
+        """A chunk is not in the pack that is said to hold it: search for the other chunks of the pack
+        elsewhere first."""
         if ref.pack and not ref.proven:
             with self._fs.state.transaction() as tx:
                 tx.chunks.rely_on_spares(ref.pack, gone=True)
 
     def prove(self, numbers: Iterable[int]) -> None:
-        """Find out whether chunks are on the clouds where members say, whether they are here or not: where
-        they can be read, they are read from now on. Packs that may go soon do not count. Called without the
-        volume's lock."""
+        """Verify that chunks, here or not, are on the clouds where members say. A chunk is read from now on
+        where this succeeds. Packs that may go soon do not count. Called without the volume's lock."""
         waiting: dict[int, list[ChunkRef]] = {}
         with self._fs.state.transaction() as tx:
             for number in numbers if not self._signals.transfers_paused else ():
@@ -424,8 +424,8 @@ class Fetcher:
         return any(self._is_there([place]) for place in places)
 
     def _located(self, ref: ChunkRef) -> ChunkRef:
-        """The chunk once it is known where on the clouds it is: another device may have made it just now. One
-        that the clouds had lost is looked for where it was."""
+        """The chunk, once its place on the clouds is known: another device may have made it just now. A chunk
+        that the clouds had lost is searched for at its old place."""
         if not ref.is_on_clouds:
             with self._fs.state.transaction() as tx:
                 ref = next(iter(tx.chunks.places(ref)), ref)
@@ -442,14 +442,14 @@ class Fetcher:
         return ref
 
     def _has_news(self, told: int, give_up: float) -> bool:
-        """Whether there was more news than *told*, which is waited for until then."""
+        """Whether there is more news than *told*; waits for it until then."""
         with self._news:
             while self._told == told and not self._closing and (left := give_up - self._monotonic()) > 0:
                 self._news.wait(left)
             return self._told != told and not self._closing
 
     def _note_news(self) -> None:
-        """It has become known where a chunk is, or a cloud was opened. The volume's lock may be held."""
+        """The place of a chunk has become known, or a cloud was opened. The volume's lock may be held."""
         with self._news:
             self._told += 1
             self._news.notify_all()

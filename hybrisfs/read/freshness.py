@@ -34,7 +34,7 @@ class FreshnessLimits:
 
 
 def only_writes(flags: int) -> bool:
-    """Whether who opens a file with these flags sees nothing of its content."""
+    """Whether a program that opens a file with these flags sees nothing of its content."""
     return flags & os.O_ACCMODE == os.O_WRONLY
 
 
@@ -72,8 +72,8 @@ class Freshness:
         return self.blocks and self._others.are_suspect()
 
     def hold(self, go_on: Callable[[OSError | None], None], is_gone: Callable[[], bool]) -> None:
-        """Call *go_on* from another thread when everything is fresh, or with an error when it is not in
-        time. *is_gone* tells that nobody waits any more."""
+        """Call *go_on* from another thread when everything is fresh, or with an error when that takes too
+        long. *is_gone* says that no program waits any more."""
         with self._condition:
             first = not self._held
             self._held.append(_Held(self._monotonic() + self.limits.wait_seconds, is_gone, go_on))

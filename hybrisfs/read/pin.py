@@ -29,7 +29,7 @@ __all__ = ["SHARE_OF_BUDGET", "HoardLimits", "Hoarder"]
 log = logging.getLogger(__name__)
 
 SHARE_OF_BUDGET: Final = 0.8
-"""Of the cache's budget, what may be pinned: the rest is for what is written, and read now and then."""
+"""The part of the cache's budget that may be pinned. The rest is for writes and occasional reads."""
 
 _ROOM: Final = 8 << 20  # bytes that a fetch may bring
 _LOOK_AHEAD: Final = 16  # pieces of work; before the last ones are done it is seen what has come to be wanted
@@ -54,11 +54,11 @@ class HoardLimits:
 
     fetchers: int = 4
     slice_chunks: int = 64
-    """That one fetcher brings in a row, so that reading ahead pays."""
+    """How many one fetcher brings in a row, so that reading ahead pays."""
     commit_every: float = 0.25
     """Seconds, at most."""
     looking_share: float = 10.0
-    """Of the time, at most one part in so many goes into looking."""
+    """At most one part in so many of the time is spent on looking."""
 
 
 class Hoarder:
@@ -93,19 +93,19 @@ class Hoarder:
 
     @property
     def trouble(self) -> str | None:
-        """Why not everything comes that is missing, for people; None when all is well."""
+        """Why something that is missing does not come, for people; None when all is well."""
         return "transfers with the clouds are paused" if self._signals.transfers_paused else self._trouble
 
     def step(self) -> Pause:
-        """Bring what is missing; how long until the next look, if nothing is known to be wanted."""
+        """Bring what is missing. Returns how long the next look can wait if no request comes before."""
         complete = self.hoard_round()
         rest = min(max(0.0, self._look_after - self._monotonic()), _LOOK_EVERY)
         wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
         return Pause(rest + wait, least=rest)
 
     def hoard_round(self) -> bool:
-        """Bring what is missing, also what comes to be missing during the round; False when something could
-        not be had."""
+        """Bring what is missing, also what becomes missing during the round; False when something was not
+        available."""
         self._failures = self._fetched = 0
         self._in_vain.clear()
         with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="hoard") as pool:
@@ -130,7 +130,7 @@ class Hoarder:
         return self._monotonic() >= self._look_after and not self._is_hopeless()
 
     def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
-        """Find what is missing, but for what is under way, and what was tried in vain in this round."""
+        """Find what is missing, except what is under way or was tried in vain in this round."""
         self._commit_news()
         with self._fs.state.transaction() as tx:
             self._stale = self._fs.is_uncommitted(tx)
@@ -160,7 +160,7 @@ class Hoarder:
         ]
 
     def _commit_news(self) -> None:
-        """Have what other devices told committed: a snapshot shows nothing else."""
+        """Commit what other devices have sent, because a snapshot shows committed rows only."""
         now = self._monotonic()
         if not self._signals.brisk or now < self._may_commit_at:
             return

@@ -59,14 +59,14 @@ class CheckLimits:
     """See `hybrisfs.environment.Limits`."""
 
     worth_it: int = 96 << 10
-    """Bytes of updates; fewer are checked sooner than handed over."""
+    """In bytes of updates. It takes longer to hand fewer over than to check them."""
     idle_seconds: float = 10.0
     """After which the process ends when it has nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedUpdate:
-    """An update that is well formed. *signed*: it is certain that the member that it names signed it."""
+    """An update that is well formed. *signed*: its signature by the member that it names is verified."""
 
     update: SignedUpdate
     signed: bool
@@ -82,7 +82,7 @@ WhichAreHere: TypeAlias = Callable[[Iterable[bytes]], Container[bytes]]
 
 
 class UpdateCheck:
-    """Updates that are being checked; the caller of `result` checks what the process has not checked."""
+    """Updates under check. The caller of `result` checks those that the process has not checked."""
 
     def __init__(
         self, updates: Sequence[bytes], keys: Keys, which: WhichAreHere, asked: _Asked | None
@@ -320,8 +320,8 @@ def _check_all(requests: SimpleQueue[bytes | None], answers: SimpleQueue[bytes |
 
 
 def _found(keys: Keys, updates: Iterable[bytes]) -> list[tuple[Any, ...] | None]:
-    """What becomes of each update. Each step is taken for all of them before the next one, so that what a
-    step needs stays in the processor's caches: to check signatures takes all the room there is."""
+    """The outcome for each update. Each step is done for all updates before the next step, so that its data
+    stay in the processor's caches: signature checks fill them."""
     decoded = [_decoded(data) for data in updates]
     signed = [one is not None and _is_signed(one, keys) for one in decoded]
     return [

@@ -90,7 +90,7 @@ class GrantSource(Protocol):
     """Brings the keys of others to this device."""
 
     def fetch(self, writer: bytes, epoch: bytes) -> bool:
-        """Get the key of an epoch that a device uses; whether that was of use."""
+        """Get the key of an epoch that a device uses. Returns whether there are new keys."""
 
     @property
     def is_shut_out(self) -> bool:
@@ -126,16 +126,16 @@ class PullLimits:
 
     times: FollowTimes = field(default_factory=FollowTimes)
     head_seconds: float = 15.0
-    """For all clouds to answer that are asked for heads."""
+    """Within which all clouds that are asked for heads should answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSighting:
     """What the clouds hold of another device.
 
-    `last_seen_ns` is when it was alive for certain, None when never. `vector` is what it had accepted then;
-    `lag` by how many steps of logical time that is behind what is known here. `suspect` says that it has
-    been silent for longer than it should be: changes of it may be missing here.
+    `last_seen_ns` is the last time that it was certainly alive, None when it never was. `vector` is what it
+    had accepted then, `lag` how many steps of logical time that is behind this device. A `suspect` has been
+    silent for longer than it promised: changes of it may be missing here.
     """
 
     device_id: bytes
@@ -215,14 +215,13 @@ class Puller:
         return self._signals.wait_until(lambda: self._rounds > begun + 1, deadline)
 
     def heard(self, device: bytes, time_ns: int) -> None:
-        """The device said directly, at that time of day, that we have all that it wrote."""
+        """The device said over a link, at that time of day, that we have all its updates."""
         self._ask(lambda follow: follow.heard(device, time_ns))
 
     def wait_until_looked(self, timeout: float) -> bool:
-        """Wait until all clouds but f were looked at since the start, and what they hold was received.
-
-        Before that our own head should not be overwritten: it may name updates that this device wrote
-        before its state was restored from a backup.
+        """Wait until all clouds but f were searched since the start, and their updates received. Our own head
+        should not be overwritten before: it may name updates that this device wrote before its state was
+        restored from a backup.
         """
         return self._looked.wait(timeout)
 

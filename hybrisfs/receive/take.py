@@ -90,9 +90,8 @@ class Receiver:
         """An update was accepted some of whose writes do not count; told within the transaction."""
 
     def receive(self, updates: Sequence[bytes]) -> bool:
-        """Take in signed updates; False when causes of some are missing. Those wait for them.
-
-        While one batch is taken in, the next are checked, for which programs need not wait.
+        """Take in signed updates; False when causes of some are missing, which then wait for them. While one
+        batch is taken in, the next ones are checked without a lock, so that programs need not wait for that.
         """
         complete = True
         with without_collections():
@@ -106,8 +105,8 @@ class Receiver:
         return complete
 
     def take_refused(self) -> list[bytes]:
-        """Other devices are members now: the updates of theirs that were refused and are here, to receive
-        again."""
+        """Other devices have become members: returns the stored updates of theirs that were refused, to be
+        received again."""
         with self._fs.state.transaction():
             return self._inbox.release_unvouched()
 
@@ -148,8 +147,8 @@ class Receiver:
         return complete
 
     def _prepared(self, updates: Sequence[CheckedUpdate]) -> AbstractContextManager[None]:
-        """Programs are prepared for few changes only: of many, each would cost about as much as taking it
-        in."""
+        """Programs are prepared for a few changes only: for many, the preparation would take about as long as
+        the changes themselves."""
         if sum([len(one.update.writes) for one in updates]) > _MOST_PREPARED:
             return nullcontext()
 

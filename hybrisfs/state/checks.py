@@ -168,11 +168,11 @@ TREE_CHECKS: Final = (
     ),
     TreeCheck(
         "SELECT j.ino, j.id FROM joined j LEFT JOIN node n ON n.ino = j.ino WHERE n.ino IS NULL",
-        "a node that is seen as one with one that does not exist",
+        "a node that is merged with one that does not exist",
     ),
     TreeCheck(
         "SELECT j.ino, j.id FROM joined j JOIN node n ON n.id = j.id",
-        "a node that is seen as one with another and by itself, too",
+        "a node that is merged with another and by itself, too",
     ),
     TreeCheck(
         "SELECT ino, offset FROM (SELECT ino, offset, offset + length > "
@@ -283,7 +283,7 @@ _RIVALS: Final = (
 
 
 class MergedNode(NamedTuple):
-    """The *other* node with which one is seen as one; None when it does not exist."""
+    """The *other* node with which one is merged; None when it does not exist."""
 
     other: bytes | None
 

@@ -1,6 +1,6 @@
 """What the view shows otherwise than each node where it says that it stands, which follows from conflicts:
 
-joined       nodes that are seen as one with another: folders of one name, equal files of one name
+joined       nodes that are merged with another: folders of one name, equal files of one name
 copy         concurrent contents of a node, each shown as a file of its own
 moved        nodes that cannot stand in the directory that they name, and where they stand instead
 moved_for    the directories for whose sake they do
@@ -52,7 +52,7 @@ class ConflictTable:
         self._db.execute("DELETE FROM copy WHERE ino = ?", (ino,))
         self._db.execute("DELETE FROM joined WHERE ino = ?", (ino,))
 
-    # -- nodes that are seen as one --------------------------------------------------------------
+    # -- nodes that are merged --------------------------------------------------------------
 
     def merged_with(self, ino: int) -> list[bytes]:
         """The nodes that are merged with an inode, which is not theirs."""
@@ -69,7 +69,7 @@ class ConflictTable:
         return row[0] if row else None
 
     def merge(self, node: bytes, ino: int) -> None:
-        """Let a node, which is merged with none, be seen as one with an inode."""
+        """Let a node, which is not merged yet, be merged with an inode."""
         self._db.execute("INSERT INTO joined VALUES (?, ?)", (node, ino))
 
     def part(self, node: bytes) -> int | None:

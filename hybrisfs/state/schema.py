@@ -264,7 +264,7 @@ CREATE TABLE register (
 CREATE INDEX register_place ON register (value) WHERE {PLACE.sql_rows()};
 
 -- What the view shows otherwise than one node per id (hybrisfs.merge):
--- nodes that are seen as one with the node `ino`: folders of one name, equal files of one name;
+-- nodes that are merged with the node `ino`: folders of one name, equal files of one name;
 CREATE TABLE joined (
     id  BLOB PRIMARY KEY,
     ino INTEGER NOT NULL

@@ -104,7 +104,7 @@ def inos_showing(db: Reader, node: bytes) -> list[int]:
 
 
 def nodes_shown_as(db: Reader, ino: int) -> list[bytes]:
-    """The nodes that are seen as one with an inode, that of the inode first; none when it is gone."""
+    """The nodes that are merged with an inode, that of the inode first; none when it is gone."""
     query = "SELECT id FROM node WHERE ino = ?1 UNION ALL SELECT id FROM joined WHERE ino = ?1"
     return [node for (node,) in db.execute(query, (ino,))]
 
@@ -118,7 +118,7 @@ def unmerged_ino(db: Reader, node: bytes) -> int | None:
 
 
 def lone_directory(db: Reader, node: bytes) -> int | None:
-    """The inode of a directory that has a name, and is seen as one with no other."""
+    """The inode of a directory that has a name, and is merged with no other."""
     row = db.execute(
         "SELECT ino, mode FROM node WHERE id = ?1 AND nlink > 0 "
         "AND NOT EXISTS (SELECT 1 FROM joined j WHERE j.ino = node.ino OR j.id = ?1)",

@@ -49,7 +49,7 @@ class Facets:
         self._changes.mark(key, inode.ino)
 
     def inherit(self, tx: Transaction, inode: Inode, node: bytes) -> None:
-        """Let a node say what another one says, of which it was a version, or with which it was seen as one;
+        """Let a node say what another one says, of which it was a version, or with which it was merged;
         where both say something, the greater value."""
         for kind in _DIRECT:
             own = self.of(tx, kind, inode.id)
@@ -72,7 +72,7 @@ class Facets:
 # A label that is given to a node is written even if the node has it: a device that takes it away at the same
 # time has not seen that, so the node keeps it.
 #
-# What is seen as one node has the labels of all the nodes that it is. A conflict copy has those of its node,
+# What is shown as one node has the labels of all the nodes that it is. A conflict copy has those of its node,
 # and keeps them when it becomes a file of its own. A file without a name has none: no update names it.
 
 

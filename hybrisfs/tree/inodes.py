@@ -172,7 +172,7 @@ class InodeTable:
         self.now = environment.time_ns
         self._random_bytes = environment.random_bytes
         self.most_loaded = environment.limits.of(InodeLimits).most_loaded
-        # Nodes that are seen as one with others, have concurrent versions beside them, or are such a version:
+        # Nodes that are merged with others, have concurrent versions beside them, or are such a version:
         # `resolve` is called before this device changes one of them.
         self.in_conflict = tx.conflicts.inodes()
         self.resolve: Callable[[Transaction, Inode, Intent], None] = _nothing_to_resolve

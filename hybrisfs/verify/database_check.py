@@ -85,7 +85,7 @@ def _check_tree(db: sqlite3.Connection, report: FsckReport, progress: Progress) 
     if recorded.files != found.files or (recorded.bytes != found.bytes and not NodeTable(db).nameless()):
         report.add(
             "tree",
-            f"{found.files} files of {found.bytes} bytes, but recorded are {recorded.files} of {recorded.bytes}",
+            f"{found.files} files of {found.bytes} bytes, recorded as {recorded.files} of {recorded.bytes}",
             "warning",
         )
     report.checked["files"] = found.files

@@ -54,7 +54,7 @@ class RegisterCheck:
         self._found = 0
 
     def compare(self, entry: LogRow) -> Iterator[str]:
-        """What the registers hold otherwise than this update says, in words."""
+        """Differences between the registers and this update, in words."""
         number = self._numbers.get(entry.branch)
         for key, value in entry.update.writes:
             if not is_kept(key):
@@ -87,7 +87,7 @@ class RegisterCheck:
         return vector is not None and vector[entry.branch] >= entry.clock
 
     def finish(self) -> Iterator[str]:
-        """What the registers hold though no update says so."""
+        """Values in the registers that no update has written."""
         stored = count_values(self._db)
         extra = stored.values - stored.bare - self._found - self._count_void()
         if extra:
@@ -110,7 +110,7 @@ class RegisterCheck:
             yield f"{described(key)}: its value is of an update {clock} that is not in the log"
 
     def _members(self) -> Iterator[str]:
-        """Members whose rows are not what they made of themselves, or what the registers say."""
+        """Members whose rows differ from their own statements or from the registers."""
         for device, public, name, state, *_ in member_rows(self._db):
             if Member(public, name).device != device:
                 yield f"member {device.hex()}: the public key is not that of the device"
@@ -126,7 +126,7 @@ class RegisterCheck:
 
 
 def _may_be_twisted(key: bytes) -> bool:
-    """Whether these may be attributes of another kind than the node has here, which do not count."""
+    """Whether these may be attributes that do not count because they change the kind of the node."""
     return key[0] == ATTRIBUTES and kind_of(key[ID]) is None
 
 
@@ -229,7 +229,7 @@ def check_versions(db: sqlite3.Connection) -> Iterator[str]:
 def _writes(
     db: sqlite3.Connection, roles: Roles, branch: bytes | None, clock: int
 ) -> dict[bytes, bytes | None] | None:
-    """What an update wrote; None when that is not known here."""
+    """The writes of an update; None when they are unknown here."""
     body = body_of(db, branch, clock)
     if body is None:
         return {}
@@ -237,9 +237,9 @@ def _writes(
 
 
 def count_without_bytes(db: sqlite3.Connection) -> int:
-    """How many versions cannot be read any more. That is no error: they were overwritten before a cloud had
-    them, and given up to make room; or a log that was read again names versions that were dropped long
-    ago."""
+    """How many versions cannot be read any more. That is no error: either they were overwritten before a
+    cloud had them and given up to make room, or a log that was read again names versions that were dropped
+    long ago."""
     return sum(
         not all(is_known(db, chunk) for chunk in named_chunks(value)[0]) for (value,) in kept_contents(db)
     )

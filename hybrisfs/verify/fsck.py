@@ -159,7 +159,7 @@ class Fsck:
 
 
 def _check_lost(db: sqlite3.Connection, report: FsckReport) -> None:
-    """What the clouds have lost and has yet to be put there again."""
+    """Packs that the clouds have lost and that have yet to be stored again."""
     for number, pack in lost_packs(db).items():
         lost = what_is_lost(db, number)
         if lost.chunks:

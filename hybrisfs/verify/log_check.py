@@ -56,7 +56,7 @@ class _Cause(NamedTuple):
 
 
 class Vectors:
-    """What recorded updates depend on, those looked up last being remembered."""
+    """The dependencies of recorded updates; the latest look-ups are cached."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db

@@ -214,7 +214,7 @@ class ViewCheck:
             yield f"{name}: its stamp is not of an update that wrote it"
 
     def _withdrew(self, stamp: int) -> bool:
-        """Whether the update wrote places, maybe of nodes that were seen as one with this."""
+        """Whether the update wrote places, maybe of nodes that were merged with this one."""
         bodies = bodies_by_stamp(self._db, stamp)
         return any(data is None or self._wrote_places(data) for data in bodies)  # of a bare one nobody knows
 
@@ -285,7 +285,7 @@ class ViewCheck:
                 yield from self._compare(nodes, tree)
 
     def _gather(self, seeds: Iterable[bytes], registers: dict[bytes, list[Value]]) -> set[bytes]:
-        """Some of the *seeds*, and all that they touch; their *registers* are filled in."""
+        """Some of the *seeds*, and all nodes that they affect; fills in their *registers*."""
         found: set[bytes] = set()
         folders: dict[bytes | None, list[bytes]] = {None: []}
         for seed in seeds:
@@ -350,15 +350,15 @@ class ViewCheck:
             yield from self._compare_moved(node, tree.names.get(node, ()))
 
     def _compare_merged(self, node: bytes, other: bytes | None) -> Iterator[str]:
-        """Whether the node is seen as one with *other*."""
+        """Compare whether the node is merged with *other*."""
         merged = merged_with(self._db, node)
         if (None if merged is None else merged.other) != other:
-            is_seen = "" if merged is None else f"is seen as one with node {_hex(merged.other)}, and "
+            is_seen = "" if merged is None else f"is merged with node {_hex(merged.other)}, and "
             should = f"as one with node {other.hex()}" if other else "by itself, or not at all"
             yield f"node {node.hex()}: it {is_seen}should be seen {should}"
 
     def _compare_moved(self, node: bytes, names: Iterable[Located]) -> Iterator[str]:
-        """Whether the database says that the node stands elsewhere than in its place."""
+        """Compare the note that a node stands elsewhere than in its place."""
         elsewhere = {one.directory for one in names if one.directory != one.place.parent}
         moved = moved_to(self._db, node)
         if moved is None and elsewhere:
@@ -392,7 +392,8 @@ class ViewCheck:
                 yield f"{copy}: it is a version of node {node.hex()}, but does not stand beside that"
 
     def _is_to_be_shown(self, node: bytes, name: Located) -> bool:
-        """Whether the view shows the directory, and the node not as one with another of this name there."""
+        """Whether the view shows the directory, and does not merge the node with another of this name
+        there."""
         return has_merged_name(self._db, name.directory, name.place.name, node) is False
 
 

@@ -34,7 +34,7 @@ _FOLDER_MODE = 0o40755
 
 
 class PastNode(NamedTuple):
-    """A file or folder as it was. *ids*: of the nodes that were seen as one, the shown one first. *content*:
+    """A file or folder as it was. *ids*: of the nodes that were merged, the shown one first. *content*:
     the value of its content register. *links*: how many names it had; 1 for folders. *copy_of*: the node of
     which this is a concurrent version."""
 

@@ -34,7 +34,7 @@ _ASIDE: Final = b".hybrisfs-aside-"
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Something that is shown under a conflict name: where, and for the sake of which name."""
+    """Something that is shown under a conflict name: its place, and the name that it wants."""
 
     parent: int
     name: bytes
@@ -117,7 +117,8 @@ class Conflicts:
             self._fs.shown([Change(one.parent, one.name) for one in group])
 
     def _group(self, tx: Transaction, path: str) -> tuple[list[Conflict], Conflict | None]:
-        """All that stands beside one name, and which of them *path* is; None: it is the name itself."""
+        """All that stands beside one name, and the one of them at *path*; None when *path* is the name
+        itself."""
         folder, _, name = os.fsencode(path.strip("/")).rpartition(b"/")
         parent = self._directory(tx, folder)
         self._fs.flush(tx)
@@ -157,7 +158,8 @@ _TOLD: Final = 3  # files that `status` tells of
 
 
 class Unreadable:
-    """What was read in vain since the volume was opened. Thread-safe; called without the volume's lock."""
+    """Chunks that could not be read since the volume was opened. Thread-safe; called without the volume's
+    lock."""
 
     def __init__(self, ground: Ground, sharing: Sharing, versions: Versions, mounting: Mounting) -> None:
         self._ground = ground
@@ -179,7 +181,7 @@ class Unreadable:
             log.warning("%s", self._explain(path))
 
     def warnings(self) -> list[str]:
-        """What is to be said of files that still cannot be read, in sentences."""
+        """Warnings about files that still cannot be read, in sentences."""
         with self._lock:
             chunks = list(self._chunks)
         paths = self._paths(chunks)

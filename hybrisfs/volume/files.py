@@ -67,9 +67,8 @@ class OnDemand:
         return shown(str(self._mounting.shown(path)))
 
     def pin(self, path: PurePath) -> api.Measured:
-        """Keep a file, or a folder and all that is and comes below it; how much that is.
-
-        Returns at once; what is missing comes in the background. Refused when there is no room for it.
+        """Keep a file, or a folder with everything that is or will be in it. Returns the amount at once, and
+        brings what is missing in the background. Refused when there is no room for it.
         """
         with self._pinning:
             with self._fs.state.transaction() as tx:
@@ -137,7 +136,7 @@ class OnDemand:
 
     @property
     def trouble(self) -> str | None:
-        """Why not everything comes that is pinned and missing; None when all is well."""
+        """Why pinned content that is missing does not come; None when all is well."""
         return self._hoarder.trouble
 
     def unpin(self, path: PurePath) -> None:
@@ -294,11 +293,11 @@ class Labelling:
             return self._fs.labels.of(tx, self._locate(tx, path))
 
     def add(self, path: PurePath, words: Sequence[str]) -> list[str]:
-        """Give labels to what is at a path; those that it has then."""
+        """Give labels to what is at a path. Returns the labels that it has then."""
         return self._change(path, words, self._fs.labels.add)
 
     def remove(self, path: PurePath, words: Sequence[str]) -> list[str]:
-        """Take labels from what is at a path; those that it has then."""
+        """Take labels from what is at a path. Returns the labels that it has then."""
         return self._change(path, words, self._fs.labels.remove)
 
     def _change(
@@ -334,7 +333,7 @@ class Labelling:
             return self._fs.labels.counts(tx)
 
     def find(self, word: str) -> list[PurePath]:
-        """Where what has a label is, in the order of paths."""
+        """The files and folders with a label, ordered by path."""
         wanted = _parsed(word)
         with self._fs.state.transaction() as tx:
             paths = [path_of(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]

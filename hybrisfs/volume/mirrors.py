@@ -109,8 +109,8 @@ class Mirrors:
         return [worker.settings.directory for worker in list(self._workers.values())]
 
     def add(self, directory: Path, at: PurePath, ignore: Sequence[str]) -> Mirror:
-        """Keep *directory*, which overlaps with nothing, equal to the folder *at* of the volume, which is
-        made if there is none. Raises HybrisError, OSError."""
+        """Keep *directory*, which must overlap with nothing, equal to the folder *at* of the volume. The
+        folder is made if there is none. Raises HybrisError, OSError."""
         Ignored(ignore)
         mirror = secrets.token_hex(16)
         with self._ground.fs.state.transaction() as tx:
@@ -154,7 +154,7 @@ class Mirrors:
         return inode
 
     def remove(self, directory: Path) -> Mirror:
-        """Keep them equal no longer. Nothing is removed on either side."""
+        """End a mirror. Nothing is removed on either side."""
         worker = self._of(directory)
         facts = _described(worker)
         self._end(worker)

@@ -24,7 +24,7 @@ class Mounting:
 
     @property
     def directory(self) -> Path | None:
-        """None as well when it was unmounted from outside."""
+        """None also after an unmount from outside."""
         mount = self._mount
         return mount.directory if mount is not None and mount.alive else None
 
@@ -51,15 +51,15 @@ class Mounting:
                 self._mount = None
 
     def notify(self, changes: Sequence[Change]) -> None:
-        """Let programs know of what has changed otherwise than through the mount."""
+        """Report to programs what has changed in other ways than through the mount."""
         mount = self._mount
         if mount is not None and changes:
             mount.notify(changes)
 
     @contextlib.contextmanager
     def upcoming(self, foresee: Callable[[], Sequence[Change]]) -> Iterator[None]:
-        """While the block lasts the view changes otherwise than through the mount, presumably as *foresee*
-        tells: programs see all of it or nothing. The caller holds no lock that a handler takes."""
+        """During the block the view changes in other ways than through the mount, presumably as *foresee*
+        says: programs see all of the changes or none. The caller holds no lock that a handler takes."""
         mount = self._mount
         if mount is None or not mount.alive:
             yield

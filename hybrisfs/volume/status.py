@@ -122,7 +122,7 @@ def devices_of(volume: Opened) -> list[Device]:
 
 
 def notices_of(devices: Iterable[Device], now: float) -> list[str]:
-    """What a person should have heard of at the time *now*, but need do nothing about, in sentences."""
+    """Facts that a person should know at the time *now*, but need not act on, in sentences."""
     told = [
         f"{shown(one.name)} has forked its history on {_day(one.forked_at)}: it was restored from a "
         "backup, or copied. Both are kept; make sure that no copy of it is in use"
@@ -201,7 +201,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
 
 
 def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
-    """What became of changes that do not count, and what others want devices to do."""
+    """Warnings about changes that do not count, and about proposed roles."""
     found = [_proposal(device, one) for device in devices for one in device.proposed or ()]
     found += [
         f"{shown(one.name)} {'is a reader' if one.reader else 'may change some folders only'}, "
@@ -227,7 +227,7 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
 
 
 def _proposal(device: Device, one: Proposal) -> str:
-    """What a member wants a device to do, and how to agree to it."""
+    """A role that a member proposes for a device, and how to agree to it."""
     who = "this device" if device.this else shown(device.name)
     folders = one.folders or []
     what = f"change only what is in {_these(folders)}" if folders else "only read"
@@ -256,7 +256,8 @@ def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str
 
 
 def _about_losses(volume: Opened) -> list[str]:
-    """What the clouds have lost. Of one trouble always the same sentence: a change of it would be news."""
+    """Warnings about what the clouds have lost. The sentence about one trouble never varies, because a new
+    sentence would be reported as news."""
     with volume.fs.state.transaction() as tx:
         lost = what_is_lost(tx)
     if not lost.chunks:
@@ -271,8 +272,8 @@ def _about_losses(volume: Opened) -> list[str]:
 
 
 def _about_values(volume: Opened, values: ValueFacts) -> list[str]:
-    """What a person should know about the key-value store. Of one trouble always the same sentence: a change
-    of it would be news."""
+    """Warnings about the key-value store. The sentence about one trouble never varies, because a new sentence
+    would be reported as news."""
     found = []
     if values.unreadable:
         found.append(

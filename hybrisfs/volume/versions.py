@@ -71,7 +71,7 @@ class Versions:
         return self._thinner.rule
 
     def keep(self, rule: RetentionRule) -> None:
-        """Keep versions like that from now on; what is kept no longer goes within the hour."""
+        """Keep versions by this rule from now on; those that it does not keep go within the hour."""
         self._thinner.rule = rule
         self._note_rule()
 
@@ -117,8 +117,8 @@ class Versions:
         return found
 
     def newest(self, path: str) -> tuple[str, int | None]:
-        """The device that wrote what a file is now, and the number of the latest version before that which
-        can be read, if there is one."""
+        """The device that wrote the present content of a file, and the number of the latest readable version
+        before it, if there is one."""
         with self._snapshot() as db:
             found = self._versions(db, path)
             return found[0].device, self._before(db, found)
@@ -196,8 +196,8 @@ class Versions:
     # -- reading and restoring -------------------------------------------------------------------
 
     def reader(self, path: str, at: str | None, number: int | None) -> VersionReader:
-        """The bytes of one version: that of the moment *at*, or with that *number* in the list, or else the
-        latest one before what is there now that can be read."""
+        """The bytes of one version: the one of the moment *at*, the one with that *number* in the list, or
+        else the latest readable one before the present content."""
         with self._snapshot() as db:
             if at is not None:
                 node = self._then(db, path, at)
@@ -312,7 +312,7 @@ class Restorer:
         """How many files have been put back."""
 
     def put(self, path: Sequence[bytes], node: PastNode) -> None:
-        """Let there be at a path what *node* was; its folders are made where they are missing.
+        """Restore *node* as it was at a path; missing folders on the way are made.
 
         Raises HybrisError when something else is in the way or bytes are gone, OSError.
         """

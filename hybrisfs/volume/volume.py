@@ -79,8 +79,8 @@ class Volume(Opened):
         return volume_status(self)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
-        """See `Uploads.wait`. Raises HybrisError while transfers are held, for that may last, and when this
-        device was removed from the volume."""
+        """See `Uploads.wait`. Raises HybrisError while transfers are held, because that may last, and when
+        this device was removed from the volume."""
         self.transfers.require_free()
 
         def told(done: int, total: int) -> None:
@@ -95,8 +95,7 @@ class Volume(Opened):
         return done
 
     def _require_signed(self) -> None:
-        """Raises HybrisError when something that was written here waits for this device to be a full member
-        again."""
+        """Raises HybrisError when changes made here wait until this device is a full member again."""
         with self.fs.state.transaction() as tx:
             if self.unsaved(tx) or (self.fs.read_only and self.uploads.pending_bytes(tx)):
                 self.require_writer()
@@ -111,7 +110,8 @@ class Volume(Opened):
             )
 
     def drop_cache(self) -> Dropped:
-        """Forget every cached byte that the clouds hold, after a look whether they still do."""
+        """Look whether the clouds still hold what they should, then forget every cached byte that they
+        hold."""
         self.checkup.refresh(_DROP_PATIENCE, thoroughly=True)
         freed, kept = self.room.drop_all()
         return Dropped(self.name, freed, kept)
@@ -126,9 +126,8 @@ class Volume(Opened):
     def invite(
         self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
     ) -> Invitation:
-        """An invitation for one device, good for *lifetime* seconds; *reader*: it is to read only; *folders*:
-        it is to be limited to these. Raises UsageError, and HybrisError when this device is no full member
-        itself."""
+        """An invitation for one device, valid for *lifetime* seconds; as a *reader*, or as a contributor to
+        *folders*. Raises UsageError, and HybrisError when this device is no full member itself."""
         sharing = self.sharing
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
