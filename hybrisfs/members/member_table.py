@@ -73,7 +73,7 @@ class MemberTable:
         return self._in(*_GONE)
 
     def gone(self) -> frozenset[bytes]:
-        """All devices that some device has removed, and those above the bounds."""
+        """All devices that no longer belong to it, those beyond the bounds included."""
         return frozenset(device for device, one in self._load().items() if one.state in _GONE)
 
     def left(self) -> frozenset[bytes]:

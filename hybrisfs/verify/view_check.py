@@ -354,8 +354,8 @@ class ViewCheck:
         merged = merged_with(self._db, node)
         if (None if merged is None else merged.other) != other:
             is_seen = "" if merged is None else f"is merged with node {_hex(merged.other)}, and "
-            should = f"as one with node {other.hex()}" if other else "by itself, or not at all"
-            yield f"node {node.hex()}: it {is_seen}should be seen {should}"
+            should = f"merged with node {other.hex()}" if other else "shown by itself, or not at all"
+            yield f"node {node.hex()}: it {is_seen}should be {should}"
 
     def _compare_moved(self, node: bytes, names: Iterable[Located]) -> Iterator[str]:
         """Compare the note that a node stands elsewhere than in its place."""
