@@ -126,7 +126,7 @@ class Chase:
         """What to do now; call again after it was done, until nothing is due."""
         actions: list[ChaseAction] = []
         for device, fetch in self._fetches.items():
-            self._settle(device, fetch, now)
+            self._review(device, fetch, now)
             if not fetch.listing and fetch.list_at is not None and fetch.list_at <= now:
                 fetch.listing = True
                 actions.append(ListSegments(device))
@@ -208,7 +208,7 @@ class Chase:
         fetch = self._fetches.get(device)
         return fetch is not None and bool(fetch.targets)
 
-    def _settle(self, device: bytes, fetch: _LogFetch, now: float) -> None:
+    def _review(self, device: bytes, fetch: _LogFetch, now: float) -> None:
         """Drop the targets that have been reached, and take up a listed one when no other is due."""
         searching = bool(fetch.names) or any(target.listed for target in fetch.targets.values())
         for name, target in list(fetch.targets.items()):

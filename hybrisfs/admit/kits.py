@@ -98,7 +98,7 @@ class Kits:
         self._uploads = uploads
         self.cost = cost
         self._renewing = threading.Lock()
-        self._settled: dict[bytes, tuple[object, float]] = {}
+        self._renewed: dict[bytes, tuple[object, float]] = {}
 
     # -- what people ask -------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Kits:
         """Make a kit worthless: it opens nothing that is written from now on. Raises UsageError, OSError."""
         reserve = self._sharing.membership.remove_reserve(which, self._erased)
         self._ground.committer.commit_now()
-        self._settled.pop(reserve.device, None)
+        self._renewed.pop(reserve.device, None)
         upkeep, name = self._engine.upkeep, kit_name(reserve.device)
         left = [
             one.name for one in self._ground.config.clouds if upkeep.delete(one.number, [name]) is not None
@@ -240,7 +240,7 @@ class Kits:
     def is_overdue(self) -> bool:
         """Whether `refresh` has something to look at on the clouds, and may."""
         now = self._monotonic()
-        due = (self._settled.get(kit.id, (None, 0.0))[1] for kit in self._kits())
+        due = (self._renewed.get(kit.id, (None, 0.0))[1] for kit in self._kits())
         resting = self._ground.signals.transfers_paused or not self._ground.fs.is_full
         return not resting and any(until <= now for until in due)
 
@@ -256,18 +256,18 @@ class Kits:
             log.warning("volume %s: the recovery kit cannot be renewed: %s", self._ground.name, error)
             return True
         state = wanted, self._engine.in_use
-        settled, until = self._settled.get(kit.id, (None, 0.0))
-        if state != settled or self._monotonic() >= until:
-            refused = self._settle(kit, sources, wanted)
+        known, until = self._renewed.get(kit.id, (None, 0.0))
+        if state != known or self._monotonic() >= until:
+            refused = self._renew(kit, sources, wanted)
             for reason in refused:
                 log.info(
                     "volume %s: the recovery kit is not where it should be: %s", self._ground.name, reason
                 )
             pause = _RETRY_AFTER if refused else _LOOK_EVERY
-            self._settled[kit.id] = state, self._monotonic() + pause
+            self._renewed[kit.id] = state, self._monotonic() + pause
         return True
 
-    def _settle(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
+    def _renew(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
         """Have all clouds hold the latest copy; why some do not."""
         answers = self._look(kit)
         copies = {

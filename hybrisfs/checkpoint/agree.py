@@ -16,8 +16,8 @@ action and reports how it went. What outlasts a restart stands in the rows of th
                                                    all members have signed the same           Write
     agreed      its root has all statements;       a root that a head names is of it          Find, Write
                 heads name the one before          it is the turn of this device              Put, Write
-    deposited   on f+k clouds; heads name it       all who are asked name the same root       Settle
-    settled     what it replaces is gone           other clouds are used; or half an hour     Settle
+    deposited   on f+k clouds; heads name it       all who are asked name the same root       Compact
+    compacted   what it replaces is gone           other clouds are used; or half an hour     Compact
                                                    later, when a cloud did not obey
 
 What always holds (tests/checkpoint/test_agree.py):
@@ -27,7 +27,7 @@ What always holds (tests/checkpoint/test_agree.py):
    others from letting go of anything, and can do no more than that.
 3. Heads name a checkpoint when it was put on f+k clouds and read back, by this device or by one whose root
    this device has read.
-4. `Settle` comes when the heads of all who are asked name the very root that this device names, its own head
+4. `Compact` comes when the heads of all who are asked name the very root that this device names, its own head
    on the clouds among them, and this device has stated nothing newer. No device needs what goes then, nor
    does a machine that begins with these heads.
 
@@ -46,7 +46,7 @@ from hybrisfs.state.checkpoints import Recorded
 from sync import CheckpointId, Head, Members, Statement, VersionVector
 from sync.checkpoint import Root, states
 
-__all__ = ["Action", "AgreementMachine", "Find", "Put", "Settle", "State", "View", "Write"]
+__all__ = ["Action", "AgreementMachine", "Find", "Put", "Compact", "State", "View", "Write"]
 
 _TURN_SECONDS: Final = 60.0  # that each device waits longer than the one before it
 _CLOUD_SECONDS: Final = 30.0
@@ -88,13 +88,13 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
-    """See that the checkpoint is safe, then let go of what it replaces. Report `settled` or `failed`."""
+class Compact:
+    """See that the checkpoint is safe, then let go of what it replaces. Report `compacted` or `failed`."""
 
     agreed: Recorded
 
 
-Action: TypeAlias = State | Write | Find | Put | Settle
+Action: TypeAlias = State | Write | Find | Put | Compact
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class AgreementMachine:
         self._agreed_at: float | None = None
         self._not_before = float("-inf")  # when the clouds are asked again
         self._named: bytes | None = None  # the root in our head on the clouds, since the start
-        self._settled: object = None  # the root and the clouds for which all is as it should be
+        self._compacted: object = None  # the root and the clouds for which all is as it should be
         self._again = float("inf")  # when to look nevertheless
         self.alarm: str | None = None
 
@@ -290,8 +290,8 @@ class AgreementMachine:
             return None
         if agreed.deposited is not None:
             # While this device has stated nothing newer, nobody puts that on the clouds.
-            settles = view.stated == agreed and self._all_name(agreed, view, heads)
-            return Settle(agreed) if settles and not self._has_settled(agreed, view, now) else None
+            is_wanted = view.stated == agreed and self._all_name(agreed, view, heads)
+            return Compact(agreed) if is_wanted and not self._has_compacted(agreed, view, now) else None
         roots = tuple(
             (device, head.checkpoint.root)
             for device, head in heads.items()
@@ -348,10 +348,10 @@ class AgreementMachine:
             if device != self._device
         )
 
-    def _has_settled(self, agreed: Recorded, view: View, now: float) -> bool:
-        return self._settled == (agreed.deposited, view.clouds) and now < self._again
+    def _has_compacted(self, agreed: Recorded, view: View, now: float) -> bool:
+        return self._compacted == (agreed.deposited, view.clouds) and now < self._again
 
-    def settled(self, agreed: Recorded, clouds: object, now: float, *, done: bool) -> None:
+    def compacted(self, agreed: Recorded, clouds: object, now: float, *, done: bool) -> None:
         """What the checkpoint replaces is gone from these clouds; without *done*, not from all."""
-        self._settled = agreed.deposited, clouds
+        self._compacted = agreed.deposited, clouds
         self._again = float("inf") if done else now + _AGAIN_SECONDS

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Final
 
-from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
+from hybrisfs.checkpoint.agree import Action, AgreementMachine, Compact, Find, Put, State, View, Write
 from hybrisfs.checkpoint.compaction import CloudCheckpoint
 from hybrisfs.checkpoint.deposit import NotToBeHadError
 from hybrisfs.checkpoint.intake import Intake
@@ -127,7 +127,7 @@ class Checkpointer:
                 self._state_if_due(action, view.agreed, now)
             case Write(row):
                 self._write(row)
-            case Find() | Put() | Settle():
+            case Find() | Put() | Compact():
                 try:
                     return self._ask_clouds(action, view, heads, now)
                 except (CloudsUnavailable, NotToBeHadError) as error:
@@ -147,7 +147,7 @@ class Checkpointer:
             self.news()
 
     def _ask_clouds(
-        self, action: Find | Put | Settle, view: View, heads: Mapping[bytes, Head], now: float
+        self, action: Find | Put | Compact, view: View, heads: Mapping[bytes, Head], now: float
     ) -> Action | None:
         match action:
             case Find(agreed, roots):
@@ -157,9 +157,9 @@ class Checkpointer:
                 return self.machine.deposited(agreed, found)
             case Put(agreed):
                 return self.machine.deposited(agreed, self.cloud_checkpoint.put(agreed))
-            case Settle(agreed):
-                done = self.cloud_checkpoint.settle(agreed, heads)
-                self.machine.settled(agreed, view.clouds, now, done=done)
+            case Compact(agreed):
+                done = self.cloud_checkpoint.compact(agreed, heads)
+                self.machine.compacted(agreed, view.clouds, now, done=done)
                 return None
 
     # -- stating ---------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class Compactor:
 
 
 class CloudCheckpoint:
-    """`settle` is called by one thread, the other methods by any."""
+    """`compact` is called by one thread, the other methods by any."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class CloudCheckpoint:
         CloudsUnavailable, NotToBeHadError, DecodeError."""
         self._depositor.secure(self.parts(), self.fetched)
 
-    def settle(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
+    def compact(self, agreed: Recorded, heads: Mapping[bytes, Head]) -> bool:
         """Make the checkpoint safe, then drop what it replaces. Returns whether all clouds did so.
         *heads*: the newest of all devices. Raises like `secure`, and OSError."""
         parts = self.parts()

@@ -66,7 +66,7 @@ class Checkup:
         """Called about once a minute, for occasional work."""
         self._maintenance = maintenance
         self._recent = recent
-        self._settled = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
+        self._earlier = [_newest_pack(fs)] * 2  # the newest packs at the last rounds, the earliest first
         self._unseen: frozenset[int] = frozenset()  # clouds of packs that none of them shows
         self._fs = fs
         self._monotonic = fs.environment.monotonic
@@ -108,7 +108,7 @@ class Checkup:
             self._looked = begun
             self._signals.progressed()
         if self._monotonic() >= self._minute_due:  # however often people ask
-            self._settled = [*self._settled[1:], _newest_pack(self._fs)]
+            self._earlier = [*self._earlier[1:], _newest_pack(self._fs)]
             self.minute()
             self._minute_due = self._monotonic() + self._limits.interval
         left = max(0.0, self._minute_due - self._monotonic())
@@ -168,7 +168,7 @@ class Checkup:
         if found is None:
             return
         pack, index = found.id, found.placement.index(cloud)
-        if found.number > self._settled[0]:
+        if found.number > self._earlier[0]:
             if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
                 self._recent.doubt(cloud, share_name(pack, index))
         elif is_only_said(self._fs, self._engine.upkeep, pack):

@@ -295,7 +295,7 @@ class CloudSet:
     def _round(self) -> bool:
         """Do what is due; True when something is left to be tried again soon."""
         self._heard = self._signposts.read()
-        self._settle_overruled()
+        self._renumber_overruled()
         self.arrange()
         unproven = self._prove_all()
         self._signposts.post()
@@ -331,7 +331,7 @@ class CloudSet:
             self._engine,
         )
 
-    def _settle_overruled(self) -> None:
+    def _renumber_overruled(self) -> None:
         """Give a new number to a cloud that was added here under a number that another device gave to another
         cloud at the same moment. What was put there is recorded under the new number."""
         with self._ground.fs.state.transaction() as tx:
@@ -397,7 +397,7 @@ class CloudSet:
         # What was on its way there when the cloud was closed to writes is recorded after that, too.
         if not self._uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
-        trouble = self._checkpoints.secure() or self.values.settle(number)
+        trouble = self._checkpoints.secure() or self.values.trouble_at(number)
         if trouble is not None:
             return [trouble]
         with self._ground.fs.state.transaction() as tx:

@@ -32,7 +32,7 @@ from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.packs import chunks_of_lost_pack, lost_packs
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.pack import PackMaker, is_ending, record_packs, settle_chunks
+from hybrisfs.write.pack import PackMaker, is_ending, place_chunks, record_packs
 
 __all__ = ["PackMender", "PackRenewer"]
 
@@ -350,8 +350,8 @@ class PackRenewer:
         numbers = {ref.id: ref.number for ref, _ in chunks if ref.is_elsewhere}
         into = tuple(pack.pack_id for pack, _ in placed)
         more = [(rewritten_key(former), Rewritten(into).encode())] if into != (former,) else []
-        settle = settle_chunks(self._fs, numbers)
-        if not record_packs(self._fs, self._signer, placed, settle, more):
+        place = place_chunks(self._fs, numbers)
+        if not record_packs(self._fs, self._signer, placed, place, more):
             return False
         log.info("pack %s, which the clouds had lost, was stored again", former.hex()[:_SHOWN])
         self._signals.packed()

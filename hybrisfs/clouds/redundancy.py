@@ -184,13 +184,13 @@ class Recoder:
 
     def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
 
-        def settle(tx: Transaction, number: int, packed: Sequence[PackedChunk]) -> None:
+        def place(tx: Transaction, number: int, packed: Sequence[PackedChunk]) -> None:
             for chunk in packed:
                 tx.chunks.repacked(chunk.id, former.number, number, chunk.offset, chunk.sealed)
 
         into = Rewritten(tuple(pack.pack_id for pack, _ in placed))
         rewritten = rewritten_key(former.id), into.encode()
-        if not record_packs(self._fs, self._signer, placed, settle, [rewritten]):
+        if not record_packs(self._fs, self._signer, placed, place, [rewritten]):
             return False
         log.info("pack %s was rewritten as %d", former.id.hex()[:16], len(placed))
         self._signals.packed()
@@ -236,7 +236,7 @@ class ValueKeeping:
     def _were_under_way(self, store: KeyValueStore, cloud: int) -> frozenset[int]:
         return self._before.setdefault((store.metadata.store_id, cloud), store.collector.under_way())
 
-    def settle(self, cloud: int) -> str | None:
+    def trouble_at(self, cloud: int) -> str | None:
         """Why a value may still be placed there; None when none can."""
         try:
             stores = [store for store, _ in self._key_values.menders(used=False)]

@@ -98,7 +98,7 @@ class GetMachine:
         """The fragments of a position are here, complete but unverified."""
         if self._done or index not in self._flying:
             return []
-        self._settle(index)
+        self._landed(index)
         self._denied.discard(index)
         self._reasons.pop(index, None)
         self._arrived.append(index)
@@ -108,7 +108,7 @@ class GetMachine:
         """A position did not deliver; `denied`: because there is nothing, it says."""
         if self._done or index not in self._flying:
             return []
-        self._settle(index)
+        self._landed(index)
         self._reasons[index] = reason
         if denied:
             self._denied.add(index)
@@ -163,7 +163,7 @@ class GetMachine:
         self._flying.update(chosen)
         return [Fetch(index) for index in chosen]
 
-    def _settle(self, index: int) -> None:
+    def _landed(self, index: int) -> None:
         self._flying.discard(index)
         self._late.discard(index)
 

@@ -136,7 +136,7 @@ class PutMachine:
         """`cloud` holds share `index` durably."""
         if self._done or (index, cloud) not in self._flying:
             return []
-        self._settle(cloud, index)
+        self._landed(cloud, index)
         self._reasons.pop(cloud, None)
         if self._fungible and index in self._owner:
             index = self._open()[0]
@@ -151,7 +151,7 @@ class PutMachine:
         """The request failed; `passing` says that trying again later may help."""
         if self._done or (index, cloud) not in self._flying:
             return []
-        self._settle(cloud, index)
+        self._landed(cloud, index)
         self._reasons[cloud] = reason
         if not passing or self._attempts[cloud] >= _ATTEMPTS:
             self._dead.add(cloud)
@@ -221,7 +221,7 @@ class PutMachine:
         self._attempts[cloud] += 1
         return Send(index, cloud)
 
-    def _settle(self, cloud: int, index: int) -> None:
+    def _landed(self, cloud: int, index: int) -> None:
         self._flying.discard((index, cloud))
         self._waiting.discard((index, cloud))
         self._in_line.discard(index)

@@ -166,7 +166,7 @@ class Collector:
         with self._collecting:
             self._metadata.gather_garbage()
             self._collect_garbage()
-            self._settle({*self._metadata.owing(), *self._due()})
+            self._collect_debts({*self._metadata.owing(), *self._due()})
         return bool(self._metadata.owing() or self._due())
 
     # -- all clouds at once ----------------------------------------------------------------------
@@ -177,12 +177,12 @@ class Collector:
             # Under the lock nothing begins or ends: a write that is not under way is what the database says.
             with self._lock:
                 found = self._metadata.garbage(after, self._limits.batch)
-                settled = [(*one,) for one in found if one.write not in self._under_way]
+                over = [(*one,) for one in found if one.write not in self._under_way]
             if not found:
                 break
             after = found[-1].write
-            if settled:
-                self._delete_everywhere(settled)
+            if over:
+                self._delete_everywhere(over)
 
     def _delete_everywhere(self, writes: Sequence[tuple[int, int]]) -> None:
         names = self._names(writes)
@@ -207,7 +207,7 @@ class Collector:
 
     # -- one cloud by itself ---------------------------------------------------------------------
 
-    def _settle(self, clouds: Iterable[int]) -> None:
+    def _collect_debts(self, clouds: Iterable[int]) -> None:
         """Have each of the clouds delete what it owes and what is to be deleted again, and wait a while."""
         with self._debtor_ended:
             begun = set()

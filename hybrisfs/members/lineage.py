@@ -23,7 +23,7 @@ __all__ = [
     "check_admission",
     "founders",
     "let_in",
-    "settled",
+    "admission_of",
     "trace",
     "words",
 ]
@@ -75,7 +75,7 @@ def trace(
         {
             device: BY_NOBODY
             if device in first
-            else settled(device, heard.get(device, BY_NOBODY), words.get(device, ()))
+            else admission_of(device, heard.get(device, BY_NOBODY), words.get(device, ()))
             for device in {*said, *branches.values()}
         }
     )
@@ -192,7 +192,7 @@ def _own_word(database: StateReader, device: bytes) -> bytes:
     return b""
 
 
-def settled(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
+def admission_of(device: bytes, heard: Admission, said: Iterable[Word]) -> Admission:
     """The device that let another in; *heard* is what member registers say."""
     by = {} if heard.by is None else {heard.by: heard.clock or 0}
     own: list[tuple[int, bytes]] = []

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.kinship import BY_NOBODY, Admission, Roster
-from hybrisfs.members.lineage import Word, founders, settled, words
+from hybrisfs.members.lineage import Word, admission_of, founders, words
 from hybrisfs.members.members import Member, is_device_key, member_key
 from hybrisfs.members.removal import NO_VOTES
 from hybrisfs.registers.values import Stamp, Value
@@ -121,7 +121,7 @@ class MemberTable:
                 {
                     device: BY_NOBODY
                     if device in first
-                    else settled(device, one.admission, self._words.get(device, ()))
+                    else admission_of(device, one.admission, self._words.get(device, ()))
                     for device, one in self._known.items()
                 }
             )

@@ -1,4 +1,4 @@
-"""Which node has which name in a folder: settles one name as a whole.
+"""Which node has which name in a folder: decides about one name as a whole.
 
 All nodes that want the name are weighed (`rules.judge`), and each gets it, is merged with the one that has
 it, or stands beside that under a conflict name.
@@ -68,7 +68,7 @@ class Arranger:
         self._nodes = Nodes(fs)
         self.made: set[bytes] = set()  # nodes that have got an inode: attributes and content are to follow
 
-    def settle(self, tx: Transaction, directory: bytes, name: bytes, nodes: Iterable[bytes]) -> None:
+    def arrange(self, tx: Transaction, directory: bytes, name: bytes, nodes: Iterable[bytes]) -> None:
         """Show under the name, and beside it, what the registers say: of *nodes* and of those that the view
         shows there."""
         at = self._directory(tx, directory)
@@ -81,7 +81,7 @@ class Arranger:
             self._take_away(tx, at, name, nodes, found)
             rows = tx.places.wanting(at, name, MOST_SHOWN + 1)
             if len(rows) > MOST_SHOWN:
-                self._settle_in_crowd(tx, at, name, found)
+                self._arrange_in_crowd(tx, at, name, found)
                 return
         found |= self._contenders(folders, name, self._shown_by(tx, rows))
         shown = judge(found.values())
@@ -109,7 +109,7 @@ class Arranger:
         """Whether a loser of another name has this one, and does not give it up."""
         return is_conflict_name(name) and is_kept(name) and self._wanted(tx, at, name) is not None
 
-    def settle_freed(self, tx: Transaction) -> None:
+    def arrange_freed(self, tx: Transaction) -> None:
         """Arrange the names that have become free: losers may want them, or nodes that losers kept them
         from."""
         freed, self._rows.freed = self._rows.freed, []
@@ -172,7 +172,7 @@ class Arranger:
                 if (row.parent, row.plain) == (at, name) and (node, slot) not in found:
                     self._rows.remove(tx, inode, slot)
 
-    def _settle_in_crowd(
+    def _arrange_in_crowd(
         self, tx: Transaction, at: int, name: bytes, found: Mapping[tuple[bytes, int], Contender]
     ) -> None:
         """Arrange some nodes of a crowd, which is too large to look at as a whole: these, the holder of the
@@ -340,7 +340,7 @@ def _order(loser: _Loser) -> tuple[Stamp, bytes, int]:
     return loser.stamp, loser.contender.id, loser.contender.slot
 
 
-# -- names that have to be settled again, folders before their entries ----------------------------------
+# -- names that have to be arranged again, folders before their entries ----------------------------------
 
 
 @dataclass(slots=True)

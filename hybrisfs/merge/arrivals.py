@@ -416,7 +416,7 @@ class Arrivals:
             return changes
         self._fs.flush(tx)
         newcomers = Newcomers(self._fs, tx.registers, only)
-        rest = newcomers.settle(tx, nodes)
+        rest = newcomers.show(tx, nodes)
         changes += newcomers.changes
         if not rest and not disturbed:
             return changes

@@ -1,7 +1,7 @@
-"""New nodes about which nothing has to be settled: made in bulk, as is the first view of a volume.
+"""New nodes about which nothing has to be decided: made in bulk, as is the first view of a volume.
 
 When a device brings a tree of thousands of files, nearly all nodes are of this kind, and `Refresh` would only
-find out that there is nothing to settle about them. It gets all other nodes.
+find out that there is nothing to decide about them. It gets all other nodes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Newcomers", "build_view"]
 
 
 class Newcomers:
-    """One run; the view has been flushed. Use once: `settle`."""
+    """One run; the view has been flushed. Use once: `show`."""
 
     def __init__(self, fs: FileSystem, registers: Registers, only: Mapping[bytes, Value]) -> None:
         """*only*: some registers with a single value, and these values."""
@@ -52,7 +52,7 @@ class Newcomers:
         self._new = NewNodes(fs, registers)
         self.changes: list[Change] = []
 
-    def settle(self, tx: Transaction, nodes: set[bytes]) -> set[bytes]:
+    def show(self, tx: Transaction, nodes: set[bytes]) -> set[bytes]:
         """Show the newcomers among *nodes*. Returns the other nodes."""
         waiting: dict[bytes, list[NewNode]] = {}
         rest = set(nodes)
@@ -263,7 +263,7 @@ def _is_directory(attr: bytes | None) -> bool:
         return False
 
 
-# -- nodes that are shown for the first time, with nothing to be settled about them ---------------------
+# -- nodes that are shown for the first time, with nothing to be decided about them ---------------------
 
 
 class NewNode(NamedTuple):

@@ -1,6 +1,6 @@
 """Bringing the view up to date with the registers of some nodes.
 
-First the nodes that hang on these are found. Then their names are settled one by one (`Arranger`), folders
+First the nodes that hang on these are found. Then their names are arranged one by one (`Arranger`), folders
 before what is in them: which folders are one decides which names meet inside. Then attributes and contents
 are shown.
 """
@@ -70,11 +70,11 @@ class Refresh:
         for node in sorted(affected):
             self._queue(tx, node)
         for ino, name in sorted(disturbed):
-            self._settle_again(tx, ino, name)
+            self._arrange_again(tx, ino, name)
         while self._agenda:
-            self._arranger.settle(tx, *self._agenda.take())
+            self._arranger.arrange(tx, *self._agenda.take())
             if not self._agenda:
-                self._arranger.settle_freed(tx)
+                self._arranger.arrange_freed(tx)
         for node in sorted(affected | self._arranger.made | (nodes & {ROOT_ID})):
             self._show(tx, node)
         self._drop_nameless(tx)
@@ -87,7 +87,7 @@ class Refresh:
             return False
         return inode.nlink - len(slots) >= self._limits.many_names and not tx.conflicts.is_moved(node)
 
-    def _settle_again(self, tx: Transaction, ino: int, name: bytes) -> None:
+    def _arrange_again(self, tx: Transaction, ino: int, name: bytes) -> None:
         """Decide again a conflict about this name in directory *ino*. If a program has renamed a file, its
         copies there follow it."""
         directory = self._fs.inodes.find(tx, ino)

@@ -193,7 +193,7 @@ class Sparing:
         self._fs.shown([Change(parent, shown), Change(parent), Change(inode.ino)])
 
     def _name_beside(self, tx: Transaction, inode: Inode, slot: int, parent: int, wanted: bytes) -> bytes:
-        if tx.places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to settle names
+        if tx.places.are_beside(parent, wanted, MOST_SHOWN):  # not all are looked at to decide names
             return name_by_id(wanted, inode.id, slot)
         author = self._author_of(tx, inode, slot)
         [shown] = number_names(wanted, [author], partial(tx.places.is_taken, parent))

@@ -208,13 +208,13 @@ class Mirror:
         was = agreed is not None and agreed.local.facts.kind is Kind.DIRECTORY
         if path in trees.held or not (folders or was):
             return False
-        settled = (
+        is_known = (
             agreed is not None
             and len(folders) == 2
             and folders[0].identity == agreed.local.identity
             and folders[1].identity == agreed.volume.identity
         )
-        return deep or not settled
+        return deep or not is_known
 
     # -- doing -----------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class MirrorLimits:
 
     quiet: float = 1.0
     """Without a change, after which a file counts as finished."""
-    settle: float = 0.2
+    gather: float = 0.2
     """Between the first change and the look at it: changes come in crowds."""
     again: float = 0.5
     """Until something that was not at rest is looked at again."""
@@ -174,7 +174,7 @@ class Worker:
 
     def _wait(self, seconds: float) -> None:
         if self._wake.wait(seconds):
-            self._stopping.wait(self._limits.settle)
+            self._stopping.wait(self._limits.gather)
         self._tick()
         self._wake.clear()
 

@@ -102,7 +102,7 @@ class ExtentMap:
             self._clear(size, self._items[-1].end)
 
     def drop_epochs(self, last: int) -> None:
-        """Forget the extents written in epochs up to *last*: their content is settled now."""
+        """Forget the extents written in epochs up to *last*: their content is in chunks now."""
         keep = [item for item in self._items if item.epoch > last]
         for item in self._items:
             if item.epoch <= last:

@@ -179,7 +179,7 @@ _INSERT: Final = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """A settled part of a file: its first *length* bytes of *chunk* stand at *offset*."""
+    """A part of a file in chunks: its first *length* bytes of *chunk* stand at *offset*."""
 
     offset: int
     length: int

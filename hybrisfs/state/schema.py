@@ -100,7 +100,7 @@ CREATE TABLE xattr (
 -- Nodes without a name that a program had open; whatever is here when the volume opens is deleted.
 CREATE TABLE orphan (ino INTEGER PRIMARY KEY);
 
--- The settled content of a file: chunk `chunk` stands at `offset` and shows its first `length` bytes.
+-- The content of a file in chunks: chunk `chunk` stands at `offset` and shows its first `length` bytes.
 -- Rows of one file never overlap; what no row covers reads as zeros.
 CREATE TABLE file_chunk (
     ino    INTEGER NOT NULL,

@@ -1,6 +1,6 @@
 """The bytes of files: reading, writing, truncating, holes.
 
-Bytes come from three layers: extents (staged in the journal) hide chunks (settled), and what neither
+Bytes come from three layers: extents (staged in the journal) hide chunks, and what neither
 covers reads as zeros. A read that needs chunks which this device does not hold returns `Missing`,
 so that the caller can fetch them without holding anything up, and read again.
 """
@@ -108,7 +108,7 @@ class FileBytes:
             parts.append(bytes(end - at))
 
     def base_rows(self, tx: Transaction, inode: Inode, start: int, end: int) -> list[BaseRow]:
-        """The settled parts that touch start..end, in order."""
+        """The parts in chunks that touch start..end, in order."""
         return tx.contents.parts_between(inode.ino, start, end, MAX_CHUNK)
 
     # -- changing --------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class ReceivedContent:
         self._content.discard(tx, inode)
         self.forget(tx, inode)
         self._content.resize(inode, listed.size)
-        inode.truncations += 1  # what is being settled of the old content must not come back
+        inode.truncations += 1  # chunks that are being made of the old content must not come back
         if listed.depth:
             self._show_later(tx, inode, listed, value or b"")
         else:

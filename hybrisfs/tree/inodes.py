@@ -103,7 +103,7 @@ class Inode:
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made; 0: there is none
         self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
-        self.snapshots = 0  # of its content that are being settled
+        self.snapshots = 0  # of its content that are being cut into chunks
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel knows it and may open it without asking for a name
         self.kernel_cache = NOTHING  # cache generation in which the kernel may have pages of it

@@ -74,7 +74,7 @@ class FileSnapshot:
     truncations: int
     rows: list[BaseRow]
     recut: int = 0
-    """Bytes that `Chunker.settle` had to cut again although no program had written them since the last
+    """Bytes that `Chunker.chunk` had to cut again although no program had written them since the last
     cut."""
 
     def segments(self) -> set[int]:

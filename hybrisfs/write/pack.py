@@ -36,7 +36,7 @@ __all__ = [
     "is_ending",
     "record_pack",
     "record_packs",
-    "settle_chunks",
+    "place_chunks",
 ]
 
 log = logging.getLogger(__name__)
@@ -314,15 +314,15 @@ def record_pack(
     fs: FileSystem, signer: Signer, pack: EncodedPack, placement: bytes, numbers: Mapping[bytes, int]
 ) -> bool:
     """Note where the chunks are; see `record_packs`. *numbers*: of the chunks by their ids."""
-    return record_packs(fs, signer, [(pack, placement)], settle_chunks(fs, numbers))
+    return record_packs(fs, signer, [(pack, placement)], place_chunks(fs, numbers))
 
 
-def settle_chunks(
+def place_chunks(
     fs: FileSystem, numbers: Mapping[bytes, int]
 ) -> Callable[[Transaction, int, Sequence[PackedChunk]], None]:
     """A function that makes a given pack the place where chunks with these *numbers* (by id) are read."""
 
-    def settle(tx: Transaction, number: int, chunks: Sequence[PackedChunk]) -> None:
+    def place(tx: Transaction, number: int, chunks: Sequence[PackedChunk]) -> None:
         others = []
         for chunk in chunks:
             mine = numbers.get(chunk.id)
@@ -331,19 +331,19 @@ def settle_chunks(
         # Fillers, and chunks that have been dropped here since; but another device may come to name them.
         tx.chunks.packed_elsewhere([(number, others)])
 
-    return settle
+    return place
 
 
 def record_packs(
     fs: FileSystem,
     signer: Signer,
     placed: Sequence[tuple[EncodedPack, bytes]],
-    settle: Callable[[Transaction, int, Sequence[PackedChunk]], None],
+    place: Callable[[Transaction, int, Sequence[PackedChunk]], None],
     more: Sequence[Write] = (),
 ) -> bool:
     """Note where packs are, in the view and in one signed update of their registers and *more*.
 
-    *settle* gets each pack's number and chunks. False, and nothing is noted, when one of the packs is about
+    *place* gets each pack's number and chunks. False, and nothing is noted, when one of the packs is about
     to end, or this device was removed during the upload. Raises HybrisError, and nothing is noted, when this
     device may not sign the placement for another reason.
     """
@@ -367,6 +367,6 @@ def record_packs(
             fs.changes.mark(key, 0)
             seqs[key] = fs.changes.seq
         for (pack, placement), chunks in zip(placed, contents, strict=True):
-            settle(tx, tx.packs.put(pack.pack_id, pack.k, pack.n, placement, stamp), chunks)
+            place(tx, tx.packs.put(pack.pack_id, pack.k, pack.n, placement, stamp), chunks)
         fs.changes.signed(tx, seqs, stamp.clock)
     return True

@@ -61,7 +61,7 @@ class Publisher:
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
-        self._settler = chunker
+        self._chunker = chunker
         self._signer = signer
         self._receiver = receiver
         self._signals = signals
@@ -93,7 +93,7 @@ class Publisher:
         while (cut := self._take_cut()) is not None:
             try:
                 for snapshot in cut.files:
-                    self._settle(cut, snapshot)
+                    self._make_value(cut, snapshot)
                 with self._fs.state.transaction() as tx:
                     if cut.seqs:
                         self._sign(tx, cut)
@@ -129,12 +129,12 @@ class Publisher:
         self._signals.want_rest(rest_wanted)
         return cut
 
-    def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+    def _make_value(self, cut: Cut, snapshot: FileSnapshot) -> None:
         """Make the value of a file's content, even if the file was removed since: later changes of the cut
         may depend on it, as a database depends on its journal. Raises _OutdatedError."""
         inode = snapshot.inode
         try:
-            cut.writes[snapshot.key] = self._settler.settle(snapshot)
+            cut.writes[snapshot.key] = self._chunker.chunk(snapshot)
         except (OSError, ChunkUnavailable) as error:
             if inode.orphan:
                 raise _OutdatedError(f"file {inode.ino} has been removed, and {error}") from error
@@ -218,7 +218,7 @@ class Chunker:
         self.limits = fs.environment.limits.of(ChunkLimits)
         """They may be others at any moment."""
 
-    def settle(self, snapshot: FileSnapshot) -> bytes:
+    def chunk(self, snapshot: FileSnapshot) -> bytes:
         """Make the chunks of *snapshot*, put them into the view, and return the content register's value.
 
         Called without the lock. Raises OSError or ChunkUnavailable when bytes cannot be read,

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hybrisfs.checkpoint.agree import Action, AgreementMachine, Find, Put, Settle, State, View, Write
+from hybrisfs.checkpoint.agree import Action, AgreementMachine, Compact, Find, Put, State, View, Write
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.state.checkpoints import CheckpointTable, Recorded, StoredSnapshot
 from hybrisfs.state.schema import create_schema
@@ -117,7 +117,7 @@ class Device:
                 else:
                     self.deposited.append(row.vector)
                 self.table.put(row)
-            case Find() | Put() | Settle() if clouds.down:
+            case Find() | Put() | Compact() if clouds.down:
                 if reported:
                     machine.failed(now, damaged=False)
             case Find(agreed, roots):
@@ -131,13 +131,13 @@ class Device:
                 name = hashlib.sha256(agreed.root).digest()
                 clouds.roots[name] = agreed.root
                 return machine.deposited(agreed, name)
-            case Settle(agreed):
+            case Compact(agreed):
                 assert agreed.deposited is not None
                 clouds.roots = {agreed.deposited: clouds.roots[agreed.deposited]}
                 if agreed.former is not None:
                     self.dropped = self.dropped.merge(agreed.former)
                 if reported:
-                    machine.settled(agreed, "clouds", now, done=True)
+                    machine.compacted(agreed, "clouds", now, done=True)
         return None
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.members.kinship import Admission
-from hybrisfs.members.lineage import Word, came_by, check_admission, let_in, settled
+from hybrisfs.members.lineage import Word, admission_of, came_by, check_admission, let_in
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
 from hybrisfs.merge.authority import fault
@@ -116,9 +116,9 @@ def test_the_order_in_which_words_come_does_not_matter(
         for author, inviter, clock in said
     ]
     before = Admission(None if heard is None else devices[heard], 5)
-    one = settled(P, before, found)
+    one = admission_of(P, before, found)
     order.shuffle(found)
-    assert settled(P, before, found) == one
+    assert admission_of(P, before, found) == one
     others = {word.author for word in found} - {P}
     assert one.by in others or one.by == before.by
     assert not one.confirmed or any(word == Word(P, word.clock, one.by) for word in found)

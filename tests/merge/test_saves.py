@@ -83,7 +83,7 @@ def begun(request: pytest.FixtureRequest) -> Iterator[_Begun]:
 
 def _play(begun: _Begun, batches: Sequence[tuple[int, str]], cut: tuple[str, int] | None) -> None:
     """*batches*: what is taken in after so many steps of the editor; *cut*: the publisher's round comes then,
-    or with the step within it, while it settles the file."""
+    or with the step within it, while it cuts the file into chunks."""
     fleet = begun.fleet
     for device, backup in zip(fleet.devices, begun.backups, strict=True):
         device.restore(backup)
@@ -106,7 +106,7 @@ def _play(begun: _Begun, batches: Sequence[tuple[int, str]], cut: tuple[str, int
 
 
 def _publish_around(device: Device, step: Callable[[], None]) -> None:
-    """A round with a step of the editor in it, if there is a file to settle; it is done in any case."""
+    """A round with a step of the editor in it, if there is a file to cut; it is done in any case."""
     done: list[int] = []
 
     def act(_: FileSnapshot) -> None:

@@ -514,7 +514,8 @@ def test_what_was_made_before_a_backup_and_signed_after_it_can_be_removed(fleet:
 
 
 def test_a_copy_follows_its_file_that_is_renamed_before_anything_else_comes(fleet: Fleet) -> None:
-    """What comes may have conflicts of the folder settled anew: the copy must not go with the former name."""
+    """What comes may have the names in the folder arranged again: the copy must not go with the former
+    name."""
     one, two = fleet[0], fleet[1]
     one.write("notes", b"first")
     one.write("plan", b"something else")

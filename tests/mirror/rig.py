@@ -27,7 +27,7 @@ from tests.volume.device import Device
 __all__ = ["QUICK", "Mirrored", "OneWorker", "opened_folder", "until"]
 
 _PATIENCE: Final = 60.0
-QUICK: Final = MirrorLimits(quiet=0.1, settle=0.05, again=0.1, away=0.2, broken=0.5, unwatched=0.3)
+QUICK: Final = MirrorLimits(quiet=0.1, gather=0.05, again=0.1, away=0.2, broken=0.5, unwatched=0.3)
 """Sooner than in real life."""
 
 S = TypeVar("S", bound=VolumeSide)

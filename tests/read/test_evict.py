@@ -178,18 +178,18 @@ def test_dead_bytes_of_a_dirty_segment_are_given_back(rig: Rig) -> None:
 
 
 @within(small_chunks(512), SMALL_BLOCKS)
-def test_what_is_being_settled_is_not_given_back(rig: Rig) -> None:
+def test_what_is_being_chunked_is_not_given_back(rig: Rig) -> None:
     class Meddling(Chunker):
         """Right before and after a file is cut into chunks, it is overwritten, and room is wanted."""
 
-        def settle(self, snapshot: FileSnapshot) -> bytes:
+        def chunk(self, snapshot: FileSnapshot) -> bytes:
             handle = rig.fs.open(rig.tx, inode.ino, os.O_WRONLY)
             rig.fs.write(rig.tx, inode, 0, bytes(SIZE))
             rig.fs.release(rig.tx, handle)
             rig.room.evict(1 << 40)
-            settled = super().settle(snapshot)
+            value = super().chunk(snapshot)
             rig.room.evict(1 << 40)
-            return settled
+            return value
 
     inode = rig.make(b"file", content(b"file"))
     chunker = Meddling(rig.fs, rig.fetcher)

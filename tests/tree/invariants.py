@@ -18,8 +18,8 @@ __all__ = ["check_accounts", "check_chunks", "check_published"]
 
 
 def check_accounts(rig: Rig, snapshots: list[FileSnapshot], *, honest: bool = True) -> None:
-    """Pins, rows, counters and the pending set agree with each other. *snapshots* are being settled. Unless
-    all who write are *honest*, files may show more of a chunk than there is."""
+    """Pins, rows, counters and the pending set agree with each other. *snapshots* are being cut into chunks.
+    Unless all who write are *honest*, files may show more of a chunk than there is."""
     rig.fs.flush(rig.tx)
     _check_extents(rig, snapshots)
     _check_rows(rig, honest=honest)

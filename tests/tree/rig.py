@@ -174,16 +174,16 @@ class _Namer(ChunkNamer):
 
 
 class _Chunker(Chunker):
-    """Lets a test do something while files are settled."""
+    """Lets a test do something while files are cut into chunks."""
 
     before: Callable[[FileSnapshot], object] = staticmethod(_nothing_else)
-    """Called before a file is settled, ..."""
+    """Called before a file is cut into chunks, ..."""
     after: Callable[[FileSnapshot], object] = staticmethod(_nothing_else)
     """... and when it is."""
 
-    def settle(self, snapshot: FileSnapshot) -> bytes:
+    def chunk(self, snapshot: FileSnapshot) -> bytes:
         self.before(snapshot)
-        value = super().settle(snapshot)
+        value = super().chunk(snapshot)
         self.after(snapshot)
         return value
 

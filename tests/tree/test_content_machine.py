@@ -96,10 +96,10 @@ class PausingPublisher(Publisher):
         self.cut = None
         self._running.result()
 
-    def _settle(self, cut: Cut, snapshot: FileSnapshot) -> None:
+    def _make_value(self, cut: Cut, snapshot: FileSnapshot) -> None:
         self.cut = cut
         self._hold()
-        super()._settle(cut, snapshot)
+        super()._make_value(cut, snapshot)
         self._hold()
 
     def _hold(self) -> None:

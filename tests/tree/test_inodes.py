@@ -66,7 +66,7 @@ def test_open_and_changed_inodes_stay(rig: Rig) -> None:
     assert rig.find(b"4") is changed
 
 
-def test_a_file_that_is_being_settled_stays(rig: Rig) -> None:
+def test_a_file_that_is_being_chunked_stays(rig: Rig) -> None:
     """The publisher would otherwise write an object over what programs change in another one."""
     rig.make(b"file", b"old")
     for number in range(20):

@@ -264,7 +264,8 @@ class TreeMachine(RuleBasedStateMachine):
 
     @rule(everything=st.booleans(), between=st.none() | st.lists(st.tuples(picks, picks), max_size=4))
     def publish(self, everything: bool, between: list[tuple[int, int]] | None) -> None:
-        """Sign what has changed; *between* are things done by programs while files are being settled."""
+        """Sign what has changed; *between* are things done by programs while files are being cut into
+        chunks."""
         cut: dict[Path_, tuple[bytes, tuple[object, ...]]] = {}
         held: set[bytes] = set()
         self.removed.clear()

@@ -90,19 +90,19 @@ def file_names(device: Device) -> set[str]:
         return {name.decode() for _, name, _ in device.volume.fs.names.list(tx, ROOT_INO, 0, 1000)}
 
 
-def is_settled(checkpointer: Checkpointer) -> bool:
+def is_compacted(checkpointer: Checkpointer) -> bool:
     view = checkpointer._view()
     newest = view.stated
     if newest is None or newest.deposited is None:
         return False
-    return checkpointer.machine._settled == (newest.deposited, view.clouds)
+    return checkpointer.machine._compacted == (newest.deposited, view.clouds)
 
 
 @contextmanager
-def settled(device: Device) -> Iterator[None]:
+def at_rest(device: Device) -> Iterator[None]:
     """Nothing is left to be done, and no other checkpoint is made meanwhile."""
     with checkpoints_within(device.volume, least_bytes=1 << 40):
-        until(partial(is_settled, device.volume.checkpoints.checkpointer), "what is replaced to be gone")
+        until(partial(is_compacted, device.volume.checkpoints.checkpointer), "what is replaced to be gone")
         yield
 
 
@@ -227,7 +227,7 @@ def _names(device: Device) -> set[str]:
 
 def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> None:
     compacted(first)
-    with settled(first):
+    with at_rest(first):
         lost, altered, *_ = sorted(set().union(*map(parts, first.clouds)))
         _, *others = [cloud for cloud in first.clouds if lost in parts(cloud)]
         for cloud in others:
@@ -244,7 +244,7 @@ def test_scrub_names_and_repair_mends_parts_of_the_checkpoint(first: First) -> N
 
 def test_a_part_that_a_read_finds_wrong_is_healed(first: First) -> None:
     compacted(first)
-    with settled(first):
+    with at_rest(first):
         cloud = next(cloud for cloud in first.clouds if parts(cloud))
         wrong = cloud / CHECKPOINTS / max(parts(cloud))
         good = wrong.stat().st_size
@@ -286,7 +286,7 @@ def test_a_cloud_that_is_lost_is_made_up_for(first: First) -> None:
 def test_segments_that_are_gone_for_good_are_not_missed(first: First) -> None:
     """Those that a checkpoint has replaced nobody looks for; one that is lost is named, and made again."""
     compacted(first)
-    with settled(first):
+    with at_rest(first):
         assert_sound(first)
         for cloud in first.clouds:
             for path in cloud.glob("log/*/*"):

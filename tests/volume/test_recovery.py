@@ -100,7 +100,7 @@ def test_a_removed_device_gets_no_kit_renewed_and_the_kit_has_the_new_keys(
     forged = first.clouds[0] / "recovery" / kit
     forged.write_bytes(_forged(second))
     assert states(first)[0] == "damaged"
-    first.volume.recovery._settled.clear()
+    first.volume.recovery._renewed.clear()
     assert first.volume.recovery.refresh() and are_alike(first, kit)
 
 
@@ -132,7 +132,7 @@ def test_a_cloud_that_lost_or_damaged_it_gets_it_again(first: First) -> None:
     names[1].write_bytes(os.urandom(len(good)))
     assert states(first) == ["missing", "damaged", "complete"]
     assert not kit_of(first).complete
-    first.volume.recovery._settled.clear()  # as after half an hour
+    first.volume.recovery._renewed.clear()  # as after half an hour
     assert first.volume.recovery.refresh()
     assert [name.read_bytes() for name in names] == [good] * 3
     assert states(first) == ["complete"] * 3
@@ -147,7 +147,7 @@ def test_an_old_copy_is_replaced_and_a_later_one_is_spread(first: First) -> None
     waits(first, lambda: are_alike(first, kit, but_not=old))
     name.write_bytes(old)
     assert states(first) == ["old", "complete", "complete"]
-    first.volume.recovery._settled.clear()
+    first.volume.recovery._renewed.clear()
     assert first.volume.recovery.refresh() and are_alike(first, kit)
     assert name.read_bytes() != old
 

@@ -76,8 +76,8 @@ def test_what_was_changed_before_an_open_file_does_not_wait(rig: Rig, others: Ot
 def test_a_journal_that_is_gone_when_it_is_cut_still_comes_with_its_database(
     rig: Rig, others: Others
 ) -> None:
-    """A transaction ends while the cut from its midst is settled: the half-written database is worth nothing
-    without the journal."""
+    """A transaction ends while the cut from its midst is published: the half-written database is worth
+    nothing without the journal."""
     rig.make(b"db", b"whole")
     rig.publish()
     rig.make(b"db-journal", b"how it was")

@@ -140,7 +140,7 @@ class Programs(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def publish_meanwhile(self, data: st.DataObject) -> None:
-        """Programs go on while the files of a cut are settled."""
+        """Programs go on while the files of a cut are cut into chunks."""
 
         def go_on(snapshot: FileSnapshot) -> None:
             for _ in range(data.draw(st.integers(0, 2))):

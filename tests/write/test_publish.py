@@ -57,12 +57,12 @@ def _once_for(rig: Rig, name: bytes, action: Callable[[], object]) -> Callable[[
 
 
 def before_settling(rig: Rig, name: bytes, action: Callable[[], object]) -> None:
-    """Run *action* once, when the file *name* of a cut is about to be settled."""
+    """Run *action* once, when the file *name* of a cut is about to be cut into chunks."""
     rig.chunker.before = _once_for(rig, name, action)
 
 
 def before_signing(rig: Rig, name: bytes, action: Callable[[], object]) -> None:
-    """Run *action* once, when the file *name*, the last of a cut, has been settled."""
+    """Run *action* once, when the file *name*, the last of a cut, has been cut into chunks."""
     rig.chunker.after = _once_for(rig, name, action)
 
 
