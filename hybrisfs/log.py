@@ -68,7 +68,7 @@ class Registers(RegisterTable):
 
     def write_own(self, stamp: Stamp, writes: Iterable[tuple[bytes, bytes | None]]) -> None:
         """An own update depends on all that is here: each write supersedes every other value."""
-        number = self._number(stamp.writer)
+        number = self._number(stamp.branch)
         writes = list(writes)
         before = list(self._rows(key for key, _ in writes))
         until = self._versions.moment(stamp)
@@ -90,18 +90,18 @@ class Registers(RegisterTable):
         registers written: with their value when they had none before and have one now, else None.
 
         *renames*: what the log has renamed since, and the stamps of *updates* have not."""
-        writers = dict.fromkeys(one.stamp.writer for one in updates)  # in order: numbers are given by it
-        numbers = {writer: self._number(writer) for writer in writers}
+        branches = dict.fromkeys(one.stamp.branch for one in updates)  # in order: numbers are given by it
+        numbers = {branch: self._number(branch) for branch in branches}
         before = self._stamps({key for one in updates for key, _ in one.writes})
         change = Supersession(before, self._versions)
         self._versions.renames = renames
         change.take(updates)
         self._note(change)
         self._versions.renames = ()
-        self._take_out([(key, stamp.clock, self._number(stamp.writer)) for key, stamp in change.superseded])
+        self._take_out([(key, stamp.clock, self._number(stamp.branch)) for key, stamp in change.superseded])
         self._put_in(
             [
-                (key, stamp.clock, numbers[stamp.writer], value)
+                (key, stamp.clock, numbers[stamp.branch], value)
                 for key, latest in change.come.items()
                 for stamp, value in latest
             ]
@@ -134,7 +134,7 @@ class Registers(RegisterTable):
 
     def _end(self, ended: Iterable[Ended]) -> None:
         ended = list(ended)
-        self._versions.end(ended, {one.stamp.writer: self._number(one.stamp.writer) for one in ended})
+        self._versions.end(ended, {one.stamp.branch: self._number(one.stamp.branch) for one in ended})
 
     def _covers(self, vector: VersionVector, clock: int, writer: int) -> bool:
         return vector[self._branches[writer]] >= clock
@@ -151,11 +151,11 @@ class Registers(RegisterTable):
                 until = max(self._versions.moment(value.stamp) for value in one.come)
                 self._end(Ended(one.key, stamp, until) for stamp in one.gone if until)
         self._take_out(
-            [(one.key, stamp.clock, self._number(stamp.writer)) for one in changes for stamp in one.gone]
+            [(one.key, stamp.clock, self._number(stamp.branch)) for one in changes for stamp in one.gone]
         )
         self._put_in(
             [
-                (one.key, value.stamp.clock, self._number(value.stamp.writer), value.value)
+                (one.key, value.stamp.clock, self._number(value.stamp.branch), value.value)
                 for one in changes
                 for value in one.come
             ]
@@ -240,7 +240,7 @@ class Supersession:
         """Those of the values of earlier updates that one with *vector* does not supersede."""
         outliving = []
         for one in latest:
-            if vector[one.stamp.writer] < one.stamp.clock:
+            if vector[one.stamp.branch] < one.stamp.clock:
                 outliving.append(one)
             elif one.value is not None:
                 self.ended.append(Ended(key, one.stamp, moment, one.value))
@@ -250,7 +250,7 @@ class Supersession:
         """Those of the values stored that an update with *vector* does not supersede."""
         standing = []
         for stamp in self._stored[key]:
-            if vector[stamp.writer] < stamp.clock:
+            if vector[stamp.branch] < stamp.clock:
                 standing.append(stamp)
             else:
                 self.superseded.append((key, stamp))
@@ -300,11 +300,11 @@ class VersionStore:
 
     def moment(self, stamp: Stamp) -> int:
         """When the update counts as signed."""
-        writer = stamp.writer
+        branch = stamp.branch
         for rename in self.renames:
-            if writer == rename.old and stamp.clock > rename.above:
-                writer = rename.new
-        return self._updates.moment_of(writer, stamp.clock)
+            if branch == rename.old and stamp.clock > rename.above:
+                branch = rename.new
+        return self._updates.moment_of(branch, stamp.clock)
 
     def end(self, ended: Iterable[Ended], numbers: Mapping[bytes, int]) -> None:
         """Note values that are about to leave `register`, and those that never came into it. *numbers*:
@@ -317,7 +317,7 @@ class VersionStore:
             if key[0] not in _VERSIONED:
                 continue
             since = self.moment(stamp)
-            row = (key, stamp.clock, numbers[stamp.writer])
+            row = (key, stamp.clock, numbers[stamp.branch])
             if value is None:
                 stored.append((since, until, *row))
             else:

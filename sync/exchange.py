@@ -44,7 +44,7 @@ from sync.messages import (
     decode_message,
     encode_message,
 )
-from sync.update import Stamp
+from sync.update import UpdateStamp
 from sync.vector import MAX_WRITERS, VersionVector
 
 __all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "LogRow", "Offer", "Send"]
@@ -68,9 +68,9 @@ class _Path:
     """The highest clock that they have, 0 when none is known."""
     high: int
     """The lowest clock that they have not, or one above the tip."""
-    found: Stamp | None = None
+    found: UpdateStamp | None = None
     first: bool = True
-    asked: list[Stamp] = field(default_factory=list)
+    asked: list[UpdateStamp] = field(default_factory=list)
 
 
 class SearchedLog(Protocol):
@@ -123,11 +123,11 @@ class PrefixSearch:
             path.asked = []
             path.first = False
 
-    def common(self) -> tuple[Stamp, ...]:
+    def common(self) -> tuple[UpdateStamp, ...]:
         """The newest update of each path that they said they have."""
         return tuple(path.found for path in self._paths if path.found)
 
-    def _points(self, path: _Path, most: int) -> Iterator[Stamp]:
+    def _points(self, path: _Path, most: int) -> Iterator[UpdateStamp]:
         """Updates in the interval, the newest first, at most `most` of them."""
         tip = self._log.find(path.tip)
         if tip is None:
@@ -215,7 +215,7 @@ class LogRow:
     """An update as the store of the log returns it; `number` ascends in the order of acceptance."""
 
     number: int
-    stamp: Stamp
+    stamp: UpdateStamp
     branch: bytes
     data: bytes | None
     """None when a checkpoint has taken its place."""
@@ -247,7 +247,7 @@ class Exchange:
         self._checkpoint = checkpoint
         self._blocked = False  # what they lack begins with what only a checkpoint tells
         self._lacking = False  # they said that of what we lack
-        self._theirs: dict[bytes, Stamp] | None = None  # the newest that they have, as far as we know
+        self._theirs: dict[bytes, UpdateStamp] | None = None  # the newest that they have, as far as we know
         self._search: PrefixSearch | None = None
         self._probed: tuple[bytes, ...] = ()
         self._sent_up_to = 0
@@ -337,7 +337,7 @@ class Exchange:
         self._stated = self._log.history()
         return encode_message(Frontier(request, tips, self._stated, self._state_hash() or ZERO_HASH))
 
-    def _learn(self, stamps: tuple[Stamp, ...]) -> None:
+    def _learn(self, stamps: tuple[UpdateStamp, ...]) -> None:
         """The other side has these, and so all their causes."""
         if self._theirs is None:
             return
@@ -345,7 +345,7 @@ class Exchange:
         if len(self._theirs) > _KEPT:
             self._prune(self._theirs)
 
-    def _prune(self, theirs: dict[bytes, Stamp]) -> None:
+    def _prune(self, theirs: dict[bytes, UpdateStamp]) -> None:
         """Forget what others imply; of what is not known here, the oldest news too."""
         causes = VersionVector()
         for prefix in theirs:

@@ -73,8 +73,8 @@ from sync.update import (
     PREFIX_SIZE,
     SignedHeader,
     SignedUpdate,
-    Stamp,
     Update,
+    UpdateStamp,
     Write,
     decode_signed_header,
     encode_signed,
@@ -319,7 +319,7 @@ class LogState(LogTree):
             and found.clock == header.prev_clock
         ):
             return found
-        stamp = Stamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
+        stamp = UpdateStamp(header.writer, header.prev_clock, header.prev[:PREFIX_SIZE])
         if found is None or found.hash != header.prev:
             return Refused(
                 Reason.MISSING_PREVIOUS,

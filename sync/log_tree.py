@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from sync.codec import ZERO_HASH, digest
 from sync.errors import LimitError, LogStoreError
 from sync.identity import DEVICE_ID_SIZE
-from sync.update import PREFIX_SIZE, Stamp, history_hash
+from sync.update import PREFIX_SIZE, UpdateStamp, history_hash
 from sync.vector import MAX_WRITERS, Rename, VersionVector
 
 __all__ = [
@@ -417,8 +417,8 @@ class Known:
     """Branch -> hash of the update that the entry of `dependencies` names, as far as looked up."""
 
     @property
-    def stamp(self) -> Stamp:
-        return Stamp(self.device, self.clock, self.hash[:PREFIX_SIZE])
+    def stamp(self) -> UpdateStamp:
+        return UpdateStamp(self.device, self.clock, self.hash[:PREFIX_SIZE])
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from typing import TypeAlias
 from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, NewerFormatError
 from sync.identity import DEVICE_ID_SIZE
-from sync.update import MAX_UPDATE, PREFIX_SIZE, Stamp
+from sync.update import MAX_UPDATE, PREFIX_SIZE, UpdateStamp
 from sync.vector import MAX_CLOCK, MAX_WRITERS
 
 __all__ = [
@@ -56,7 +56,7 @@ class Frontier:
     """Where the sender's log ends."""
 
     request: bool
-    tips: tuple[Stamp, ...]
+    tips: tuple[UpdateStamp, ...]
     history: bytes
     state: bytes
 
@@ -65,7 +65,7 @@ class Frontier:
 class Updates:
     """A batch of updates."""
 
-    ends: tuple[Stamp, ...]
+    ends: tuple[UpdateStamp, ...]
     updates: tuple[bytes, ...]
 
 
@@ -200,17 +200,17 @@ _READERS: dict[int, Callable[[Reader], Message]] = {
 }
 
 
-def _write_stamps(out: Writer, stamps: Iterable[Stamp]) -> None:
+def _write_stamps(out: Writer, stamps: Iterable[UpdateStamp]) -> None:
     ascending = sorted(stamps)
     out.varint(len(ascending))
     for device, clock, prefix in ascending:
         out.raw(device).varint(clock).raw(prefix)
 
 
-def _read_stamps(reader: Reader) -> tuple[Stamp, ...]:
-    stamps: list[Stamp] = []
+def _read_stamps(reader: Reader) -> tuple[UpdateStamp, ...]:
+    stamps: list[UpdateStamp] = []
     for _ in range(reader.varint(MAX_WRITERS)):
-        stamp = Stamp(reader.raw(DEVICE_ID_SIZE), reader.varint(MAX_CLOCK), reader.raw(PREFIX_SIZE))
+        stamp = UpdateStamp(reader.raw(DEVICE_ID_SIZE), reader.varint(MAX_CLOCK), reader.raw(PREFIX_SIZE))
         if stamp.clock == 0 or (stamps and stamp <= stamps[-1]):
             raise DecodeError("stamps with clock 0 or not in ascending order")
         stamps.append(stamp)

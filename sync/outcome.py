@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from sync.errors import DecodeError
 from sync.identity import Members
-from sync.update import PREFIX_SIZE, SignedHeader, SignedUpdate, Stamp, decode_signed_header
+from sync.update import PREFIX_SIZE, SignedHeader, SignedUpdate, UpdateStamp, decode_signed_header
 from sync.vector import Rename, VersionVector
 
 __all__ = ["Accepted", "Duplicate", "ForkProof", "Inbox", "Outcome", "Reason", "Refused", "verify_fork_proof"]
@@ -103,7 +103,7 @@ class Refused:
 
     reason: Reason
     message: str
-    missing: Stamp | None = None
+    missing: UpdateStamp | None = None
     """An update that must be accepted first; of one that nobody vouches for, that may show it to be good."""
 
     @property
@@ -139,7 +139,7 @@ class _Unvouched:
 class _Waiting:
     data: bytes
     clock: int
-    missing: Stamp
+    missing: UpdateStamp
 
 
 class Inbox:
@@ -159,7 +159,7 @@ class Inbox:
         return len(self._waiting)
 
     @property
-    def missing(self) -> set[Stamp]:
+    def missing(self) -> set[UpdateStamp]:
         """What is waited for and does not wait here itself."""
         here = {identity[:PREFIX_SIZE] for identity in self._waiting}
         return {one.missing for one in self._waiting.values() if one.missing.prefix not in here}
@@ -238,7 +238,7 @@ class Inbox:
                 del self._following[one.missing]
         return [one.data]
 
-    def _keep_unvouched(self, data: bytes, missing: Stamp | None) -> bytes:
+    def _keep_unvouched(self, data: bytes, missing: UpdateStamp | None) -> bytes:
         """What its hash begins with. What waits for it is to be vouched for, too."""
         prefix = decode_signed_header(data).hash[:PREFIX_SIZE]
         if prefix in self._unvouched:
@@ -251,7 +251,7 @@ class Inbox:
             self._take_unvouched(next(iter(self._unvouched)))
         return prefix
 
-    def _keep(self, data: bytes, missing: Stamp) -> None:
+    def _keep(self, data: bytes, missing: UpdateStamp) -> None:
         header = decode_signed_header(data)
         if header.hash in self._waiting:
             return

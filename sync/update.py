@@ -74,7 +74,7 @@ __all__ = [
     "VOLUME_ID_SIZE",
     "SignedHeader",
     "SignedUpdate",
-    "Stamp",
+    "UpdateStamp",
     "Update",
     "Write",
     "decode_signed",
@@ -100,7 +100,7 @@ _HASH_CONTEXT = "hybrisfs.sync 2026-11 update header"
 _BODY_CONTEXT = "hybrisfs.sync 2026-11 update body"
 
 
-class Stamp(NamedTuple):
+class UpdateStamp(NamedTuple):
     """The name of one update, the same on all devices."""
 
     device: bytes
@@ -121,7 +121,7 @@ class Update:
     clock: int
     prev_clock: int
     prev: bytes
-    deps: tuple[Stamp, ...]
+    deps: tuple[UpdateStamp, ...]
     history: bytes
     time_ns: int
     writes: Sequence[Write]
@@ -137,7 +137,7 @@ class SignedHeader(NamedTuple):
     clock: int
     prev_clock: int
     prev: bytes
-    deps: tuple[Stamp, ...]
+    deps: tuple[UpdateStamp, ...]
     history: bytes
     time_ns: int
     write_count: int
@@ -162,9 +162,9 @@ class SignedUpdate(NamedTuple):
         return self.header.hash
 
     @property
-    def stamp(self) -> Stamp:
+    def stamp(self) -> UpdateStamp:
         """The name of this update in `deps`."""
-        return Stamp(self.header.writer, self.header.clock, self.header.hash[:PREFIX_SIZE])
+        return UpdateStamp(self.header.writer, self.header.clock, self.header.hash[:PREFIX_SIZE])
 
 
 def encode_signed(update: Update, key: DeviceKey) -> bytes:
@@ -189,7 +189,7 @@ def encode_signed(update: Update, key: DeviceKey) -> bytes:
     return b"".join([header, key.sign(header), body])
 
 
-def _write_deps(out: Writer, deps: Sequence[Stamp]) -> None:
+def _write_deps(out: Writer, deps: Sequence[UpdateStamp]) -> None:
     if len(deps) > MAX_WRITERS:
         raise LimitError(f"an update names {len(deps)} others, at most {MAX_WRITERS} are allowed")
     out.varint(len(deps))
@@ -197,13 +197,13 @@ def _write_deps(out: Writer, deps: Sequence[Stamp]) -> None:
         out.raw(device).varint(clock).raw(prefix)
 
 
-def _read_deps(reader: Reader) -> tuple[Stamp, ...]:
+def _read_deps(reader: Reader) -> tuple[UpdateStamp, ...]:
     count = reader.varint(MAX_WRITERS)
     if not count:
         return ()
-    deps: list[Stamp] = []
+    deps: list[UpdateStamp] = []
     for _ in range(count):
-        stamp = Stamp(reader.raw(DEVICE_ID_SIZE), reader.varint(MAX_CLOCK), reader.raw(PREFIX_SIZE))
+        stamp = UpdateStamp(reader.raw(DEVICE_ID_SIZE), reader.varint(MAX_CLOCK), reader.raw(PREFIX_SIZE))
         if stamp.clock == 0:
             raise DecodeError("deps name an update with clock 0")
         if deps and stamp <= deps[-1]:

@@ -246,8 +246,8 @@ class Kits:
 
     def _refresh(self, kit: _Kit) -> bool:
         with self._ground.fs.state.transaction() as tx:
-            published: int = tx.meta("published")
-        if kit.clock is not None and kit.clock > published:
+            shipped = tx.shipped_clock()
+        if kit.clock is not None and kit.clock > shipped:
             return False  # a machine that recovers by it must find the update that names it
         try:
             sources = self._sources(kit)
@@ -317,7 +317,7 @@ class Kits:
                 recorded = _latest(registers, reserve.device)
                 if recorded is not None:
                     stamp, record, signed = recorded
-                    clock = stamp.clock if stamp.writer in own else None
+                    clock = stamp.clock if stamp.branch in own else None
                     found.append(_Kit(reserve, record, clock, signed))
         return found
 

@@ -116,8 +116,8 @@ class Compactor:
         """The clock of the first own update that is not on the clouds yet, or that is in a segment which this
         device may have to make again."""
         first = tx.segments.first_clock()
-        unpublished: int = tx.meta("published") + 1
-        return unpublished if first is None else min(first, unpublished)
+        unshipped = tx.shipped_clock() + 1
+        return unshipped if first is None else min(first, unshipped)
 
     def _shrink(self) -> None:
         more = True

@@ -293,7 +293,7 @@ class Adoption:
 
 
 def _covers(vector: VersionVector, stamp: Stamp) -> bool:
-    return vector[stamp.writer] >= stamp.clock
+    return vector[stamp.branch] >= stamp.clock
 
 
 def _entries(records: Iterator[Header | IndexEntry | Latest], rest: list[Latest]) -> Iterator[IndexEntry]:

@@ -314,7 +314,7 @@ class CloudSet:
         if agreed is None:
             return True
         own, code = self._drain.branches(), self._clouds.packs.redundancy
-        packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].writer in own)
+        packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].branch in own)
         return self.values.rewrite(code, self._go_on) and packs
 
     def _rewriting(self) -> Rewriting:
@@ -359,7 +359,7 @@ class CloudSet:
     def _empty(self, number: int, record: CloudRecord, stamp: Stamp, code: RedundancyRecord) -> bool:
         """Empty a cloud that is to go, as far as that is the work of this device; False when something is
         left."""
-        mine = stamp.writer in self._drain.branches()
+        mine = stamp.branch in self._drain.branches()
         ask = record.state is not CloudState.LOST
         with self._ground.fs.state.transaction() as tx:
             left = self._count_at(tx, number)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
 from hybrisfs.gc.disposal import Disposer, Orphans, Trust, Unnamed
-from hybrisfs.gc.find import Found, Idle, Pages, find_idle, remember
+from hybrisfs.gc.find import Candidate, Found, Pages, find_candidates, remember
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
@@ -191,7 +191,7 @@ class Collector:
     def _scan(self, pause: Callable[[], bool]) -> Found:
         self._committer.commit_now()
         with self._fs.state.snapshot() as snapshot:
-            return find_idle(
+            return find_candidates(
                 snapshot,
                 self._sharing.device,
                 self._pages,
@@ -313,7 +313,11 @@ class Collector:
             return tx.disposals.total()
 
     def _count(self, collection: Collection, found: Found) -> None:
-        kinds: dict[str, list[Idle]] = {"empty": found.empty, "sparse": found.sparse, "young": found.young}
+        kinds: dict[str, list[Candidate]] = {
+            "empty": found.empty,
+            "sparse": found.sparse,
+            "young": found.young,
+        }
         for kind, packs in kinds.items():
             collection.found[kind] = len(packs)
             with self._fs.state.transaction() as tx:
@@ -327,7 +331,7 @@ class Collector:
         seconds since the epoch."""
         with self._fs.state.transaction() as tx:
             return {
-                device: min(tx.updates.moment_of(one.writer, one.clock) for one in stamps) / 1e9
+                device: min(tx.updates.moment_of(one.branch, one.clock) for one in stamps) / 1e9
                 for device, stamps in self._participant.assembly(tx).awaited().items()
             }
 

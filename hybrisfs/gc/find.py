@@ -23,13 +23,13 @@ from hybrisfs.state.unplaced import unproven
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import chunks_of_page, gather_kept, named_chunks
 
-__all__ = ["Found", "Idle", "Pages", "References", "find_idle", "remember"]
+__all__ = ["Found", "Candidate", "Pages", "References", "find_candidates", "remember"]
 
 _ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class Candidate:
     """A pack that is not worth keeping as it is. *since*: from when on, in ns since the epoch."""
 
     pack: int
@@ -42,9 +42,9 @@ class Found:
     """The result of a look: packs of which nothing is needed, packs of which little is needed, and packs to
     leave alone for now."""
 
-    empty: list[Idle] = field(default_factory=list)
-    sparse: list[Idle] = field(default_factory=list)
-    young: list[Idle] = field(default_factory=list)
+    empty: list[Candidate] = field(default_factory=list)
+    sparse: list[Candidate] = field(default_factory=list)
+    young: list[Candidate] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
     """Numbers of chunks that are kept, in a pack or on this disk, only because this device has not read them
     where others claim to have put them."""
@@ -53,7 +53,7 @@ class Found:
         return bool(self.empty or self.sparse or self.young or self.claimed)
 
 
-def find_idle(
+def find_candidates(
     db: sqlite3.Connection,
     device: bytes,
     lists: Pages,
@@ -78,18 +78,20 @@ def find_idle(
             continue
         _, live, since = before.get(pack, (pack, -1, now_ns))
         since = min(since, now_ns) if live == needed.live else now_ns
-        idle = Idle(pack, needed, since)
+        candidate = Candidate(pack, needed, since)
         if since > now_ns - grace_ns:
-            found.young.append(idle)
+            found.young.append(candidate)
         else:
-            (found.sparse if needed.live else found.empty).append(idle)
+            (found.sparse if needed.live else found.empty).append(candidate)
     return found
 
 
 def remember(tx: Transaction, fs: FileSystem, found: Found) -> None:
     """Note what was found, for the next look."""
-    idle = [*found.empty, *found.sparse, *found.young]
-    tx.deletion_candidates.replace(DeletionCandidate(one.pack, one.needed.live, one.since) for one in idle)
+    candidates = [*found.empty, *found.sparse, *found.young]
+    tx.deletion_candidates.replace(
+        DeletionCandidate(one.pack, one.needed.live, one.since) for one in candidates
+    )
 
 
 def _packs(db: sqlite3.Connection, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:

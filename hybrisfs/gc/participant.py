@@ -182,7 +182,7 @@ class Participant:
         stamp = self.assembly(tx).end(ending)
         for pack in ending:
             self._dispose(tx, pack, stamp.clock)
-            tx.chunks.discard_pack(pack, stamp.clock, stamp.writer)
+            tx.chunks.discard_pack(pack, stamp.clock, stamp.branch)
 
     def _dispose(self, tx: Transaction, pack: bytes, clock: int) -> None:
         """Have the shares of a pack deleted that ends with the own update at *clock*."""

@@ -14,7 +14,7 @@ from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import PACK_TARGET, ChunkLocation, PackBuilder
 from hybrisfs.dispersal.share import Table, TableEntry
-from hybrisfs.gc.find import Idle
+from hybrisfs.gc.find import Candidate
 from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.stages import Signals
@@ -44,18 +44,18 @@ class Rewriter:
         self._maker = maker
         self._fetcher = fetcher
 
-    def rewrite(self, packs: Iterable[Idle], most: int) -> int:
+    def rewrite(self, packs: Iterable[Candidate], most: int) -> int:
         """Pack the needed chunks of *packs* again, up to about *most* bytes. Returns how many packs were
         done. Raises ChunkUnavailable, CloudsUnavailable and OSError; packs done before stay done.
         """
         done = moved = 0
-        gathered: list[Idle] = []
+        gathered: list[Candidate] = []
         builder, numbers = self._maker.builder(), dict[bytes, int]()
-        for idle in packs:
+        for candidate in packs:
             if moved >= most or self._signals.stopping:
                 break
-            for number in idle.needed.chunks:
-                identity, length, sealed = self._sealed(number, idle.pack)
+            for number in candidate.needed.chunks:
+                identity, length, sealed = self._sealed(number, candidate.pack)
                 if identity in builder or not sealed:
                     continue
                 if not self._maker.fits(builder, len(sealed) + len(identity)):
@@ -64,7 +64,7 @@ class Rewriter:
                 builder.add(identity, length, sealed)
                 numbers[identity] = number
                 moved += len(sealed)
-            gathered.append(idle)
+            gathered.append(candidate)
             if builder.sealed_size >= PACK_TARGET:
                 self._put(builder, numbers)
                 builder, numbers = self._maker.builder(), {}
@@ -92,10 +92,10 @@ class Rewriter:
         record_pack(self._fs, self._signer, pack, self._maker.disperse(pack), numbers)
         self._signals.packed()
 
-    def _note(self, packs: Sequence[Idle]) -> int:
+    def _note(self, packs: Sequence[Candidate]) -> int:
         """Note the packs of which nothing is needed any more. Returns how many there are."""
         with self._fs.state.transaction() as tx:
-            tx.deletion_candidates.emptied(idle.pack for idle in packs)
+            tx.deletion_candidates.emptied(candidate.pack for candidate in packs)
         return len(packs)
 
 

@@ -90,18 +90,18 @@ class Minutes:
         said = _meaning(key[0], value or b"")
         self._say(stamp, key, said, begins=begins)
         if key[0] == MEMBER and said and Member.decode(said).removed:
-            voter = device_of_branch(self._db, stamp.writer)
+            voter = device_of_branch(self._db, stamp.branch)
             if voter is not None:
                 vote = by_member_register(key[ID], voter)
                 self._say(stamp, vote, bytes((Stance.REMOVE,)), begins=begins)
 
     def _say(self, stamp: Stamp, key: bytes, said: bytes, *, begins: bool) -> None:
         once = key[0] in _ONCE or is_by_member_register(key)
-        if once and said in values_on_branch(self._db, key, stamp.writer):
+        if once and said in values_on_branch(self._db, key, stamp.branch):
             return
-        note_said(self._db, Said(key, stamp.writer, stamp.clock, said), begins=begins)
+        note_said(self._db, Said(key, stamp.branch, stamp.clock, said), begins=begins)
         if not once:
-            forget_older(self._db, key, stamp.writer, _KEPT)
+            forget_older(self._db, key, stamp.branch, _KEPT)
         if self._roles is not None and key[0] in _KIN:
             self._roles.forget()
 
@@ -143,9 +143,9 @@ class Minutes:
         stamps = [Stamp(clock, branch) for branch, clock in newest.items()]
         vectors = [vector_of(*one[::-1]) for one in stamps if len(stamps) > 1]
         return [
-            value_at(self._db, key, one.writer, one.clock)
+            value_at(self._db, key, one.branch, one.clock)
             for one in stamps
-            if not any(vector is not None and vector[one.writer] >= one.clock for vector in vectors)
+            if not any(vector is not None and vector[one.branch] >= one.clock for vector in vectors)
         ]
 
     def _members(self, author: bytes, seen: VersionVector, vector_of: VectorOf) -> set[bytes]:

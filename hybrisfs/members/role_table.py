@@ -115,7 +115,7 @@ class Roles:
         except DecodeError:
             return
         self._stamps.setdefault(key, []).append(stamp)
-        insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.writer, []), said)
+        insort(self._said.setdefault(whose_role(key), {}).setdefault(stamp.branch, []), said)
 
     def are_awaited(self, device: bytes) -> bool:
         """Whether this *device* was let in as less than a full member, and the log has yet to say what it may
@@ -124,7 +124,7 @@ class Roles:
 
     def was_written(self, key: bytes, seen: VersionVector) -> bool:
         """Whether an update with the vector *seen* had seen a value of this register."""
-        return any(seen[stamp.writer] >= stamp.clock for stamp in self._stamps.get(key, ()))
+        return any(seen[stamp.branch] >= stamp.clock for stamp in self._stamps.get(key, ()))
 
     def role(self, device: bytes, seen: VersionVector | None, vector_of: VectorOf) -> Role:
         """The role of the device for an update that had seen so much; None: for all that is known here."""
@@ -247,14 +247,14 @@ def _latest(words: list[Word], vector_of: VectorOf) -> list[Word]:
     """Those that no other's author had seen."""
     newest: dict[bytes, int] = {}
     for one in words:
-        newest[one.stamp.writer] = max(one.stamp.clock, newest.get(one.stamp.writer, 0))
+        newest[one.stamp.branch] = max(one.stamp.clock, newest.get(one.stamp.branch, 0))
     stamps = {Stamp(clock, branch) for branch, clock in newest.items()}
     vectors = [vector_of(*stamp[::-1]) for stamp in stamps if len(stamps) > 1]
     return [
         one
         for one in words
         if one.stamp in stamps
-        and not any(vector is not None and vector[one.stamp.writer] >= one.stamp.clock for vector in vectors)
+        and not any(vector is not None and vector[one.stamp.branch] >= one.stamp.clock for vector in vectors)
     ]
 
 
@@ -378,9 +378,9 @@ class _Court:
         newest: dict[tuple[object, ...], Word] = {}  # those that limit, of a branch the newest of each kind
         for word in sorted(words, key=lambda one: one.stamp):
             if word.record.limits:
-                newest[word.stamp.writer, word.record] = word
+                newest[word.stamp.branch, word.record] = word
             elif word.author not in self._kinship.line(device) or word.author in self._first:
-                self._free.setdefault(word.stamp.writer, []).append(word)
+                self._free.setdefault(word.stamp.branch, []).append(word)
             else:
                 withdrawn.setdefault(word.author, []).append(word)
         self._limiting = [
@@ -391,7 +391,7 @@ class _Court:
 
     def _saw(self, later: Word, earlier: Word) -> bool:
         vector = self._vector_of(*later.stamp[::-1])
-        return vector is not None and vector[earlier.stamp.writer] >= earlier.stamp.clock
+        return vector is not None and vector[earlier.stamp.branch] >= earlier.stamp.clock
 
     def counting(self) -> list[Word]:
         """Those that count."""

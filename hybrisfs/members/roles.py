@@ -197,7 +197,7 @@ def known_assignments(db: StateReader, keys: Collection[bytes], seen: VersionVec
     """The keys of those among a few assignments that an update with the vector *seen* had seen; None: of
     those known here."""
     found = stamps_of_keys(db, keys)
-    return {key for key, stamp in found if seen is None or seen[stamp.writer] >= stamp.clock}
+    return {key for key, stamp in found if seen is None or seen[stamp.branch] >= stamp.clock}
 
 
 class Grounds:

@@ -144,7 +144,7 @@ def overruled(registers: Registers, own: Iterable[bytes]) -> dict[int, CloudReco
         winning = _record(latest) if latest is not None else None
         for value in values:
             record = _record(value)
-            if value.stamp.writer not in branches or record is None or winning is None:
+            if value.stamp.branch not in branches or record is None or winning is None:
                 continue
             if record.url != winning.url:
                 found[key[1]] = record

@@ -290,8 +290,8 @@ class Losses:
             if standing is None or standing[1].removed:
                 return False
             stamp = standing[0]
-            first = tx.updates.moment_of(stamp.writer, stamp.clock)
-        signed = tx.updates.signed_by(stamp.writer, stamp.clock)
+            first = tx.updates.moment_of(stamp.branch, stamp.clock)
+        signed = tx.updates.signed_by(stamp.branch, stamp.clock)
         return first >= since and signed is not None and signed[0] == device
 
     # -- names -----------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Losses:
             return None
         if new.size * _SHRUNK <= size:
             return Loss(key, former)
-        since = tx.updates.moment_of(before.stamp.writer, before.stamp.clock)
+        since = tx.updates.moment_of(before.stamp.branch, before.stamp.clock)
         return Loss(key, former, overwritten=True) if since <= author.moment - self._limits.old_ns else None
 
     # -- access ----------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ class Losses:
         values = tx.registers.values(key)
         if key[0] == PLACE:
             return is_removed(values)
-        signed = [tx.updates.signed_by(one.stamp.writer, one.stamp.clock) for one in values]
+        signed = [tx.updates.signed_by(one.stamp.branch, one.stamp.clock) for one in values]
         return all(one is not None and one[0] == device for one in signed)
 
 

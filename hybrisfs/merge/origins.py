@@ -20,12 +20,12 @@ class LogOrigins:
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """Whether the writer of the one update had seen the other."""
-        vector = self._updates.vector_of(later.writer, later.clock)
-        return vector is not None and vector[earlier.writer] >= earlier.clock
+        vector = self._updates.vector_of(later.branch, later.clock)
+        return vector is not None and vector[earlier.branch] >= earlier.clock
 
     def author(self, stamp: Stamp) -> Author:
         """Which device wrote an update, and when."""
-        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        signed = self._updates.signed_by(stamp.branch, stamp.clock)
         if signed is None:
             return self.myself()
         device, time_ns = signed
@@ -37,7 +37,7 @@ class LogOrigins:
 
     def signer(self, stamp: Stamp) -> bytes | None:
         """The device that signed an update."""
-        signed = self._updates.signed_by(stamp.writer, stamp.clock)
+        signed = self._updates.signed_by(stamp.branch, stamp.clock)
         return None if signed is None else signed[0]
 
     def is_contributed(self, stamp: Stamp) -> bool:
@@ -45,5 +45,5 @@ class LogOrigins:
         signer = self.signer(stamp) if self._roles else None
         if signer is None:
             return False
-        seen = self._updates.vector_of(stamp.writer, stamp.clock)
+        seen = self._updates.vector_of(stamp.branch, stamp.clock)
         return self._roles.role(signer, seen, self._updates.vector_of) is not Role.FULL

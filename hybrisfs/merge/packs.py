@@ -59,9 +59,9 @@ class Packs:
             if record is not None:
                 self._take_again(tx, record, one)
             elif one.hearsay:
-                tx.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.writer)
+                tx.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.branch)
             else:
-                tx.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.writer)
+                tx.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.branch)
             known.add(one.pack)
         self._take_new(tx, new)
 
@@ -86,7 +86,7 @@ class Packs:
         the pack."""
         packs, overrules = tx.packs, False
         if LogOrigins(tx).is_contributed(one.stamp):
-            if not packs.is_named_by(one.pack, one.stamp.writer):
+            if not packs.is_named_by(one.pack, one.stamp.branch):
                 return
         else:
             overrules = self._is_only_contributed(tx, one.pack)
@@ -95,7 +95,7 @@ class Packs:
             tx.chunks.packed_elsewhere(
                 [(number, record.chunks)],
                 hearsay=one.hearsay,
-                vouched=partial(self._made_by, tx, one.stamp.writer),
+                vouched=partial(self._made_by, tx, one.stamp.branch),
             )
 
     def _is_only_contributed(self, tx: Transaction, pack: bytes) -> bool:
@@ -124,7 +124,7 @@ class Packs:
 
 
 def _said_by(item: tuple[bytes, tuple[PackRecord, Placement]]) -> tuple[bool, bytes]:
-    return item[1][1].hearsay, item[1][1].stamp.writer
+    return item[1][1].hearsay, item[1][1].stamp.branch
 
 
 def _decoded(value: bytes | None) -> PackRecord | None:

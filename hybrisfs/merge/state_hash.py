@@ -92,5 +92,5 @@ def _record(register: _Register) -> bytes:
     key, values = register
     out = Writer().blob(key).varint(len(values))
     for stamp, value in ((one.stamp, one.value) for one in values):
-        out.varint(stamp.clock).raw(stamp.writer).blob(value or b"")
+        out.varint(stamp.clock).raw(stamp.branch).blob(value or b"")
     return out.getvalue()

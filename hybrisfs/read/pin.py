@@ -24,7 +24,7 @@ from hybrisfs.state.pins import Measure, Subtree
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["SHARE_OF_BUDGET", "HoardLimits", "Hoarder"]
+__all__ = ["SHARE_OF_BUDGET", "PinLimits", "Hoarder"]
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class _Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class HoardLimits:
+class PinLimits:
     """See `hybrisfs.environment.Limits`."""
 
     fetchers: int = 4
@@ -72,7 +72,7 @@ class Hoarder:
         signals: Signals,
         committer: Committer,
     ) -> None:
-        self.limits = fs.environment.limits.of(HoardLimits)
+        self.limits = fs.environment.limits.of(PinLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
@@ -98,17 +98,17 @@ class Hoarder:
 
     def step(self) -> Pause:
         """Bring what is missing. Returns how long the next look can wait if no request comes before."""
-        complete = self.hoard_round()
+        complete = self.pin_round()
         rest = min(max(0.0, self._look_after - self._monotonic()), _LOOK_EVERY)
         wait = _RETRY_SECONDS if not complete else _COMMITTED_SECONDS if self._stale else _LOOK_EVERY
         return Pause(rest + wait, least=rest)
 
-    def hoard_round(self) -> bool:
+    def pin_round(self) -> bool:
         """Bring what is missing, also what becomes missing during the round; False when something was not
         available."""
         self._failures = self._fetched = 0
         self._in_vain.clear()
-        with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="hoard") as pool:
+        with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="pin") as pool:
             under_way: deque[tuple[Future[None], _Piece]] = deque()
 
             def look() -> None:

@@ -39,7 +39,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.merge.authority import void
 from hybrisfs.polling import readable
 from hybrisfs.process import without_collections
-from sync import DecodeError, SignedUpdate, Stamp, decode_signed
+from sync import DecodeError, SignedUpdate, UpdateStamp, decode_signed
 from sync.identity import DEVICE_ID_SIZE, PUBLIC_KEY_SIZE
 from sync.update import SignedHeader
 
@@ -289,7 +289,7 @@ def _unpacked(data: bytes, packed: tuple[Any, ...] | None) -> CheckedUpdate | No
         return None
     signed, size, fields, writes, broken = packed
     if fields[_DEPS]:
-        fields[_DEPS] = tuple([Stamp(*one) for one in fields[_DEPS]])
+        fields[_DEPS] = tuple([UpdateStamp(*one) for one in fields[_DEPS]])
     return CheckedUpdate(SignedUpdate(data, SignedHeader(data[:size], *fields), writes), signed, broken)
 
 

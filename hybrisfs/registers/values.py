@@ -8,11 +8,11 @@ __all__ = ["Stamp", "Value"]
 
 
 class Stamp(NamedTuple):
-    """The update that wrote a value: its clock and branch; the greatest wins. *writer* is a branch of a
+    """The update that wrote a value: its clock and branch; the greatest wins. The branch is one of a
     device's log."""
 
     clock: int
-    writer: bytes
+    branch: bytes
 
 
 class Value(NamedTuple):

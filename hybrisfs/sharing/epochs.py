@@ -59,7 +59,7 @@ class Epochs:
     def _note(self, tx: Transaction, epoch: bytes, value: Value) -> bool:
         """Note the device that granted the epoch. False, and nothing is noted, when its grant does not
         count."""
-        signed = tx.updates.signed_by(value.stamp.writer, value.stamp.clock)
+        signed = tx.updates.signed_by(value.stamp.branch, value.stamp.clock)
         if value.value is None or signed is None or epoch == FIRST_EPOCH:
             return False
         if begun_epochs(tx, signed[0]) >= MAX_BEGUN and not is_granted(tx, epoch):

@@ -111,7 +111,7 @@ class CheckpointTable:
         """Whether the clouds have all updates up to that number that were signed here."""
         row = self._db.execute(
             "SELECT 1 FROM log WHERE chunk_high IS NOT NULL AND clock > ? AND number <= ? LIMIT 1",
-            (self._db.meta("published"), through),
+            (self._db.shipped_clock(), through),
         ).fetchone()
         return row is None
 

@@ -65,6 +65,10 @@ class RowWriter:
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
 
+    def shipped_clock(self) -> int:
+        """The newest own clock that the clouds hold."""
+        return int(self.meta("published"))
+
     def find_meta(self, key: str) -> Any:
         """The value of a key that a new database does not have; None when there is none."""
         row = self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()

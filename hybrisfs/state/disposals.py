@@ -68,7 +68,7 @@ class DisposalTable:
     def due_clouds(self) -> set[int]:
         """The clouds from which something may be deleted now."""
         rows = self._db.execute(
-            "SELECT DISTINCT cloud FROM disposal WHERE clock <= ?", (self._db.meta("published"),)
+            "SELECT DISTINCT cloud FROM disposal WHERE clock <= ?", (self._db.shipped_clock(),)
         )
         return {cloud for (cloud,) in rows}
 
@@ -76,7 +76,7 @@ class DisposalTable:
         """What may be deleted from a cloud now, up to *limit* packs."""
         rows = self._db.execute(
             "SELECT pack, shares, size FROM disposal WHERE cloud = ? AND clock <= ? ORDER BY pack LIMIT ?",
-            (cloud, self._db.meta("published"), limit),
+            (cloud, self._db.shipped_clock(), limit),
         )
         return [Disposal(*row) for row in rows]
 

@@ -101,7 +101,7 @@ class EarlierState:
         self._db.executemany(
             "INSERT INTO earlier VALUES (?, ?, ?, ?)",
             (
-                (key, one.stamp.clock, numbers[one.stamp.writer], one.value)
+                (key, one.stamp.clock, numbers[one.stamp.branch], one.value)
                 for key, latest in values
                 for one in latest
             ),

@@ -231,7 +231,7 @@ class RegisterTable:
 
     def number_of(self, stamp: Stamp) -> int:
         """The stamp as one number, as the view stores it: never 0."""
-        return stamp.clock << 16 | self._number(stamp.writer)
+        return stamp.clock << 16 | self._number(stamp.branch)
 
     def _number(self, branch: bytes) -> int:
         number = self._numbers.get(branch)

@@ -40,8 +40,8 @@ from sync import (
     Refused,
     Rename,
     SignedUpdate,
-    Stamp,
     Successor,
+    UpdateStamp,
     VersionVector,
     Write,
     decode_signed,
@@ -459,7 +459,7 @@ class UpdateLog:
             if size < 0 and rows:
                 break
             data = self._read("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
-            rows.append(LogRow(number, Stamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
+            rows.append(LogRow(number, UpdateStamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
             if data is None:
                 break
         return rows

@@ -24,7 +24,7 @@ from sync import (
     DecodeError,
     SignedHeader,
     SignedUpdate,
-    Stamp,
+    UpdateStamp,
     VersionVector,
     branch_id,
     decode_signed,
@@ -183,7 +183,7 @@ class LogCheck:
         causes: list[_Cause] = []
         for stamp in header.deps:
             cause = self._find(stamp.prefix)
-            if cause is None or Stamp(cause.device, cause.clock, cause.hash[:PREFIX_SIZE]) != stamp:
+            if cause is None or UpdateStamp(cause.device, cause.clock, cause.hash[:PREFIX_SIZE]) != stamp:
                 return f"it depends on update {stamp}, which is not here"
             if not cause.number < row.number:
                 return f"it depends on update {stamp}, which comes after it"

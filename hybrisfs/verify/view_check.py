@@ -161,12 +161,12 @@ class ViewCheck:
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """See `rules.Origins`."""
-        vector = self._vectors.of(later.writer, later.clock)
-        return vector is not None and vector[earlier.writer] >= earlier.clock
+        vector = self._vectors.of(later.branch, later.clock)
+        return vector is not None and vector[earlier.branch] >= earlier.clock
 
     def author(self, stamp: Stamp) -> Author:
         """See `rules.Origins`."""
-        signer = signer_of(self._db, stamp.writer, stamp.clock)
+        signer = signer_of(self._db, stamp.branch, stamp.clock)
         return Author("", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
 
     # -- one node --------------------------------------------------------------------------------

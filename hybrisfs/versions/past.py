@@ -191,12 +191,12 @@ class PastRegisters:
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
         """Whether who wrote the one update had seen the other."""
-        vector = vector_of(self._db, later.writer, later.clock)
-        return vector is not None and vector[earlier.writer] >= earlier.clock
+        vector = vector_of(self._db, later.branch, later.clock)
+        return vector is not None and vector[earlier.branch] >= earlier.clock
 
     def author(self, stamp: Stamp) -> Author:
         """Who wrote an update, and when."""
-        signer = signer_of(self._db, stamp.writer, stamp.clock)
+        signer = signer_of(self._db, stamp.branch, stamp.clock)
         return Author("?", 0) if signer is None else Author(signer.shown_name, signer.time_ns)
 
 

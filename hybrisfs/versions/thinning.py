@@ -39,6 +39,7 @@ __all__ = ["Room", "Thinner", "removed_since"]
 
 _ROWS: Final = 5000
 _STEP: Final = DAY_NS // 4
+_THINNED_UNTIL: Final = "ladder"  # the key of `meta`
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,12 @@ class Thinner:
 
     def _advance(self, tx: Transaction, now: int) -> int:
         """The time of the rule from now on."""
-        before: int = tx.meta("ladder")
+        before: int = tx.meta(_THINNED_UNTIL)
         last = latest_moment(tx)
         bounded = min(now, last + DAY_NS)
         after = min(bounded, before + _STEP) if before else min(bounded, last)
         if after > before:
-            tx.set_meta("ladder", after)
+            tx.set_meta(_THINNED_UNTIL, after)
         return int(max(before, after))
 
     def _drop(self, outlived: Iterator[Outlived]) -> int:

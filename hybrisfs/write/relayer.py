@@ -441,7 +441,7 @@ class Uploads:
 
         def shipped(tx: Transaction) -> bool:
             # What is bare was shipped, or is in a checkpoint on the clouds.
-            left = tx.updates.own_after(tx.meta("published"), 1)
+            left = tx.updates.own_after(tx.shipped_clock(), 1)
             return not left or left[0][0] > clock
 
         return shipped

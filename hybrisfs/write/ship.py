@@ -317,9 +317,8 @@ class Shipper:
 
     def _shippable(self) -> _Batch | None:
         with self._fs.state.transaction() as tx:
-            published: int = tx.meta("published")
             lowest = self._lowest_pending(tx)
-            rows = tx.updates.own_after(published, self.limits.segment_updates)
+            rows = tx.updates.own_after(tx.shipped_clock(), self.limits.segment_updates)
             size = last = 0
             for clock, chunk_high, length in rows:
                 if (lowest is not None and chunk_high >= lowest) or (

@@ -9,7 +9,7 @@ from hybrisfs.dispersal.errors import ChunkUnavailable, Finding
 from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.dispersal.share import Table, parse_header, parse_share_name, share_name
 from hybrisfs.gc.disposal import Disposer, Orphans
-from hybrisfs.gc.find import Found, Pages, find_idle, remember
+from hybrisfs.gc.find import Found, Pages, find_candidates, remember
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
@@ -112,7 +112,7 @@ class Discarding:
         self.pages.list_files()
         rig.commit()
         with rig.db.snapshot() as snapshot:
-            return find_idle(
+            return find_candidates(
                 snapshot,
                 self.assembly.device,
                 self.pages,

@@ -112,7 +112,7 @@ def test_who_let_a_device_in_is_whoever_was_heard_to_first(table: MemberTable) -
     signers = {b"1": other.device, b"2": MEMBER.device, b"3": third.device}
     for clock, branch in enumerate((b"1", b"2", b"3"), 5):  # its own word says nothing
         value = Value(Stamp(clock, branch), other.encode())
-        table.learn(member_key(other.device), [value], lambda stamp: signers[stamp.writer])
+        table.learn(member_key(other.device), [value], lambda stamp: signers[stamp.branch])
     assert table.inviter_of(other.device) == MEMBER.device
     assert table.admitted_by(MEMBER.device) == [other] and table.admitted_by(third.device) == []
     table.admit([Member(other.public, "x", removed=True)], third.device, 9)

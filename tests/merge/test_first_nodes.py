@@ -111,10 +111,10 @@ class _Origins:
     knows: bool
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
-        return later.clock > earlier.clock and (self.knows or later.writer == earlier.writer)
+        return later.clock > earlier.clock and (self.knows or later.branch == earlier.branch)
 
     def author(self, stamp: Stamp) -> Author:
-        return Author(stamp.writer[:1].decode(), 0)
+        return Author(stamp.branch[:1].decode(), 0)
 
 
 @given(some=registers, nodes=plain, knows=st.booleans())

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.read.evict import RoomLimits
-from hybrisfs.read.pin import Hoarder, HoardLimits
+from hybrisfs.read.pin import Hoarder, PinLimits
 from hybrisfs.registers.tree import Content, Run, content_key
 from hybrisfs.stages import Pause, Stage, Wake
 from hybrisfs.state.pins import Measure
@@ -40,7 +40,7 @@ def hoarder_of(rig: Rig) -> Hoarder:
 
 def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
     rig.commit()
-    done = (hoarder or hoarder_of(rig)).hoard_round()
+    done = (hoarder or hoarder_of(rig)).pin_round()
     rig.commit()
     return done
 
@@ -120,7 +120,7 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
         fleet.clouds.down = any(one.pack_id == lost for one in locations)
 
     hoarder = hoarder_of(rig)
-    hoarder.limits = HoardLimits(fetchers=1)
+    hoarder.limits = PinLimits(fetchers=1)
     fleet.clouds.before_get = lose_one
     assert not hoard(rig, hoarder)
     assert not hoard(rig, hoarder)
@@ -238,10 +238,10 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
     def seen(name: str) -> int:
         fleet[0].write(f"music/{name}", b"content of " + name.encode())
         fleet.send(0, 1)
-        assert hoarder.hoard_round()
+        assert hoarder.pin_round()
         return hoarder.kept.files
 
-    hoarder.limits = HoardLimits(commit_every=3600.0)
+    hoarder.limits = PinLimits(commit_every=3600.0)
     assert seen("while there is no link") == 0
     rig.signals.brisk = True
     assert seen("then") == 2
@@ -259,7 +259,7 @@ def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fl
     hoarder = hoarder_of(rig)
     full = mock.Mock(side_effect=OSError(28, "the disk is full"))
     rig.db.before_commit = full
-    assert hoarder.hoard_round()
+    assert hoarder.pin_round()
     full.assert_called()
     assert hoarder.kept.files == 1
 
@@ -315,10 +315,10 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
     hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
-    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
+    hoarder.limits = PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
     rig.ask_devices = ask
-    assert hoarder.hoard_round()
+    assert hoarder.pin_round()
     assert len(asked) == calls == 5
     fleet.clouds.down = True
     assert fleet[1].read("music/more") == b"more" * 1000
@@ -342,8 +342,8 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
     fleet.clouds.before_get = note
 
     hoarder = hoarder_of(rig)
-    hoarder.limits = HoardLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
-    assert not hoarder.hoard_round()
+    hoarder.limits = PinLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
+    assert not hoarder.pin_round()
     assert len(tried) == len(set(tried)) == 3
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.receive.check import CheckedUpdate, CheckLimits, UpdateCheck, UpdateChecker
-from sync import DeviceKey, SignedHeader, Stamp, Update, decode_signed, encode_signed
+from sync import DeviceKey, SignedHeader, Update, UpdateStamp, decode_signed, encode_signed
 from sync.codec import ZERO_HASH
 
 FEW, MANY = 20, 600  # checked by the caller, and by the process
@@ -68,7 +68,7 @@ def update(number: int) -> bytes:
     """Updates of different shapes; every seventh is not signed, every eleventh is cut off."""
     device = DEVICES[number % 3]
     first = number % 2
-    causes = [Stamp(bytes([one]) * 16, 300 + one, bytes([one + 1]) * 16) for one in range(number % 4)]
+    causes = [UpdateStamp(bytes([one]) * 16, 300 + one, bytes([one + 1]) * 16) for one in range(number % 4)]
     writes = [(b"key %d" % one, b"value %d" % number if one % 5 else None) for one in range(number % 13)]
     data = encode_signed(
         Update(
@@ -140,7 +140,7 @@ def test_many_are_checked_by_one_process(
         assert found == EXPECTED
         headers = [one.update.header for one in found if one is not None]
         assert {type(header) for header in headers} == {SignedHeader}
-        assert {type(cause) for header in headers for cause in header.deps} == {Stamp}
+        assert {type(cause) for header in headers for cause in header.deps} == {UpdateStamp}
     assert len(started) == 1
 
 

@@ -459,8 +459,8 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
     for key, value in registers.everything():
         if _author(device, value.stamp) != bad:
             continue
-        seen = updates.vector_of(value.stamp.writer, value.stamp.clock)
-        if seen is None or all(seen[stamp.writer] < stamp.clock for stamp in limits):
+        seen = updates.vector_of(value.stamp.branch, value.stamp.clock)
+        if seen is None or all(seen[stamp.branch] < stamp.clock for stamp in limits):
             continue
         assert key[0] != ASSIGNMENT, f"{device.name}: the bad one assigns nodes"
         if is_of_tree(key):
@@ -471,7 +471,7 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
 
 
 def _author(device: Device, stamp: Stamp) -> bytes | None:
-    signed = device.rig.updates.signed_by(stamp.writer, stamp.clock)
+    signed = device.rig.updates.signed_by(stamp.branch, stamp.clock)
     return None if signed is None else signed[0]
 
 

@@ -48,7 +48,7 @@ def operations(device: Device, bodies: Mapping[bytes, bytes]) -> list[Operation]
         found.append(Wrote(update) if signed_here else Observed(update))
     registers = device.registers()
     for key in written:
-        returned = (hashes[value.stamp.writer, value.stamp.clock] for value in registers.get(key, ()))
+        returned = (hashes[value.stamp.branch, value.stamp.clock] for value in registers.get(key, ()))
         found.append(Read(key, frozenset(returned)))
     return found
 

@@ -28,7 +28,7 @@ from sync import (
 )
 from sync.head import Relayed
 from sync.segment import SegmentId
-from sync.update import Stamp, Write, decode_signed
+from sync.update import UpdateStamp, Write, decode_signed
 from sync.vector import VersionVector
 from tests.simulation.cloud import Clouds
 from tests.sync.publisher import Publisher
@@ -222,7 +222,9 @@ class Liar:
         twin = face.restored(salt=1)
         update = twin.write(*self._own_file())
         plain = as_update(update)
-        cause = Stamp(random.choice(self._honest).device, 1 + random.randrange(40), random.randbytes(16))
+        cause = UpdateStamp(
+            random.choice(self._honest).device, 1 + random.randrange(40), random.randbytes(16)
+        )
         false = random.choice(
             (
                 {"clock": plain.clock + 1 + random.randrange(1 << 40)},

@@ -37,7 +37,7 @@ def test_a_change_is_pending_until_the_clouds_hold_its_update(empty: Rig) -> Non
     pending.sign(5, [(b"one", 21)])
     pending.sign(6, [(b"two", 22), (b"of no node", 23)])
     pending.ship(5)
-    assert empty.db.rows.meta("published") == 5 and pending.count_nodes() == 1
+    assert empty.db.rows.shipped_clock() == 5 and pending.count_nodes() == 1
     pending.ship(6)
     assert pending.count_nodes() == 0
 

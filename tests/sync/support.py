@@ -14,7 +14,7 @@ from sync.identity import DeviceKey, Members
 from sync.log import LogState
 from sync.log_tree import USUAL_LIMITS, Known, LogLimits, Successor
 from sync.outcome import Accepted, Outcome
-from sync.update import SignedUpdate, Stamp, Update, Write, decode_signed, encode_signed, history_hash
+from sync.update import SignedUpdate, Update, UpdateStamp, Write, decode_signed, encode_signed, history_hash
 from sync.vector import MAX_CLOCK, VersionVector
 
 VOLUME = b"HFS\x02" + bytes(range(12))  # no earlier version made nodes in it
@@ -30,7 +30,7 @@ NOON = 1_800_000_000_000_000_000
 
 ids = st.binary(min_size=16, max_size=16)
 clocks = st.integers(1, MAX_CLOCK)
-stamps = st.builds(Stamp, ids, clocks, ids)
+stamps = st.builds(UpdateStamp, ids, clocks, ids)
 vectors = st.dictionaries(ids, clocks, max_size=6).map(VersionVector)
 writes: st.SearchStrategy[list[Write]] = st.dictionaries(
     st.binary(min_size=1, max_size=40) | st.binary(min_size=250, max_size=260),

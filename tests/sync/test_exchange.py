@@ -25,7 +25,7 @@ from sync.messages import (
     encode_message,
 )
 from sync.outcome import Inbox, Outcome
-from sync.update import Stamp, decode_signed
+from sync.update import UpdateStamp, decode_signed
 from tests.sync.support import KEYS, Device, flip, stamps
 from tests.sync.test_forks import Node, Script, play, send, steps
 
@@ -265,7 +265,7 @@ def test_a_request_during_a_search_is_answered_after_it() -> None:
     device = Device(KEYS[0])
     written = [device.write() for _ in range(40)]
     exchange = Exchange(device, lambda: None)
-    unknown = Stamp(KEYS[0].device_id, 50, bytes(16))
+    unknown = UpdateStamp(KEYS[0].device_id, 50, bytes(16))
     ask = Frontier(True, (unknown,), bytes(32), bytes(32))
     (action,) = exchange.receive(encode_message(ask))
     newer = replace(ask, tips=(written[-3].stamp,))
@@ -315,7 +315,7 @@ def test_malformed_messages_are_refused(message: Message, data: st.DataObject) -
 def test_what_no_message_is() -> None:
     with pytest.raises(NewerFormatError):
         decode_message(b"\2\1")
-    stamp = Stamp(bytes(16), 1, bytes(16))
+    stamp = UpdateStamp(bytes(16), 1, bytes(16))
     frontier = encode_message(Frontier(True, (stamp,), bytes(32), bytes(32)))
     for wrong in (b"", b"\0\1", b"\1\0", b"\1\7", b"\1\4\0", b"\1\5" + bytes(200), b"\1\2\0"):
         with pytest.raises(DecodeError):
@@ -363,7 +363,7 @@ def test_what_a_peer_claims_is_kept_within_bounds() -> None:
     exchange.receive(encode_message(ask))
     for number in range(5):
         names = [n.to_bytes(16, "big") for n in range(number * 1000, number * 1000 + 1000)]
-        claimed = tuple(Stamp(bytes(16), number + 1, name) for name in names)
+        claimed = tuple(UpdateStamp(bytes(16), number + 1, name) for name in names)
         exchange.receive(encode_message(replace(ask, request=False, tips=claimed)))
     assert exchange._theirs is not None and len(exchange._theirs) <= module._KEPT
 

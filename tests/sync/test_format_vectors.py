@@ -14,7 +14,7 @@ from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateCla
 from sync.identity import DeviceKey
 from sync.log_tree import branch_id
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
-from sync.update import Stamp, Update, decode_signed, encode_signed, history_hash
+from sync.update import Update, UpdateStamp, decode_signed, encode_signed, history_hash
 from sync.vector import VersionVector
 from tests.sync.support import as_update
 
@@ -134,7 +134,7 @@ LATER = Update(
     (1 << 40) + 1,
     300,
     bytes(range(32)),
-    (Stamp(OTHER.device_id, 1 << 40, bytes(range(50, 66))),),
+    (UpdateStamp(OTHER.device_id, 1 << 40, bytes(range(50, 66))),),
     ENTRIES_HISTORY,
     TIME,
     ((b"gone", None), (b"empty", b""), (b"k" * 300, b"v" * 300)),

@@ -10,7 +10,7 @@ from sync.identity import DeviceKey, Members
 from sync.log import LogState
 from sync.log_tree import LogLimits, branch_id
 from sync.outcome import Accepted, Duplicate, Reason, Refused, verify_fork_proof
-from sync.update import SignedUpdate, Stamp
+from sync.update import SignedUpdate, UpdateStamp
 from sync.vector import MAX_WRITERS, Rename, VersionVector
 from tests.sync.support import (
     KEYS,
@@ -116,7 +116,7 @@ def test_omitted_dependency_is_awaited(scene: Scene) -> None:
 
 
 def test_a_dependency_on_an_update_that_never_was(scene: Scene) -> None:
-    never = Stamp(D, 2, bytes(16))
+    never = UpdateStamp(D, 2, bytes(16))
     outcome = refused(scene.c, forge(scene.b3, KEYS[1], deps=tuple(sorted([scene.a2.stamp, never]))))
     assert (outcome.reason, outcome.missing) == (Reason.MISSING_DEPENDENCY, never)
 

@@ -15,8 +15,8 @@ from sync.update import (
     MAX_UPDATE,
     MAX_VALUE,
     SignedUpdate,
-    Stamp,
     Update,
+    UpdateStamp,
     decode_signed,
     decode_signed_header,
     encode_signed,
@@ -90,8 +90,8 @@ def test_every_field_is_in_the_hash() -> None:
         {"clock": 2},
         {"prev": b"p" * 32, "prev_clock": 1},
         {"prev": b"p" * 32, "prev_clock": 2},
-        {"deps": (Stamp(KEYS[1].device_id, 1, bytes(16)),)},
-        {"deps": (Stamp(KEYS[1].device_id, 1, bytes(15) + b"x"),)},
+        {"deps": (UpdateStamp(KEYS[1].device_id, 1, bytes(16)),)},
+        {"deps": (UpdateStamp(KEYS[1].device_id, 1, bytes(15) + b"x"),)},
         {"history": b"h" * 32},
         {"time_ns": NOON + 1},
         {"writes": ((b"key", b"other"),)},
@@ -115,7 +115,7 @@ def test_the_body_is_bound_to_the_header() -> None:
 
 
 def test_overhead_of_an_update_is_small() -> None:
-    deps = tuple(Stamp(bytes([n]) * 16, 1 << 27, bytes(16)) for n in range(2))
+    deps = tuple(UpdateStamp(bytes([n]) * 16, 1 << 27, bytes(16)) for n in range(2))
     update = replace(FIRST, clock=1 << 27, prev_clock=1 << 20, prev=b"p" * 32, deps=deps)
     assert len(encode_signed(FIRST, KEY)) - len(b"keyvalue") == 215
     assert len(encode_signed(update, KEY)) - len(b"keyvalue") <= 300
@@ -145,8 +145,8 @@ def test_a_newer_format_says_so() -> None:
     [
         ({"prev_clock": 1}, "first update"),
         ({"prev": b"p" * 32}, "first update"),
-        ({"deps": (Stamp(KEY.device_id, 0, bytes(16)),)}, "clock 0"),
-        ({"deps": (Stamp(KEY.device_id, 1, bytes(16)),) * 2}, "ascending"),
+        ({"deps": (UpdateStamp(KEY.device_id, 0, bytes(16)),)}, "clock 0"),
+        ({"deps": (UpdateStamp(KEY.device_id, 1, bytes(16)),) * 2}, "ascending"),
         ({"time_ns": 1 << 63}, "63 bits"),
         ({"clock": 0}, "clock 0"),
     ],

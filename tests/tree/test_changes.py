@@ -25,7 +25,7 @@ def test_signing_takes_only_what_was_cut(rig: Rig) -> None:
     assert changes.pending_nodes(rig.tx) == 2
     rig.tx.pending.ship(7)
     assert changes.pending_nodes(rig.tx) == 1
-    assert rig.db.rows.meta("published") == 7
+    assert rig.db.rows.shipped_clock() == 7
 
 
 def test_a_change_made_over_and_over_counts_as_old_until_it_is_signed(rig: Rig) -> None:

@@ -103,12 +103,12 @@ def test_sync_is_not_fooled_by_who_writes_on(device: Device) -> None:
         try:
             device.sync()
             with device.volume.fs.state.transaction() as tx:
-                published: int = tx.meta("published")
+                shipped = tx.shipped_clock()
                 inode = device.volume.fs.lookup(tx, ROOT_INO, b"log")
                 assert inode is not None
                 assert inode.attr_stamp >> 16 > 0 and inode.content_stamp > 0
                 first = tx.execute("SELECT min(clock) FROM log WHERE chunk_high > 0").fetchone()[0]
-            assert published >= first
+            assert shipped >= first
         finally:
             stop.set()
         writer.result(PATIENCE)

@@ -201,11 +201,11 @@ def test_a_head_that_failed_is_announced_after_its_segment_once_more(rig: Rig, l
     log.ship()
     log.refused = ""
     assert (len(log.segments()), len(log.heads())) == (1, 0)
-    assert rig.db.rows.meta("published") == 0
+    assert rig.db.rows.shipped_clock() == 0
     log.ship()
     assert log.puts[0] == log.puts[1]
     assert len(log.heads()) == 1
-    assert rig.db.rows.meta("published") == 1
+    assert rig.db.rows.shipped_clock() == 1
 
 
 def test_a_full_disk_keeps_the_log_at_home(rig: Rig, log: Log) -> None:
