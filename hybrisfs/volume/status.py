@@ -204,7 +204,7 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
     """Warnings about changes that do not count, and about proposed roles."""
     found = [_proposal(device, one) for device in devices for one in device.proposed or ()]
     found += [
-        f"{shown(one.name)} {'is a reader' if one.reader else 'may change some folders only'}, "
+        f"{shown(one.name)} {'is a reader' if one.reader else 'is limited to folders'}, "
         "but has signed other changes: no device accepts them"
         for one in devices
         if one.overstepped
