@@ -295,7 +295,7 @@ def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> N
     first = opened(stack, Device(tmp_path))
     opened(stack, Second(tmp_path / "second", first))
     own = first.volume.sharing.membership.own_name
-    with pytest.raises(UsageError, match="itself"):
+    with pytest.raises(UsageError, match="its own role"):
         first.volume.set_role(own, reader=True)
     with pytest.raises(UsageError, match="no device"):
         first.volume.set_role("nobody", reader=True)
