@@ -120,7 +120,7 @@ def test_a_recovery_kit_says_what_a_device_may_do(photos: FakeVolume, run: Run, 
         (["invite", "--role", "contributor"], "--folder"),
         (["role", "nas", "writer"], "full"),
         (["role", "nobody", "reader"], "no device of this volume"),
-        (["role", "desk", "reader"], "itself"),
+        (["role", "desk", "reader"], "its own role"),
         (["invite", "--role", "owner"], "full"),
     ],
 )
