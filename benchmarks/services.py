@@ -42,11 +42,11 @@ from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
-from hybrisfs.kv.etcd_metadata import EtcdMetadata
-from hybrisfs.kv.etcd_requests import Range
+from hybrisfs.kv.etcd_client import EtcdClient
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.service_metadata import ServiceMetadata
+from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.store import KeyValueStore
 from sync import OneKey
 from tests.kv.etcd_servers import etcd_cluster
@@ -151,7 +151,7 @@ def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console)
     with ExitStack() as ends:
         cluster = ends.enter_context(etcd_cluster(root / "etcd"))
         lines = ends.enter_context(ShapedLines([Line(cluster.nodes[0].port, _LINE, _RATE)]))
-        client = EtcdClient(EtcdSettings.parse(f"etcd://127.0.0.1:{lines.ports[0]}"), None, 10.0)
+        client = EtcdClient(ServiceUrl.parse(f"etcd://127.0.0.1:{lines.ports[0]}"), NO_ACCESS, 10.0)
         engine = ends.enter_context(far_engine(root))
         stores = {"device": _on_device(root, engine), "etcd": _in_etcd(root, engine, client)}
         for store in stores.values():
@@ -164,7 +164,7 @@ def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console)
                 key, value = f"key-{number}", os.urandom(_SIZE)
                 taken[f"put, {where}"].append(_timed(partial(store.put, _BOX, key, value)))
                 taken[f"get, {where}"].append(_timed(partial(store.get, _BOX, key)))
-            trips.append(_timed(partial(client.range, Range(b"bench/"))))
+            trips.append(_timed(partial(client.get, b"s")))
     page.sections.append(
         Section(
             "Values of 100 kB",
@@ -189,7 +189,7 @@ def _on_device(root: Path, engine: Engine) -> KeyValueStore:
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
     path = root / "debts.db"
     MetadataDatabase.create(path, bytes(16))
-    metadata = EtcdMetadata(client, b"bench/", DeviceMetadata(path), bytes(16))
+    metadata = ServiceMetadata(client, DeviceMetadata(path), bytes(16))
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
     return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1))
 

@@ -31,7 +31,8 @@ __all__ = ["COMMANDS"]
     epilog="""\b
 Examples:
   hybrisfs kv create home notes
-  hybrisfs kv create home bank --metadata etcd://db1,db2,db3"""
+  hybrisfs kv create home bank --metadata etcd://db1,db2,db3
+  hybrisfs kv create home notes --metadata zookeeper://zk1,zk2,zk3/notes"""
 )
 @volume_argument
 @click.argument("container")
@@ -39,8 +40,8 @@ Examples:
     "--metadata",
     metavar="device|log|URL",
     help="Where the list of keys is: on this machine alone (device); in the log of the volume, on all its "
-    "machines; or in an etcd, for all of them. Without this option it is in the log when the volume has "
-    "several machines, and else on this one.",
+    "machines; or in an etcd or a ZooKeeper, for all of them. Without this option it is in the log when the "
+    "volume has several machines, and else on this one.",
 )
 def create(name: str, container: str, metadata: str | None) -> None:
     """Make a container: keys live in containers.
@@ -50,6 +51,7 @@ def create(name: str, container: str, metadata: str | None) -> None:
     them, kv get --tag TAG reads one, and the next kv put takes their place.
 
     The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
+    That of a ZooKeeper (3.5 or newer) begins with zookeeper:// or zookeepers://.
     hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
     themselves.
     """
@@ -155,7 +157,7 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
 @volume_argument
 @click.argument("url")
 def forget(name: str, url: str) -> None:
-    """Use an etcd no longer, on all machines of the volume.
+    """Use an etcd or a ZooKeeper no longer, on all machines of the volume.
 
     What is in it stays there, and its values stay on the clouds: kv create with the URL brings them back.
     """
@@ -203,7 +205,7 @@ def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
 @volume_argument
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
-    """Make the list of keys (kv.db) anew, when it is damaged.
+    """Make the list of keys (kv.db) again, when it is damaged.
 
     The damaged file is set aside, and the keys that can be read are taken over. Values of the others stay on
     the clouds until kv clean. The exit code is 1 when something was lost.

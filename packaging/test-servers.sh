@@ -1,10 +1,11 @@
 #!/bin/sh
-# Install the object stores that the tests of the drivers run against, where they are missing, without root:
-# versitygw (S3), fake-gcs-server (GCS) and etcd with Go, azurite (Azure) with npm. The WebDAV server comes with the
-# development dependencies, the SFTP server is Debian's openssh-server.
+# Install the object stores that the tests of the drivers run against, and the services for metadata, where they are
+# missing, without root: versitygw (S3), fake-gcs-server (GCS) and etcd with Go, azurite (Azure) with npm, ZooKeeper from
+# Debian's or Ubuntu's packages, unpacked. The WebDAV server comes with the development dependencies, the SFTP server is
+# Debian's openssh-server.
 #
 # They go to ${XDG_CACHE_HOME:-~/.cache}/hybrisfs-test-servers, or to the folder that is given as the argument.
-# Needs Go 1.24, Node 18 and npm, takes about eight minutes and 600 MB, and no time when all is there already.
+# Needs Go 1.24, Node 18, npm and Java 11, takes about eight minutes and 600 MB, and no time when all is there already.
 
 set -eu
 
@@ -12,6 +13,7 @@ versitygw=v1.8.0
 fake_gcs_server=v1.56.1
 etcd=v3.6.8
 azurite=3.37.0
+zookeeper=packaged-2
 
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/hybrisfs-test-servers}
 mkdir -p "$folder/bin"
@@ -55,6 +57,33 @@ etcd_install() {
     echo "$etcd" >"$folder/etcd.version"
 }
 
+# What the server itself needs of the packages on which Debian's depends: not its consoles, nor Java.
+zookeeper_install() {
+    installed zookeeper "$zookeeper" && return
+    need apt-get zookeeper
+    need java zookeeper
+    echo "Installing zookeeper"
+    packages=$(mktemp -d)
+    (
+        cd "$packages"
+        apt-get download -q libzookeeper-java libcommons-cli-java libdropwizard-metrics-java libjackson2-annotations-java \
+            libjackson2-core-java libjackson2-databind-java liblog4j1.2-java libnetty-java libslf4j-java libsnappy-java \
+            >log 2>&1 || { cat log >&2; exit 1; }
+    )
+    rm -rf "$folder/zookeeper"
+    for package in "$packages"/*.deb; do
+        dpkg -x "$package" "$folder/zookeeper"
+    done
+    rm -rf "$packages"
+    # Of the ways to log, the one that writes to the standard error.
+    for way in jcl jdk14 log4j12 nop; do
+        rm -f "$folder/zookeeper/usr/share/java/slf4j-$way"*.jar
+    done
+    printf '#!/bin/sh\nexec java -cp "%s/*" "$@"\n' "$folder/zookeeper/usr/share/java" >"$folder/bin/zookeeper"
+    chmod +x "$folder/bin/zookeeper"
+    echo "$zookeeper" >"$folder/zookeeper.version"
+}
+
 npm_install() {
     installed "$1" "$2" && return
     need node "$1"
@@ -67,4 +96,5 @@ npm_install() {
 go_install versitygw github.com/versity/versitygw/cmd/versitygw "$versitygw"
 go_install fake-gcs-server github.com/fsouza/fake-gcs-server "$fake_gcs_server"
 etcd_install
+zookeeper_install
 npm_install azurite "$azurite"

@@ -101,8 +101,8 @@ USE_THE_SYSTEM = {
     "hybrisfs.peers.tls": "certificates and salts, beside OpenSSL, which draws from the system alone",
     "hybrisfs.recovery.sealed_key": "passphrases and salts are to be foreseen by no environment",
     "hybrisfs.kv.seal": "ids of new stores, drawn before there is one",
-    "hybrisfs.kv.etcd_containers": "names of owners, unique among all machines",
-    "hybrisfs.kv.etcd_metadata": "ids of new stores, unique among all machines",
+    "hybrisfs.kv.service_containers": "names of owners, unique among all machines",
+    "hybrisfs.kv.service_metadata": "ids of new stores, unique among all machines",
     "hybrisfs.kv.opening": "the day is part of the name of what is set aside",
     "hybrisfs.kv.shared": "measures a service for a person",
 }
@@ -111,7 +111,8 @@ WAIT_BY_THE_SYSTEM = {
     "hybrisfs.daemon": "see above",
     "hybrisfs.kv.collect": "a thread of its own, which a test calls past",
     "hybrisfs.kv.etcd_client": "waits for a network",
-    "hybrisfs.kv.etcd_writes": "waits for a network",
+    "hybrisfs.kv.service_writes": "waits for a network",
+    "hybrisfs.kv.zookeeper_client": "waits for a network",
     "hybrisfs.mirror.worker": "waits for what the kernel tells of a folder",
     "hybrisfs.pairing.lan": "waits for a network",
     "hybrisfs.peers.discovery": "waits for a network",
@@ -492,8 +493,9 @@ IN_SQL = re.compile(rf"x'(?:{'|'.join(f'{letter:02x}' for letter in LETTERS)})'"
 OTHER_LETTERS = {
     "hybrisfs.daemon.supervisor": "a word that it says",
     "hybrisfs.fuse.session": "a word of a protocol",
-    "hybrisfs.kv.etcd_metadata": "keys of etcd",
-    "hybrisfs.kv.etcd_writes": "keys of etcd",
+    "hybrisfs.kv.service_metadata": "keys of a service",
+    "hybrisfs.kv.service_writes": "keys of a service",
+    "hybrisfs.kv.zookeeper_tree": "keys of a service",
 }
 
 

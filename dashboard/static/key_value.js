@@ -142,7 +142,7 @@ function creation(app, places) {
     const form = event.target;
     const given = new FormData(form);
     const name = given.get("container");
-    event.submitter?.setAttribute("aria-busy", "true"); // an etcd may take long to answer
+    event.submitter?.setAttribute("aria-busy", "true"); // a service may take long to answer
     const metadata = given.get("metadata").trim() || null;
     const done = await app.attempt(async () => {
       await ask(about(app.volume.name, "do/create-container"), { container: name, metadata });
@@ -184,7 +184,7 @@ function creation(app, places) {
       h(
         "p",
         { id: "metadata-help", class: "quiet" },
-        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS, the list is in that etcd, for all machines; ",
+        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines; ",
         h("code", null, "hybrisfs cloud login URL"),
         " gives this machine the password.",
       ),

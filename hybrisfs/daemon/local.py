@@ -19,6 +19,7 @@ from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.kv import shared
+from hybrisfs.kv.service_url import is_service
 from hybrisfs.pairing import Dialogue
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.sharing import default_device_name
@@ -48,12 +49,12 @@ class LocalVolumes:
 
     def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         store = CredentialStore(home.credentials)
-        return shared.describe_secrets(url, store) if shared.is_service(url) else describe_secrets(url, store)
+        return shared.describe_secrets(url, store) if is_service(url) else describe_secrets(url, store)
 
     def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
         home.prepare()
         store, places = CredentialStore(home.credentials), OwnPlaces(home)
-        if shared.is_service(url):
+        if is_service(url):
             return shared.log_in(url, secrets, store)
         return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
 

@@ -1,7 +1,7 @@
 """What programs do with the keys of a container, wherever its metadata are.
 
 ====================  =======================================================================================
-`KeyValueStore`       values on the clouds, metadata in SQLite or etcd: linearizable (`hybrisfs.kv.store`)
+`KeyValueStore`       values on clouds, metadata in SQLite or a service: linearizable (`hybrisfs.kv.store`)
 `LogStore`            all of it in the log of the volume: causal, also offline (`hybrisfs.kv.log_store`)
 ====================  =======================================================================================
 """

@@ -15,37 +15,46 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 import urllib3
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import HybrisError
 from hybrisfs.kv.etcd_requests import (
     Authenticated,
-    Compare,
     Found,
     KeptAlive,
-    KeyValue,
     Lease,
-    Outcome,
-    Put,
     Range,
     Ranged,
     Refusal,
-    Remove,
     Transacted,
     WatchLine,
     as_text,
+    change_request,
+    compare_request,
 )
+from hybrisfs.kv.service import (
+    Compare,
+    KeyValue,
+    MetadataService,
+    Outcome,
+    OutcomeUnknownError,
+    Put,
+    Reading,
+    Remove,
+    ServiceError,
+    after_prefix,
+)
+from hybrisfs.kv.service_url import Access, ServiceUrl
 
-__all__ = ["EtcdClient", "EtcdError", "EtcdSettings", "OutcomeUnknownError"]
+__all__ = ["EtcdClient"]
 
+_PAGE: Final = 1000  # keys
 _MOST_ANSWER: Final = 64 << 20  # bytes
 _MOST_EVENT: Final = 16 << 20  # bytes of one line of a watch
 _UNAUTHENTICATED: Final = 16  # codes of gRPC
@@ -56,103 +65,36 @@ _EXHAUSTED: Final = 8
 _UNAVAILABLE: Final = (1, 2, 4, 10, 14)  # cancelled, unknown, deadline, aborted, unavailable
 _PAUSE: Final = 0.1  # seconds, when no endpoint has answered
 _CONNECT_SECONDS: Final = 3.0
-_SETTLE_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 60.0  # of a watch, after which it begins again
-_DEFAULT_PORT: Final = 2379
 
 T = TypeVar("T")
 
 
-class EtcdError(HybrisError):
-    """etcd cannot be asked, or has refused; nothing was changed."""
-
-
-class OutcomeUnknownError(EtcdError):
-    """No answer has come: the transaction may have taken place."""
-
-
-@dataclass(frozen=True, slots=True)
-class EtcdSettings:
-    """Where an etcd is."""
-
-    endpoints: tuple[str, ...]
-    """`http://host:port` or `https://host:port`."""
-    authority: Path | None = None
-    """The file with the certificates that servers are checked against; None: those of the system."""
-    certificate: Path | None = None
-    """The file with this client's certificate and key."""
-    prefix: str = ""
-    """What all keys begin with."""
-    user: str | None = None
-
-    @staticmethod
-    def parse(url: str) -> EtcdSettings:
-        """`etcd://[USER@]HOST[:PORT][,HOST[:PORT] ...][/PREFIX]`; `etcds` is the same over TLS. Raises
-        UsageError."""
-        scheme, _, rest = url.partition("://")
-        authority, _, prefix = rest.partition("/")
-        user, _, hosts = authority.rpartition("@")
-        endpoints = [_endpoint(scheme, host) for host in hosts.split(",") if host]
-        wrong = ""
-        if scheme not in _SCHEMES:
-            wrong = f"{scheme!r} is not etcd or etcds"
-        elif not endpoints:
-            wrong = "it names no host"
-        elif ":" in user:
-            wrong = "a password in a URL is seen by others: leave it out, hybrisfs cloud login asks for it"
-        elif set(url) & set("?#"):
-            wrong = "it takes no options"
-        if wrong or None in endpoints:
-            example = "etcd://db1:2379,db2:2379,db3:2379/files"
-            raise UsageError(f"{url!r} is not the URL of an etcd", wrong, f"For example: {example}")
-        return EtcdSettings(
-            tuple(one for one in endpoints if one is not None),
-            prefix=prefix.strip("/"),
-            user=unquote(user) or None,
-        )
-
-
-_SCHEMES: Final = {"etcd": "http", "etcds": "https"}
-
-
-def _endpoint(scheme: str, host: str) -> str | None:
-    """The URL of an endpoint; None when *host* is none."""
-    try:
-        parts = urlsplit(f"//{host}")
-        name, port = parts.hostname, parts.port or _DEFAULT_PORT
-    except ValueError:
-        return None
-    if not name or parts.path:
-        return None
-    return f"{_SCHEMES.get(scheme, 'http')}://{f'[{name}]' if ':' in name else name}:{port}"
-
-
-# -- the client -----------------------------------------------------------------------------------------
-
-
-class EtcdClient:
+class EtcdClient(MetadataService):
     """Thread-safe. Every call ends within *timeout* seconds, whatever the servers do."""
 
     def __init__(
         self,
-        settings: EtcdSettings,
-        password: str | None,
+        url: ServiceUrl,
+        access: Access,
         timeout: float,
         environment: Environment = SYSTEM,
+        root: str = "",
     ) -> None:
-        """*password*: of the user that the settings name."""
-        self.prefix: Final = settings.prefix
-        self._endpoints = list(settings.endpoints)
-        self._user = None if settings.user is None else (settings.user, password or "")
+        """*root* is what all keys begin with, after the prefix that the URL names."""
+        super().__init__(environment)
+        self._root = (f"{url.prefix}/{root}" if url.prefix else root).encode()
+        self._endpoints = [f"{'https' if url.tls else 'http'}://{host}" for host in url.hosts]
+        self._user = None if url.user is None else (url.user, access.password or "")
         self._timeout = timeout
-        self._environment = environment
         self._lock = threading.Lock()
         self._token: str | None = None
+        self._lease: int | None = None
         tls: dict[str, Any] = {}
-        if settings.authority is not None:
-            tls["ca_certs"] = str(settings.authority)
-        if settings.certificate is not None:
-            tls["cert_file"] = str(settings.certificate)
+        if access.authority is not None:
+            tls["ca_certs"] = str(access.authority)
+        if access.certificate is not None:
+            tls["cert_file"] = str(access.certificate)
         self._pool = urllib3.PoolManager(maxsize=64, retries=False, block=False, **tls)
 
     @property
@@ -160,94 +102,103 @@ class EtcdClient:
         """What people call it."""
         return ", ".join(self._endpoints)
 
+    def get(self, *keys: bytes) -> Sequence[KeyValue | None]:
+        """See `MetadataService.get`. All are of one moment."""
+        if len(keys) == 1:
+            return _first([self.range(Range(keys[0]))])
+        asked = [Range(key) for key in keys]
+        ranges = {"success": [{"request_range": one.request(self._root)} for one in asked]}
+        return _first(self._found(self._repeatedly("kv/txn", ranges, Transacted), len(asked)))
+
+    def scan(self, first: bytes, end: bytes, *, keys_only: bool = False) -> Iterator[KeyValue]:
+        """See `MetadataService.scan`. All are of one moment."""
+        for page in self.pages(Range(first, end, _PAGE, keys_only=keys_only)):
+            yield from page.keys
+
+    def groups(self, kind: bytes) -> Sequence[bytes]:
+        """See `MetadataService.groups`."""
+        found = []
+        prefix = kind + b"/"
+        first: bytes = prefix
+        while keys := self.range(Range(first, after_prefix(prefix), 1, keys_only=True)).keys:
+            found.append(keys[0].key[len(prefix) :].partition(b"/")[0])
+            first = after_prefix(prefix + found[-1] + b"/")
+        return found
+
+    def reading(self, first: bytes, end: bytes, size: int) -> Reading:
+        """See `MetadataService.reading`."""
+        return _Reading(self, Range(first, end, size))
+
     def range(self, asked: Range) -> Found:
-        """Raises EtcdError."""
-        return self._repeatedly("kv/range", asked.request(), Ranged).found()
+        """Raises ServiceError."""
+        answer = self._repeatedly("kv/range", asked.request(self._root), Ranged)
+        try:
+            return answer.found(self._root)
+        except msgspec.ValidationError as error:
+            raise self._strange(str(error)) from error
 
-    def look(self, *asked: Range) -> Sequence[Found]:
-        """What several ranges hold at one moment. Raises EtcdError."""
-        ranges = {"success": [{"request_range": one.request()} for one in asked]}
-        return self._found(self._repeatedly("kv/txn", ranges, Transacted), len(asked))
-
-    def pages(self, asked: Range, size: int, page: Found | None = None) -> Iterator[Found]:
-        """All of a range in portions of *size* keys, as of the moment of the first, *page* if that is there
-        already. Raises EtcdError."""
+    def pages(self, asked: Range, page: Found | None = None) -> Iterator[Found]:
+        """All of a range in portions of its limit, as of the moment of the first, *page* if that is there
+        already. Raises ServiceError."""
         first, revision = asked.first, asked.revision
         while True:
-            found = page or self.range(Range(first, asked.end, size, revision, asked.keys_only))
+            found = page or self.range(replace(asked, first=first, revision=revision))
             page = None
             keys = [first, *(one.key for one in found.keys)]
             if any(one > other for one, other in pairwise(keys)) or (found.more and len(keys) < 2):
-                raise EtcdError(
-                    f"the etcd at {self.address} answers in a way that is not etcd's", "keys out of order"
-                )
+                raise self._strange("keys out of order")
             yield found
             if not found.more:
                 return
             first, revision = found.keys[-1].key + b"\0", revision or found.revision
 
     def transact(
-        self,
-        compare: Sequence[Compare],
-        then: Sequence[Put | Remove],
-        otherwise: Sequence[Range] = (),
+        self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()
     ) -> Outcome:
-        """If all comparisons hold, make all changes, else look; all at one moment.
+        """See `MetadataService.transact`."""
+        changes = [change_request(self._root, one) for one in then]
+        answer = self._transact(compare, changes, otherwise)
+        found = self._found(answer, 0 if answer.succeeded else len(otherwise))
+        revision = int(answer.header.revision)
+        made = {one.key: revision for one in then if isinstance(one, Put)} if answer.succeeded else {}
+        return Outcome(answer.succeeded, made, _first(found))
 
-        Raises OutcomeUnknownError when there was no answer in time, EtcdError when it was refused.
-        """
-        kinds = {Put: "request_put", Remove: "request_delete_range"}
+    def _transact(
+        self, compare: Sequence[Compare], changes: list[dict[str, Any]], otherwise: Sequence[bytes] = ()
+    ) -> Transacted:
         asked = {
-            "compare": [one.request() for one in compare],
-            "success": [{kinds[type(one)]: one.request()} for one in then],
-            "failure": [{"request_range": one.request()} for one in otherwise],
+            "compare": [compare_request(self._root, one) for one in compare],
+            "success": changes,
+            "failure": [{"request_range": Range(key).request(self._root)} for key in otherwise],
         }
         deadline = self._environment.monotonic() + self._timeout
-        answer = self._ask("kv/txn", asked, Transacted, deadline)
-        found = self._found(answer, 0 if answer.succeeded else len(otherwise))
-        return Outcome(answer.succeeded, int(answer.header.revision), found)
+        return self._ask("kv/txn", asked, Transacted, deadline)
 
-    def settle(self, compare: Sequence[Compare], then: Sequence[Put | Remove], key: bytes) -> KeyValue | None:
-        """Repeat a transaction until there is an answer: None when it succeeded, or what *key* is instead.
+    def announce(self, key: bytes, seconds: int) -> None:
+        """See `MetadataService.announce`: a key with a lease."""
+        if self._lease is None or not self._goes_on(self._lease):
+            lease = int(self._repeatedly("lease/grant", {"TTL": str(seconds)}, Lease).ID)
+            change = change_request(self._root, Put(key, b""), lease)
+            self._repeatedly("kv/txn", {"success": [change]}, Transacted)
+            self._lease = lease
 
-        Then it may have succeeded before: the caller looks whether *key* is as it wants it. Raises EtcdError.
-        """
-        deadline = self._environment.monotonic() + _SETTLE_SECONDS
-        while True:
-            try:
-                outcome = self.transact(compare, then, [Range(key)])
-            except OutcomeUnknownError:
-                if self._environment.monotonic() >= deadline:
-                    raise
-                self._environment.sleep(_PAUSE)
-            else:
-                found = () if outcome.succeeded else outcome.found[0].keys
-                return found[0] if found else None
-
-    def change(self, then: Sequence[Put | Remove]) -> None:
-        """Make changes that it does not harm to make twice. Raises EtcdError."""
-        if then:
-            self.settle([], then, then[0].key if isinstance(then[0], Put) else then[0].first)
-
-    def grant_lease(self, seconds: int) -> int:
-        """A new lease, which ends when it is not kept alive for so long. Raises EtcdError."""
-        return int(self._repeatedly("lease/grant", {"TTL": str(seconds)}, Lease).ID)
-
-    def keep_alive(self, lease: int) -> bool:
-        """Whether the lease goes on. Raises EtcdError."""
+    def _goes_on(self, lease: int) -> bool:
         answer = self._repeatedly("lease/keepalive", {"ID": str(lease)}, KeptAlive)
         return int(answer.result.TTL) > 0
 
-    def end_lease(self, lease: int) -> None:
-        """Raises EtcdError."""
-        self._repeatedly("lease/revoke", {"ID": str(lease)}, msgspec.Raw)
+    def withdraw(self) -> None:
+        """See `MetadataService.withdraw`."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            self._repeatedly("lease/revoke", {"ID": str(lease)}, msgspec.Raw)
 
     def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[_Watch]:
-        """Have *changed* called for changes of a key from *revision* on, until the end of the context.
+        """See `MetadataService.watch`."""
+        return contextlib.closing(_Watch(self._stream, self._root + key, revision + 1, changed))
 
-        It is called also when the watch was broken, and something may have been missed: look again.
-        """
-        return contextlib.closing(_Watch(self._stream, key, revision, changed))
+    def check(self) -> None:
+        """See `MetadataService.check`."""
+        self.range(Range(b"hybrisfs"))
 
     def close(self) -> None:
         """Close the connections."""
@@ -263,7 +214,7 @@ class EtcdClient:
                 return self._ask(path, asked, kind, deadline)
             except OutcomeUnknownError as error:
                 if self._environment.monotonic() + _PAUSE >= deadline:
-                    raise EtcdError(error.what, error.why, error.advice) from error
+                    raise ServiceError(error.what, error.why, error.advice) from error
                 self._environment.sleep(_PAUSE)
 
     def _ask(self, path: str, asked: dict[str, Any], kind: type[T], deadline: float) -> T:
@@ -290,7 +241,7 @@ class EtcdClient:
         raise self._unknown(why)
 
     def _post(self, endpoint: str, path: str, asked: dict[str, Any], left: float) -> bytes:
-        """Raises urllib3's errors, OSError, EtcdError."""
+        """Raises urllib3's errors, OSError, ServiceError."""
         for is_second in (False, True):
             token = self._authenticated(endpoint, left)
             status, answer = self._request(endpoint, path, asked, token, left)
@@ -352,30 +303,33 @@ class EtcdClient:
                 self._token = msgspec.json.decode(answer, type=Authenticated).token
             return self._token
 
-    def _refused(self, endpoint: str, status: int, refusal: Refusal) -> EtcdError:
+    def _refused(self, endpoint: str, status: int, refusal: Refusal) -> ServiceError:
         what, why = f"the etcd at {self.address} refused a request", refusal.message or refusal.error
         if refusal.code in _UNAVAILABLE or not why:
             self._prefer_others(endpoint)
             return self._unknown(f"{endpoint}: {why or f'HTTP status {status}'}")
         if refusal.code == _EXHAUSTED and "space exceeded" in why:
-            return EtcdError(
+            return ServiceError(
                 f"the etcd at {self.address} is full", why, "Compact and defragment it, or raise its quota."
             )
         if refusal.code == _INVALID and "too many operations" in why:
-            return EtcdError(
+            return ServiceError(
                 "the transaction has too many keys for this etcd", why, "Write fewer, or raise --max-txn-ops."
             )
         if refusal.code in (_UNAUTHENTICATED, _PERMISSION_DENIED) or any(one in why for one in _LOCKED_OUT):
-            return EtcdError(
+            return ServiceError(
                 f"the etcd at {self.address} does not let this machine in",
                 why,
                 "hybrisfs cloud login sets the password.",
             )
-        return EtcdError(what, why)
+        return ServiceError(what, why)
 
     def _found(self, answer: Transacted, ranges: int) -> list[Found]:
         """What a transaction with so many ranges has found."""
-        found = answer.found()
+        try:
+            found = answer.found(self._root)
+        except msgspec.ValidationError as error:
+            raise self._unknown(f"the answer is not etcd's: {error}") from error
         if len(found) != ranges:
             why = f"{len(found)} ranges instead of {ranges}"
             raise self._unknown(f"the answer is not etcd's: {why}")
@@ -383,6 +337,9 @@ class EtcdClient:
 
     def _unknown(self, why: str) -> OutcomeUnknownError:
         return OutcomeUnknownError(f"the etcd at {self.address} has not answered", why, "Try again later.")
+
+    def _strange(self, why: str) -> ServiceError:
+        return ServiceError(f"the etcd at {self.address} answers in a way that is not etcd's", why)
 
     def _prefer(self, endpoint: str) -> None:
         with self._lock:
@@ -394,7 +351,7 @@ class EtcdClient:
             self._endpoints = [*(one for one in self._endpoints if one != endpoint), endpoint]
 
     def _stream(self, asked: dict[str, Any]) -> urllib3.BaseHTTPResponse:
-        """The answer of a watch, as it goes on. Raises urllib3's errors, OSError, EtcdError."""
+        """The answer of a watch, as it goes on. Raises urllib3's errors, OSError, ServiceError."""
         endpoint = self._endpoints[0]
         token = self._authenticated(endpoint, self._timeout)
         timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENCE_SECONDS)
@@ -403,6 +360,30 @@ class EtcdClient:
         except urllib3.exceptions.HTTPError:
             self._prefer_others(endpoint)
             raise
+
+
+class _Reading:
+    """A range at the revision at which its first page was read."""
+
+    def __init__(self, client: EtcdClient, asked: Range) -> None:
+        self._client = client
+        self._asked = asked
+        self._beginning: Found | None = None
+
+    def catch_up(self) -> bool:
+        """See `Reading.catch_up`."""
+        if self._beginning is None:
+            self._beginning = self._client.range(self._asked)
+        return True
+
+    def pages(self) -> Iterator[Sequence[KeyValue]]:
+        """See `Reading.pages`."""
+        return (page.keys for page in self._client.pages(self._asked, self._beginning))
+
+
+def _first(found: Sequence[Found]) -> list[KeyValue | None]:
+    """The key that each range of one has found."""
+    return [one.keys[0] if one.keys else None for one in found]
 
 
 class _Watch:

@@ -14,32 +14,22 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from hybrisfs.kv.service import Compare, KeyValue, Put, Remove
+
 __all__ = [
     "Authenticated",
-    "Compare",
     "Found",
     "KeptAlive",
-    "KeyValue",
     "Lease",
-    "Outcome",
-    "Put",
     "Range",
     "Ranged",
     "Refusal",
-    "Remove",
     "Transacted",
     "WatchLine",
-    "after_prefix",
     "as_text",
+    "change_request",
+    "compare_request",
 ]
-
-
-class KeyValue(NamedTuple):
-    """A key. `revision` is that of its last change."""
-
-    key: bytes
-    value: bytes
-    revision: int
 
 
 class Found(NamedTuple):
@@ -61,11 +51,11 @@ class Range:
     """As of this revision of the store; 0: now."""
     keys_only: bool = False
 
-    def request(self) -> dict[str, Any]:
-        """The JSON object."""
-        asked: dict[str, Any] = {"key": as_text(self.first)}
+    def request(self, root: bytes) -> dict[str, Any]:
+        """The JSON object; all keys begin with *root*."""
+        asked: dict[str, Any] = {"key": as_text(root + self.first)}
         if self.end is not None:
-            asked["range_end"] = as_text(self.end)
+            asked["range_end"] = as_text(root + self.end)
         if self.limit:
             asked["limit"] = str(self.limit)
         if self.revision:
@@ -75,64 +65,22 @@ class Range:
         return asked
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Set a key. With *lease* it vanishes when that ends."""
-
-    key: bytes
-    value: bytes
-    lease: int = 0
-
-    def request(self) -> dict[str, Any]:
-        """The JSON object."""
-        asked: dict[str, Any] = {"key": as_text(self.key), "value": as_text(self.value)}
-        if self.lease:
-            asked["lease"] = str(self.lease)
-        return asked
+def change_request(root: bytes, change: Put | Remove, lease: int = 0) -> dict[str, Any]:
+    """The JSON object of one operation. A key that is put with a *lease* vanishes when that ends."""
+    if isinstance(change, Remove):
+        return {"request_delete_range": Range(change.first, change.end).request(root)}
+    asked: dict[str, Any] = {"key": as_text(root + change.key), "value": as_text(change.value)}
+    if lease:
+        asked["lease"] = str(lease)
+    return {"request_put": asked}
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Remove the keys from *first* up to, and without, *end*; None: *first* alone."""
-
-    first: bytes
-    end: bytes | None = None
-
-    def request(self) -> dict[str, Any]:
-        """The JSON object."""
-        return Range(self.first, self.end).request()
-
-
-@dataclass(frozen=True, slots=True)
-class Compare:
-    """That the last change of a key has this revision; 0: there is no such key; None: there is one."""
-
-    key: bytes
-    revision: int | None
-
-    def request(self) -> dict[str, Any]:
-        """The JSON object."""
-        asked: dict[str, Any] = {"key": as_text(self.key), "target": "MOD"}
-        if self.revision is None:
-            return asked | {"result": "GREATER", "mod_revision": "0"}
-        return asked | {"result": "EQUAL", "mod_revision": str(self.revision)}
-
-
-class Outcome(NamedTuple):
-    """What became of a transaction: whether its comparisons held, and what its ranges have found.
-
-    `revision` is that of the whole store after it.
-    """
-
-    succeeded: bool
-    revision: int
-    found: Sequence[Found]
-
-
-def after_prefix(prefix: bytes) -> bytes:
-    """The first key after all that begin with *prefix*, which has a byte that is not 0xff."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,))
+def compare_request(root: bytes, one: Compare) -> dict[str, Any]:
+    """The JSON object."""
+    asked: dict[str, Any] = {"key": as_text(root + one.key), "target": "MOD"}
+    if one.revision is None:
+        return asked | {"result": "GREATER", "mod_revision": "0"}
+    return asked | {"result": "EQUAL", "mod_revision": str(one.revision)}
 
 
 _Number = Annotated[str, Meta(pattern="^-?[0-9]{1,19}$")]
@@ -153,10 +101,14 @@ class Ranged(msgspec.Struct, frozen=True):
     kvs: list[_Key] = msgspec.field(default_factory=list)
     more: bool = False
 
-    def found(self) -> Found:
-        keys = [
-            KeyValue(_from_text(one.key), _from_text(one.value), int(one.mod_revision)) for one in self.kvs
-        ]
+    def found(self, root: bytes) -> Found:
+        """Raises ValidationError, also when a key does not begin with *root*."""
+        keys = []
+        for one in self.kvs:
+            key = _from_text(one.key)
+            if not key.startswith(root):
+                raise msgspec.ValidationError("a key that nobody has asked for")
+            keys.append(KeyValue(key[len(root) :], _from_text(one.value), int(one.mod_revision)))
         return Found(keys, int(self.header.revision), self.more)
 
 
@@ -169,9 +121,10 @@ class Transacted(msgspec.Struct, frozen=True):
     succeeded: bool = False
     responses: list[_Response] = msgspec.field(default_factory=list)
 
-    def found(self) -> list[Found]:
-        """What its ranges have found."""
-        return [one.response_range.found() for one in self.responses if one.response_range is not None]
+    def found(self, root: bytes) -> list[Found]:
+        """What its ranges have found. Raises ValidationError."""
+        ranges = [one.response_range for one in self.responses]
+        return [one.found(root) for one in ranges if one is not None]
 
 
 class Lease(msgspec.Struct, frozen=True):

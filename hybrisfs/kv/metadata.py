@@ -2,7 +2,7 @@
 
 ===================  ========================================================================================
 `rmds`               SQLite on this device: nobody else sees the containers
-`etcd_metadata`      an etcd that all devices of the volume use
+`service_metadata`   an etcd or a ZooKeeper that all devices of the volume use
 ===================  ========================================================================================
 """
 

@@ -33,7 +33,8 @@ from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
-from hybrisfs.kv.shared import SharedStores, is_service
+from hybrisfs.kv.service_url import is_service
+from hybrisfs.kv.shared import SharedStores
 from hybrisfs.kv.store import KeyValueStore
 
 __all__ = ["KeyValues", "ValueFacts"]
@@ -160,7 +161,7 @@ class KeyValues:
             raise UsageError(
                 f"metadata cannot be kept at {service!r}",
                 "",
-                "It is device, log, or the URL of an etcd, as etcd://db1:2379,db2:2379,db3:2379",
+                "It is device, log, or the URL of an etcd or a ZooKeeper, as etcd://db1:2379,db2:2379,db3:2379",
             )
         store = self.shared.at(service)
         if service not in self.shared.services.urls():

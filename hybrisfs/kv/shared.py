@@ -11,9 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from blake3 import blake3
 
@@ -27,14 +27,13 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.kv.containers import Authority
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
-from hybrisfs.kv.etcd_requests import Range
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.kv.service import MetadataService
+from hybrisfs.kv.service_metadata import ServiceMetadata
+from hybrisfs.kv.service_url import Access, ServiceUrl
 from hybrisfs.kv.store import KeyValueStore
 from sync.seal import SealKeys
-
-if TYPE_CHECKING:
-    from hybrisfs.kv.etcd_client import EtcdClient
 
 __all__ = [
     "Owner",
@@ -44,7 +43,6 @@ __all__ = [
     "connect",
     "describe_secrets",
     "log_in",
-    "is_service",
 ]
 
 log = logging.getLogger(__name__)
@@ -82,24 +80,31 @@ class Owner(NamedTuple):
     """The keys that seal values."""
 
 
-def connect(url: str, credentials: Credentials, environment: Environment = SYSTEM) -> EtcdClient:
-    """The client for a service. Asks nothing yet. Raises UsageError, and HybrisError when the secrets cannot
-    be read."""
-    from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings  # with them comes much that few volumes need
-
-    settings = EtcdSettings.parse(url)
+def connect(
+    url: str, credentials: Credentials, environment: Environment = SYSTEM, root: str = ""
+) -> MetadataService:
+    """The client for a service, all keys of which begin with *root*. Asks nothing yet. Raises UsageError, and
+    HybrisError when the secrets cannot be read."""
+    place = ServiceUrl.parse(url)
     try:
         secrets = credentials.lookup(url)
     except AuthError as error:
         raise HybrisError(f"{url} cannot be used", error.reason, error.advice) from error
     authority, certificate = secrets.get("ca"), secrets.get("cert")
-    settings = replace(
-        settings,
-        authority=None if authority is None else Path(authority),
-        certificate=None if certificate is None else Path(certificate),
+    access = Access(
+        secrets.get("password"),
+        None if authority is None else Path(authority),
+        None if certificate is None else Path(certificate),
     )
     patience = environment.limits.of(ServiceLimits).patience
-    return EtcdClient(settings, secrets.get("password"), patience, environment)
+    # With the clients comes much that few volumes need.
+    if place.service == "etcd":
+        from hybrisfs.kv.etcd_client import EtcdClient
+
+        return EtcdClient(place, access, patience, environment, root)
+    from hybrisfs.kv.zookeeper_client import ZookeeperClient
+
+    return ZookeeperClient(place, access, patience, environment, root)
 
 
 class SharedStores:
@@ -146,19 +151,15 @@ class SharedStores:
             return store
 
     def _open(self, url: str) -> KeyValueStore:
-        from hybrisfs.kv.etcd_metadata import EtcdMetadata  # as in `connect`
-
-        client = connect(url, self._credentials, self._environment)
         owner = self._owner
-        prefix = f"{client.prefix}/" if client.prefix else ""
-        root = f"{prefix}hybrisfs/{owner.volume.hex()}/".encode()
+        client = connect(url, self._credentials, self._environment, f"hybrisfs/{owner.volume.hex()}/")
         path = self._database(url)
         if not path.exists():
             MetadataDatabase.create(path, bytes(STORE_ID_SIZE))
             sync_directory(path.parent)
         debts = DeviceMetadata(path)
         try:
-            metadata = EtcdMetadata(client, root, debts, owner.device, self._environment)
+            metadata = ServiceMetadata(client, debts, owner.device, self._environment)
         except BaseException:
             debts.close()
             client.close()
@@ -244,17 +245,10 @@ class SharedStores:
 # -- passwords ------------------------------------------------------------------------------------------
 
 
-def is_service(url: str) -> bool:
-    """Whether this is the URL of a service, rather than of a cloud."""
-    return url.partition("://")[0] in ("etcd", "etcds")
-
-
 def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
     """What this device can be given for a service. Raises UsageError."""
-    from hybrisfs.kv.etcd_client import EtcdSettings  # as in `connect`
-
-    settings = EtcdSettings.parse(url)
-    asked = [Secret("password", f"password of {settings.user}", True)] if settings.user else []
+    user = ServiceUrl.parse(url).user
+    asked = [Secret("password", f"password of {user}", True)] if user else []
     return SecretsOfPlace(url, asked, bool(store.lookup(url)))
 
 
@@ -264,7 +258,7 @@ def log_in(url: str, secrets: Mapping[str, str] | None, store: CredentialStore) 
     client = connect(url, store if secrets is None else _Given(Secrets(secrets)))
     with contextlib.closing(client):
         began = time.monotonic()
-        client.range(Range(b"hybrisfs"))
+        client.check()
         seconds = time.monotonic() - began
     if secrets is not None:
         store.add(url, secrets)

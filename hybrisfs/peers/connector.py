@@ -92,7 +92,7 @@ class Connector:
         asleep = self._asleep()
         while True:
             if self._asleep() - asleep > _SLEPT:
-                log.info("the machine slept: connecting to the other devices anew")
+                log.info("the machine slept: connecting to the other devices again")
                 asleep = self._asleep()
                 self._local.slept()
                 self.hurry()

@@ -30,6 +30,7 @@ __all__ = [
     "Server",
     "azurite",
     "fake_gcs",
+    "missing",
     "program",
     "sshd",
     "versitygw",
@@ -77,7 +78,7 @@ def _folder() -> Path:
     return Path(cache) / "hybrisfs-test-servers"
 
 
-def _missing(what: str) -> None:
+def missing(what: str) -> None:
     """Skip; where nothing may be skipped, fail."""
     if os.environ.get("CI"):
         pytest.fail(f"{what} is not installed: run packaging/test-servers.sh")
@@ -88,7 +89,7 @@ def program(name: str) -> str:
     """The path of an installed server; the test is skipped when it is missing, where that may be."""
     path = _folder() / "bin" / name
     if not path.exists():
-        _missing(name)
+        missing(name)
     return str(path)
 
 
@@ -207,7 +208,7 @@ def azurite(root: Path) -> Iterator[Server]:
     main = _folder() / "node_modules/azurite/dist/src/blob/main.js"
     node = shutil.which("node")
     if node is None or not main.exists():
-        _missing("azurite")
+        missing("azurite")
     (root / "azure").mkdir()
     key = base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 
@@ -253,7 +254,7 @@ def sshd(root: Path) -> Iterator[Server]:
     """An SFTP server for the user that runs the tests, with a key of its own."""
     program = "/usr/sbin/sshd"
     if not Path(program).exists():
-        _missing("openssh-server")
+        missing("openssh-server")
     own = root / "sftp"
     own.mkdir(mode=0o700)
     for key in ("host_key", "user_key", "wrong_key"):

@@ -28,14 +28,6 @@ _SOURCES = sorted(
     for path in (REPOSITORY / folder).rglob("*")
     if path.suffix in (".py", ".js", ".html")
 )
-_STILL = {
-    "cli/kv_containers.py": 1,
-    "hybrisfs/kv/etcd_containers.py": 2,
-    "hybrisfs/kv/etcd_metadata.py": 1,
-    "hybrisfs/peers/connector.py": 1,
-}
-"""At most so many in these files, until they are reworded."""
-
 _WORDS = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", re.IGNORECASE)
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _BREAK = re.compile(r"\s*\n\s*(?:#|--|\*|//)?\s*")
@@ -57,7 +49,7 @@ def test_pages_have_plain_words(page: Path) -> None:
 
 def test_the_product_has_plain_words() -> None:
     found = {_page_name(path): forbidden(path.read_text()) for path in _SOURCES}
-    assert {name: words for name, words in found.items() if len(words) > _STILL.get(name, 0)} == {}
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 @pytest.mark.parametrize(

@@ -5,46 +5,31 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import urllib3
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.errors import UsageError
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, EtcdSettings
-from hybrisfs.kv.etcd_requests import Found, KeyValue, Put, Range
+from hybrisfs.kv.etcd_client import EtcdClient
+from hybrisfs.kv.etcd_requests import Found, Range
+from hybrisfs.kv.metadata import Change
+from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.rmds import DeviceMetadata
+from hybrisfs.kv.service import Compare, KeyValue, OutcomeUnknownError, Put, ServiceError
+from hybrisfs.kv.service_metadata import ServiceMetadata
+from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.shared import ServiceLimits, connect
 from tests.backends.servers import FixedCredentials
 from tests.kv.etcd_servers import etcd_cluster
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "etcd:///x",
-        "http://a",
-        "etcd://u:p@h",
-        "etcd://h:x",
-        "etcd://h?ca=/f",
-        "etcd://h:1/a#b",
-        "etcd://h:99999",
-    ],
-)
-def test_other_urls_are_refused(url: str) -> None:
-    with pytest.raises(UsageError):
-        EtcdSettings.parse(url)
-
-
-def test_urls() -> None:
-    one = EtcdSettings.parse("etcds://anna@db1,db2:1000,[::1]:2379/a/b/")
-    assert one.endpoints == ("https://db1:2379", "https://db2:1000", "https://[::1]:2379")
-    assert (one.prefix, one.user) == ("a/b", "anna")
+from tests.kv.rig import new_database
 
 
 def test_an_etcd_that_is_away_is_said_to_be() -> None:
-    client = EtcdClient(EtcdSettings.parse("etcd://127.0.0.1:1"), None, 0.5)
-    with pytest.raises(EtcdError, match="has not answered"):
-        client.range(Range(b"key"))
+    client = EtcdClient(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 0.5)
+    with pytest.raises(ServiceError, match="has not answered"):
+        client.get(b"key")
 
 
 def test_a_user_has_a_password(tmp_path: Path) -> None:
@@ -60,15 +45,16 @@ def test_a_user_has_a_password(tmp_path: Path) -> None:
         url = cluster.url.replace("etcd://", "etcd://root@")
         with contextlib.closing(connect(url, FixedCredentials({"password": "secret"}))) as client:
             client.change([Put(b"key", b"value")])
+            assert isinstance(client, EtcdClient)
             client._token = "of a server that was started again"  # or that has run out
-            assert client.range(Range(b"key")).keys[0].value == b"value"
+            assert client.get(b"key") == [KeyValue(b"key", b"value", ANY)]
         cases: list[tuple[str, dict[str, str]]] = [(url, {"password": "wrong"}), (url, {}), (cluster.url, {})]
         for wrong, secrets in cases:
             with (
                 contextlib.closing(connect(wrong, FixedCredentials(secrets))) as client,
-                pytest.raises(EtcdError, match="does not let this machine in"),
+                pytest.raises(ServiceError, match="does not let this machine in"),
             ):
-                client.range(Range(b"key"))
+                client.get(b"key")
 
 
 def test_servers_show_a_certificate(tmp_path: Path) -> None:
@@ -92,15 +78,15 @@ def test_servers_show_a_certificate(tmp_path: Path) -> None:
         url = cluster.url.replace("etcd://", "etcds://")
         with contextlib.closing(connect(url, FixedCredentials({"ca": str(ours[0])}))) as client:
             client.change([Put(b"key", b"value")])
-            assert client.range(Range(b"key")).keys[0].value == b"value"
+            assert client.get(b"key") == [KeyValue(b"key", b"value", ANY)]
         hurried = Environment(limits=Limits(ServiceLimits(patience=0.5)))
         strange: list[dict[str, str]] = [{"ca": str(tmp_path / "another.pem")}, {}]
         for secrets in strange:
             with (
                 contextlib.closing(connect(url, FixedCredentials(secrets), hurried)) as client,
-                pytest.raises(EtcdError, match="certificate"),
+                pytest.raises(ServiceError, match="certificate"),
             ):
-                client.range(Range(b"key"))
+                client.get(b"key")
 
 
 @pytest.mark.parametrize("keys", [[], [b"b"], [b"d", b"c"]])
@@ -109,7 +95,65 @@ def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
         def range(self, asked: Range) -> Found:
             return Found([KeyValue(key, b"", 1) for key in keys], 1, more=True)
 
-    client = Hostile(EtcdSettings.parse("etcd://127.0.0.1:1"), None, 1.0)
-    with pytest.raises(EtcdError, match="out of order"):
-        for _ in client.pages(Range(b"c", b"z"), 2):
+    client = Hostile(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 1.0)
+    with pytest.raises(ServiceError, match="out of order"):
+        for _ in client.pages(Range(b"c", b"z", 2)):
             pass
+
+
+class Curt(EtcdClient):
+    """A client of something that is not an etcd: its answers lack what was asked for."""
+
+    def _ask(self, path: str, asked: dict[str, Any], kind: type[Any], deadline: float) -> Any:
+        answer = super()._ask(path, asked, kind, deadline)
+        return type(answer)(answer.header) if path == "kv/txn" else answer
+
+
+def test_an_answer_without_what_was_asked_for_is_an_error(tmp_path: Path) -> None:
+    with (
+        etcd_cluster(tmp_path / "etcd") as cluster,
+        contextlib.closing(Curt(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client,
+        pytest.raises(OutcomeUnknownError, match="0 ranges instead of 2"),
+    ):
+        client.transact([Compare(b"key", 7)], [], [b"key", b"other"])
+
+
+def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """An etcd that answers with keys that were not asked for."""
+
+    class Hostile(EtcdClient):
+        def _ask(self, path: str, asked: dict[str, Any], kind: type[Any], deadline: float) -> Any:
+            self._root = b"other/"
+            return super()._ask(path, asked, kind, deadline)
+
+    with etcd_cluster(tmp_path / "etcd") as cluster:
+        with contextlib.closing(EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client:
+            client.change([Put(b"key", b"value")])
+        with (
+            contextlib.closing(Hostile(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client,
+            pytest.raises(ServiceError, match="nobody has asked for"),
+        ):
+            client.get(b"key")
+
+
+def test_keys_in_etcd_stay_where_earlier_versions_look_for_them(tmp_path: Path) -> None:
+    with etcd_cluster(tmp_path / "etcd") as cluster:
+        place = ServiceUrl.parse(f"{cluster.url}/files")
+        debts = DeviceMetadata(new_database(tmp_path))
+        client = EtcdClient(place, NO_ACCESS, 10.0, root="hybrisfs/ab/")
+        with contextlib.closing(ServiceMetadata(client, debts, b"\1" * 16)) as store:
+            store.create_container("box")
+            box, entry = store.container("box"), KeyMetadata(0, store.new_write())
+            store.update([Change((box, b"a/b"), entry)])
+            with contextlib.closing(EtcdClient(place, NO_ACCESS, 10.0)) as raw:
+                found = {one.key: one.value for one in raw.scan(b"", b"\xff")}
+        device = b"01" * 16
+        assert found == {
+            b"hybrisfs/ab/s": store.store_id,
+            b"hybrisfs/ab/n": b"257",
+            b"hybrisfs/ab/c/box": b"%016x" % box,
+            b"hybrisfs/ab/k/%016x/a/b" % box: entry._replace(sn=1).encode(),
+            b"hybrisfs/ab/l/" + device: b"",
+            b"hybrisfs/ab/b/" + device + b"/0000000000000001": b"256",
+            b"hybrisfs/ab/u/" + device + b"/0000000000000001": b"",
+        }

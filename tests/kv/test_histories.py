@@ -28,11 +28,11 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.containers import Key, KeyFacts, Versioned
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
-from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_writes import WriteLostError
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.record import ABSENT, Condition, KeyMetadata, Timestamp
 from hybrisfs.kv.rmds import DeviceStore
+from hybrisfs.kv.service import OutcomeUnknownError, ServiceError
+from hybrisfs.kv.service_writes import WriteLostError
 from hybrisfs.kv.store import KeyValueLimits
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import SEALER, TABLES, FakeStore
@@ -120,7 +120,7 @@ class Recorder:
             effect = self._do(kind, key, random, perhaps)
         except OutcomeUnknownError:
             self.history += [Operation(f"{kind} {key}", called, None, one) for one in perhaps]
-        except (EtcdError, WriteLostError):
+        except (ServiceError, WriteLostError):
             pass  # nothing was changed
         else:
             self.history.append(Operation(f"{kind} {key}", called, next(self._clock), effect))

@@ -18,41 +18,40 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
     NoSuchKeyError,
 )
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdSettings
-from hybrisfs.kv.etcd_metadata import EtcdMetadata
 from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import Cluster
-from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
 from tests.kv.rig import KEY, UNHURRIED, new_database
+from tests.kv.services import SERVICES, Servers, client_of, service_cluster
 
 BOX = "box"
-PLACES = ("device", "etcd")
+PLACES = ("device", "service")
 
 
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with etcd_cluster(tmp_path_factory.mktemp("etcd")) as cluster:
+@pytest.fixture(scope="module", params=SERVICES)
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with service_cluster(request.param, tmp_path_factory.mktemp("service")) as cluster:
         yield cluster
 
 
 class Stores:
-    """Over the same clouds: one that a device has, and one in an etcd."""
+    """Over the same clouds: one that a device has, and one in a service."""
 
     def __init__(self, folder: Path, url: str, ends: ExitStack) -> None:
         self.cluster = ends.enter_context(Cluster(1, 1, 3))
         self._folder = folder
         self._url = url
-        self._root = f"{uuid4().hex}/".encode()
+        self._root = f"{uuid4().hex}/"
         self.device = self._device("device")
-        self.etcd = self._etcd()
-        for store in (self.device, self.etcd):
+        self.service = self._service()
+        for store in (self.device, self.service):
             ends.callback(store.close)
 
     def of(self, place: str) -> KeyValueStore:
-        return self.device if place == "device" else self.etcd
+        return self.device if place == "device" else self.service
 
     def _device(self, name: str) -> KeyValueStore:
         (self._folder / name).mkdir()
@@ -64,11 +63,10 @@ class Stores:
             environment=UNHURRIED,
         )
 
-    def _etcd(self) -> KeyValueStore:
+    def _service(self) -> KeyValueStore:
         (self._folder / "debts").mkdir()
         debts = DeviceMetadata(new_database(self._folder / "debts"))
-        client = EtcdClient(EtcdSettings.parse(self._url), None, 10.0)
-        metadata = EtcdMetadata(client, self._root, debts, b"\1" * 16)
+        metadata = ServiceMetadata(client_of(self._url, self._root), debts, b"\1" * 16)
         sealer = ValueSealer(KEY, metadata.store_id)
         return KeyValueStore(
             metadata, self.cluster.engine.values, sealer, Redundancy(1, 1), environment=UNHURRIED
@@ -76,9 +74,9 @@ class Stores:
 
 
 @pytest.fixture
-def stores(tmp_path: Path, etcd: EtcdCluster) -> Iterator[Stores]:
+def stores(tmp_path: Path, service: Servers) -> Iterator[Stores]:
     with ExitStack() as ends:
-        yield Stores(tmp_path, etcd.url, ends)
+        yield Stores(tmp_path, service.url, ends)
 
 
 @pytest.fixture(params=[PLACES, PLACES[::-1]], ids="-to-".join)

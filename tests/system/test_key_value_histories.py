@@ -38,11 +38,12 @@ from hybrisfs.errors import ConditionError, DaemonError, HybrisError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key, KeyFacts, Versioned
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
-from hybrisfs.kv.etcd_client import OutcomeUnknownError
 from hybrisfs.kv.record import Condition, Timestamp
+from hybrisfs.kv.service import OutcomeUnknownError
 from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
 from tests.kv.linearizability import is_linearizable
 from tests.kv.rig import CONTAINER
+from tests.kv.services import SERVICES, Servers, service_cluster
 from tests.kv.test_histories import Recorder
 from tests.system.clouds import objects
 from tests.system.conftest import MakeDevice
@@ -251,13 +252,19 @@ def test_one_machine_whose_daemon_is_killed(make_device: MakeDevice, tmp_path: P
         live(programs_of([device], tmp_path), seed, lambda: restart(device))
 
 
+@pytest.fixture(scope="module", params=SERVICES)
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with service_cluster(request.param, tmp_path_factory.mktemp(request.param), 3) as servers:
+        yield servers
+
+
 def test_two_machines_whose_daemons_are_killed(
-    make_device: MakeDevice, tmp_path: Path, etcd: EtcdCluster, seed: int
+    make_device: MakeDevice, tmp_path: Path, service: Servers, seed: int
 ) -> None:
-    devices = two_machines(make_device, f"{etcd.url}/killed")
+    devices = two_machines(make_device, service.url)
 
     def trouble() -> None:
-        leader = etcd.leader
+        leader = service.leader
         leader.kill()
         for device in devices:
             restart(device)

@@ -1,4 +1,4 @@
-"""Containers in an etcd: all devices of a volume use them, whichever made them."""
+"""Containers in a service: all devices of a volume use them, whichever made them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.record import leaving
 from hybrisfs.kv.shared import ServiceLimits
 from hybrisfs.kv.store import KeyValueStore
-from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
+from tests.kv.services import SERVICES, Servers, service_cluster
 from tests.system.deadline import until
 from tests.volume.device import Device, Second
 from tests.volume.test_clouds import gone
@@ -25,9 +25,9 @@ from tests.volume.test_clouds_of_two import hears
 BOX = "box"
 
 
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
-    with etcd_cluster(tmp_path_factory.mktemp("etcd")) as cluster:
+@pytest.fixture(scope="module", params=SERVICES)
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with service_cluster(request.param, tmp_path_factory.mktemp("service")) as cluster:
         yield cluster
 
 
@@ -58,33 +58,33 @@ def box(device: Device) -> KeyValueStore:
     return store
 
 
-def test_a_container_of_one_device_is_there_on_all(devices: tuple[Device, Device], etcd: EtcdCluster) -> None:
+def test_a_container_of_one_device_is_there_on_all(devices: tuple[Device, Device], service: Servers) -> None:
     first, second = devices
-    values(first).create_container(BOX, etcd.url)
+    values(first).create_container(BOX, service.url)
     values(first).create_container("mine", ON_DEVICE)
     put = box(first).put(BOX, "key", b"value")
-    learns(second, etcd.url)
+    learns(second, service.url)
     found = box(second).get(BOX, "key")
     assert (found.value, found.timestamp) == (b"value", put)
     box(second).put(BOX, "key", b"another")
     assert box(first).get(BOX, "key").value == b"another"
     assert [(one.metadata, one.containers) for one in values(second).containers()] == [
-        (None, []),
-        (etcd.url, [BOX]),
+        (ON_DEVICE, []),
+        (service.url, [BOX]),
     ]
     assert [(one.metadata, one.containers) for one in values(first).containers()] == [
-        (None, ["mine"]),
-        (etcd.url, [BOX]),
+        (ON_DEVICE, ["mine"]),
+        (service.url, [BOX]),
     ]
     with pytest.raises(NoSuchContainerError):
         values(second).of("mine")
-    for service in (None, etcd.url):
+    for url in (None, service.url):
         with pytest.raises(ContainerExistsError):
-            values(second).create_container(BOX, service)
+            values(second).create_container(BOX, url)
 
 
-def test_all_is_there_after_a_restart_and_old_values_go(device: Device, etcd: EtcdCluster) -> None:
-    values(device).create_container(BOX, etcd.url)
+def test_all_is_there_after_a_restart_and_old_values_go(device: Device, service: Servers) -> None:
+    values(device).create_container(BOX, service.url)
     for number in range(3):
         box(device).put(BOX, "key", b"value %d" % number)
     device.reopen()
@@ -98,10 +98,10 @@ def objects(device: Device) -> int:
     return sum(path.is_file() for cloud in device.clouds for path in cloud.rglob("kv/*/*"))
 
 
-def test_values_of_all_stores_leave_with_their_cloud(etcd: EtcdCluster, tmp_path: Path) -> None:
+def test_values_of_all_stores_leave_with_their_cloud(service: Servers, tmp_path: Path) -> None:
     device = Device(tmp_path / "four", 4)
     try:
-        values(device).create_container(BOX, etcd.url)
+        values(device).create_container(BOX, service.url)
         for number in range(6):
             box(device).put(BOX, f"{number}", b"value %d" % number)
         cloud = next(one for one in device.clouds if any(one.rglob("kv/*/*")))
@@ -118,16 +118,16 @@ def test_values_of_all_stores_leave_with_their_cloud(etcd: EtcdCluster, tmp_path
 
 
 def test_what_another_device_has_put_there_leaves_with_a_cloud(
-    devices: tuple[Device, Device], etcd: EtcdCluster
+    devices: tuple[Device, Device], service: Servers
 ) -> None:
     """Also since the values were counted here; a device that has not opened the store hears of the end."""
     first, second = devices
-    values(first).create_container(BOX, etcd.url)
+    values(first).create_container(BOX, service.url)
     assert list(box(first).metadata.values()) == []
-    learns(second, etcd.url)
+    learns(second, service.url)
     for number in range(6):
         box(second).put(BOX, f"{number}", b"value %d" % number)
-    values(second).shared.at(etcd.url).close()  # it looks after nothing any more
+    values(second).shared.at(service.url).close()  # it looks after nothing any more
     values(second).shared._stores.clear()
     cloud = next(one for one in first.clouds if any(one.rglob("kv/*/*")))
     first.volume.clouds.drain(cloud.name)
@@ -140,9 +140,12 @@ def test_what_another_device_has_put_there_leaves_with_a_cloud(
     ]
 
 
-def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_working(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SERVICES)
+def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_working(
+    tmp_path: Path, kind: str
+) -> None:
     with ExitStack() as ends:
-        cluster = ends.enter_context(etcd_cluster(tmp_path / "etcd"))
+        cluster = ends.enter_context(service_cluster(kind, tmp_path / "service"))
         device = Device(tmp_path, limits=[ServiceLimits(patience=0.5)])
         ends.callback(device.close)
         values(device).create_container(BOX, cluster.url)
@@ -159,20 +162,18 @@ def test_a_service_that_is_away_is_named_and_keeps_no_other_container_from_worki
         assert box(device).get(BOX, "key").value == b"value"
 
 
-def test_a_service_can_be_forgotten_and_found_again(
-    devices: tuple[Device, Device], etcd: EtcdCluster
-) -> None:
+def test_a_service_can_be_forgotten_and_found_again(devices: tuple[Device, Device], service: Servers) -> None:
     first, second = devices
-    values(first).create_container(BOX, etcd.url)
+    values(first).create_container(BOX, service.url)
     box(first).put(BOX, "key", b"value")
-    learns(second, etcd.url)
-    values(second).forget_service(etcd.url)
+    learns(second, service.url)
+    values(second).forget_service(service.url)
     with pytest.raises(NoSuchContainerError):
         values(second).of(BOX)
     with pytest.raises(UsageError):
-        values(second).forget_service(etcd.url)
+        values(second).forget_service(service.url)
     with pytest.raises(ContainerExistsError):
-        values(second).create_container(BOX, etcd.url)
+        values(second).create_container(BOX, service.url)
     assert box(second).get(BOX, "key").value == b"value"
 
 
@@ -181,28 +182,28 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 
 def test_a_container_moves_to_a_service_and_all_devices_use_it(
-    devices: tuple[Device, Device], etcd: EtcdCluster
+    devices: tuple[Device, Device], service: Servers
 ) -> None:
     first, second = devices
     values(first).create_container(BOX, ON_DEVICE)
     put = box(first).put(BOX, "key", b"value")
-    assert values(first).migrate(BOX, etcd.url, quiet) == 1
-    learns(second, etcd.url)
+    assert values(first).migrate(BOX, service.url, quiet) == 1
+    learns(second, service.url)
     found = box(second).get(BOX, "key")
     assert (found.value, found.timestamp.sn) == (b"value", put.sn)
     box(second).put(BOX, "key", b"another")
     assert box(first).get(BOX, "key").value == b"another"
     with pytest.raises(UsageError, match="there already"):
-        values(second).migrate(BOX, etcd.url, quiet)
+        values(second).migrate(BOX, service.url, quiet)
     assert values(second).migrate(BOX, ON_DEVICE, quiet) == 1
     with pytest.raises(NoSuchContainerError):
         box(first).get(BOX, "key")
     with pytest.raises(NoSuchContainerError):
-        values(first).migrate(BOX, etcd.url, quiet)
+        values(first).migrate(BOX, service.url, quiet)
     assert box(second).get(BOX, "key").value == b"another"
 
 
-def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, etcd: EtcdCluster) -> None:
+def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, service: Servers) -> None:
     values(device).create_container(BOX, ON_DEVICE)
     box(device).put(BOX, "key", b"value")
     store = box(device)
@@ -214,12 +215,12 @@ def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, etcd: 
     with pytest.raises(UsageError):
         values(device).of(leaving(BOX, "mark"))
     assert [one.containers for one in values(device).containers()] == [[]]
-    assert values(device).migrate(BOX, etcd.url, quiet) == 1
+    assert values(device).migrate(BOX, service.url, quiet) == 1
     assert box(device).get(BOX, "key").value == b"value"
 
 
 def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
-    device: Device, etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+    device: Device, service: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The move was cut short at the very end. Nothing of it must come back later."""
     values(device).create_container(BOX, ON_DEVICE)
@@ -227,7 +228,7 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     store.put(BOX, "key", b"value")
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
-        values(device).migrate(BOX, etcd.url, quiet)
+        values(device).migrate(BOX, service.url, quiet)
     assert left_behind(BOX, store) is not None
     box(device).delete(BOX, "key")
     values(device).delete_container(BOX)
@@ -236,14 +237,14 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     assert box(device).list(BOX) == []
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
-        values(device).migrate(BOX, etcd.url, quiet)
-    assert values(device).migrate(BOX, etcd.url, quiet) == 0, "it is finished"
+        values(device).migrate(BOX, service.url, quiet)
+    assert values(device).migrate(BOX, service.url, quiet) == 0, "it is finished"
     assert left_behind(BOX, store) is None
     assert values(device).migrate(BOX, ON_DEVICE, quiet) == 0, "it is empty"
     box(device).put(BOX, "key", b"value")
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
-        values(device).migrate(BOX, etcd.url, quiet)
+        values(device).migrate(BOX, service.url, quiet)
     assert values(device).migrate(BOX, ON_DEVICE, quiet) == 1, "back, beside what is left there"
     assert store.metadata.containers() == [BOX]
     assert box(device).get(BOX, "key").value == b"value"

@@ -1,9 +1,10 @@
-"""Machines that use the same etcd, in random order, one request at a time.
+"""Machines that use the same service, in random order, one request at a time.
 
-Answers get lost, requests arrive long after the client has given up, leases end, processes are killed and
-start again. Whatever the order: nothing that a key names is deleted, a write that failed never takes place,
-no number is drawn twice, nobody writes to a container that was dropped or moved away, and one machine that
-goes on cleans up after all others.
+Answers get lost, requests arrive long after the client has given up, machines fall silent, processes are
+killed and start again. Whatever the order: nothing that a key names is deleted, a write that failed never
+takes place, no number is drawn twice, nobody writes to a container that was dropped or moved away, lists are
+of one moment, and one machine that goes on cleans up after all others. All of it with what etcd promises, and
+with the less that ZooKeeper does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -21,24 +22,51 @@ import pytest
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
-from hybrisfs.kv.etcd_client import EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_metadata import EtcdMetadata
-from hybrisfs.kv.etcd_requests import KeyValue
-from hybrisfs.kv.etcd_writes import EtcdLimits
 from hybrisfs.kv.metadata import Change, Garbage, Owed
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, leaving
 from hybrisfs.kv.rmds import DeviceMetadata
-from tests.kv.etcd_model import Actor, EtcdModel, Killed, ModelClient, Verdict
+from hybrisfs.kv.service import (
+    Compare,
+    KeyValue,
+    Outcome,
+    OutcomeUnknownError,
+    Put,
+    Remove,
+    ServiceError,
+)
+from hybrisfs.kv.service_metadata import ServiceMetadata
+from hybrisfs.kv.service_writes import WriteLimits
 from tests.kv.rig import new_database
+from tests.kv.service_model import (
+    Actor,
+    Keys,
+    Killed,
+    LooseClient,
+    ModelClient,
+    ServiceModel,
+    Verdict,
+    in_range,
+)
+from tests.kv.services import SERVICES
 
 SEEDS: Final = int(os.environ.get("HYBRISFS_SIM_SEEDS", "300")) // 2
 PARTS: Final = 4
-ROOT: Final = b"v/"
 BOX: Final = "box"
 HIDDEN: Final = leaving(BOX, "mark")
 KEYS: Final = (b"a", b"b", b"c")
 CHECKSUM: Final = b"c" * 16
-LIMITS: Final = EtcdLimits(block=3, lease_seconds=10**6, adopt_seconds=0)
+LIMITS: Final = WriteLimits(block=3, lease_seconds=10**6, adopt_seconds=0)
+WEIGHTS: Final = {
+    "write": 8,
+    "move": 3,
+    "list": 3,
+    "collect": 4,
+    "renew": 2,
+    "drop": 1,
+    "create": 2,
+    "hide": 1,
+    "show": 2,
+}
 FAULTS: Final = (
     [Verdict.ANSWERED] * 40
     + [Verdict.UNANSWERED, Verdict.LATE] * 2
@@ -52,9 +80,9 @@ class Process:
     def __init__(self, world: World, machine: Machine) -> None:
         self._world = world
         self.machine = machine
-        self.client = ModelClient(world.model, world.late, world.slow)
-        self.store = EtcdMetadata(
-            self.client, ROOT, DeviceMetadata(machine.database), machine.device, world.environment
+        self.client = world.client(world.model, world.late, world.slow)
+        self.store = ServiceMetadata(
+            self.client, DeviceMetadata(machine.database), machine.device, world.environment
         )
         self.actors: list[Actor] = []
         self.is_ready = False
@@ -124,7 +152,7 @@ class Process:
             yield entries
         except Killed:
             raise
-        except EtcdError:
+        except ServiceError:
             self._ended(entries)
             raise
         else:
@@ -139,6 +167,7 @@ class Process:
         actor, store, random = threading.current_thread(), self.store, self._world.random
         assert isinstance(actor, Actor)
         store.gather_garbage()
+        store.forget_owed(store.owed(0, 1000))  # of an earlier process
         found = [one for one in store.garbage(0, 1000) if one.write not in self._under_way]
         if not found:
             return
@@ -147,8 +176,15 @@ class Process:
         store.forget_garbage([one.write for one in found], owed)
         store.forget_owed(owed)
 
+    def list(self) -> None:
+        store, model = self.store, self._world.model
+        box, began = store.container(BOX), len(model.moments) - 1
+        with store.listing(box, b"", None, 2) as pages:
+            found = [(one.key, one.entry) for page in pages for one in page]
+        assert found in [_live(keys, box) for keys in model.moments[began:]], "that never was"
+
     def renew(self) -> None:
-        self.store.writes._renew_lease()
+        self.store.writes.announce()
 
     def drop(self) -> None:
         with contextlib.suppress(NoSuchContainerError, ContainerInUseError):
@@ -169,8 +205,18 @@ class Process:
             self.store.rename_container(HIDDEN, BOX)
 
 
+def _live(keys: Keys, box: int) -> list[tuple[bytes, KeyMetadata]]:
+    """The keys of a container that have values."""
+    prefix = b"k/%016x/" % box
+    entries = [
+        (key.removeprefix(prefix), KeyMetadata.decode(keys[key].value))
+        for key in in_range(keys, prefix, prefix + b"\xff")
+    ]
+    return [(key, entry) for key, entry in entries if entry.live]
+
+
 def _is_container(key: bytes, one: KeyValue, number: bytes) -> bool:
-    return key.startswith(ROOT + b"c/") and one.value == number
+    return key.startswith(b"c/") and one.value == number
 
 
 def _entry(write: int) -> KeyMetadata:
@@ -187,7 +233,7 @@ class Machine:
         self.sleeps = 0
         """For how many steps it stands still yet."""
 
-    def act(self, weights: dict[str, int]) -> None:
+    def act(self, weights: Mapping[str, int]) -> None:
         """Begin something."""
         if self.process is None:
             self.process = Process(self._world, self)
@@ -200,6 +246,16 @@ class Machine:
             what = getattr(self.process, name)
         self.process.actors.append(Actor(what))
 
+    def repeat(self, what: str, times: int) -> None:
+        """Begin to do the same so many times."""
+        process = self.process = self.process or Process(self._world, self)
+
+        def repeated() -> None:
+            for _ in range(times):
+                getattr(process, what)()
+
+        process.actors.append(Actor(repeated))
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.end()
@@ -208,15 +264,16 @@ class Machine:
     def fall_asleep(self) -> None:
         """Stand still for so long that the lease ends."""
         self.sleeps = self._world.random.randrange(150)
-        lease = None if self.process is None else self.process.store.writes._lease
+        lease = None if self.process is None else self.process.client.lease
         if lease is not None:
             self._world.model.end_lease(lease)
 
 
 class World:
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, service: str, folder: Path) -> None:
         self.random = Random(seed)
-        self.model = EtcdModel(self._check)
+        self.client = ModelClient if service == "etcd" else LooseClient
+        self.model = ServiceModel(self._check, restarting=service == "zookeeper")
         self.late: list[Callable[[], object]] = []
         self._now = 0.0
         self.environment = Environment(monotonic=lambda: self._now, sleep=self._pass, limits=Limits(LIMITS))
@@ -249,26 +306,24 @@ class World:
             assert not writes & self._named, "it failed, and was there"
             self._refused |= writes
 
-    def _check(self, before: dict[bytes, KeyValue], after: dict[bytes, KeyValue]) -> None:
+    def _check(self, before: Keys, after: Keys) -> None:
         for key, one in after.items():
-            if key.startswith(ROOT + b"k/") and before.get(key) != one:
+            if key.startswith(b"k/") and before.get(key) != one:
                 entry = KeyMetadata.decode(one.value)
                 assert entry.objects not in self._refused, "a write that failed took place"
                 self._named.add(entry.objects)
-                number = key[len(ROOT) + 2 :][:16]
+                number = key[2:][:16]
                 names = [name for name, found in after.items() if _is_container(name, found, number)]
-                assert names == [ROOT + b"c/box"], "nobody may write to it"
+                assert names == [b"c/box"], "nobody may write to it"
                 if entry.live:
                     assert entry.objects in self._objects - self._deleted, "its objects are gone"
         for key in before.keys() - after.keys():
-            if key.startswith(ROOT + b"k/"):
+            if key.startswith(b"k/"):
                 assert not KeyMetadata.decode(before[key].value).live, "a value went with its container"
 
     def _now_named(self) -> set[int]:
         entries = [
-            KeyMetadata.decode(one.value)
-            for key, one in self.model.keys.items()
-            if key.startswith(ROOT + b"k/")
+            KeyMetadata.decode(one.value) for key, one in self.model.keys.items() if key.startswith(b"k/")
         ]
         return {one.objects for one in entries if one.live}
 
@@ -285,9 +340,9 @@ class World:
     def check_what_is_left(self) -> None:
         assert self._objects - self._now_named() <= self._deleted, "objects that nobody deletes"
         mine = b"/" + self.machines[0].device.hex().encode() + b"/"
-        assert not [key for key in self.model.keys if key[len(ROOT) :][:2] in (b"g/", b"f/", b"x/")]
+        assert not [key for key in self.model.keys if key[:2] in (b"g/", b"f/", b"x/")]
         for kind in (b"b/", b"u/"):
-            left = [key for key in self.model.keys if key.startswith(ROOT + kind)]
+            left = [key for key in self.model.keys if key.startswith(kind)]
             assert all(mine in key for key in left)
 
     # -- what happens
@@ -296,12 +351,10 @@ class World:
         creator = Process(self, Machine(self, 9, self.machines[0].database.parent / "9"))
         creator.create()
         creator.end()
-        weights = {"write": 8, "move": 3, "collect": 4, "renew": 2, "drop": 1, "create": 2}
-        weights |= {"hide": 1, "show": 2}
         for _ in range(steps):
             for machine in self.machines:
                 machine.sleeps = max(0, machine.sleeps - 1)
-            self._happen(weights)
+            self._happen()
         for machine in self.machines:
             machine.sleeps = 0
         while actors := self._actors():
@@ -332,7 +385,19 @@ class World:
         self.check_what_is_left()
         survivor.kill()
 
-    def _happen(self, weights: dict[str, int]) -> None:
+    def list_and_write(self) -> None:
+        """One machine lists again and again, while the others write."""
+        self.machines[0].repeat("create", 1)
+        while actors := self._actors():
+            self._step(actors[0], Verdict.ANSWERED)
+        for machine, what, times in zip(self.machines, ("list", "write", "write"), (3, 12, 12), strict=True):
+            machine.repeat(what, times)
+        while actors := self._actors():
+            self._step(self.random.choice(actors), Verdict.ANSWERED)
+        for machine in self.machines:
+            machine.kill()
+
+    def _happen(self) -> None:
         random, machine = self.random, self.random.choice(self.machines)
         chance = random.random()
         if chance < 0.03:
@@ -343,7 +408,7 @@ class World:
             self._arrive(1)
         elif len(self._actors()) < 4 and chance < 0.25:
             if not machine.sleeps and (machine.process is None or len(machine.process.actors) < 2):
-                machine.act(weights)
+                machine.act(WEIGHTS)
         elif actors := self._actors():
             process, actor = random.choice(actors)
             verdict = random.choice(FAULTS)
@@ -353,7 +418,7 @@ class World:
 
     def _arrive(self, count: int) -> None:
         for _ in range(min(count, len(self.late))):
-            with contextlib.suppress(EtcdError):
+            with contextlib.suppress(ServiceError):
                 self.late.pop(self.random.randrange(len(self.late)))()
 
     def _actors(self) -> list[tuple[Process, Actor]]:
@@ -371,19 +436,87 @@ class World:
         actor.step(verdict)
         if actor.over:
             process.actors.remove(actor)
-        if actor.failure is not None and not isinstance(actor.failure, EtcdError | NoSuchContainerError):
+        if actor.failure is not None and not isinstance(actor.failure, ServiceError | NoSuchContainerError):
             raise actor.failure
         if verdict in (Verdict.KILLED, Verdict.KILLED_AFTER):
             process.machine.kill()
 
 
+@pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_schedules(part: int, tmp_path: Path) -> None:
+def test_schedules(part: int, service: str, tmp_path: Path) -> None:
     for seed in range(part, SEEDS, PARTS):
         folder = tmp_path / f"{seed}"
         folder.mkdir()
         try:
-            World(seed, folder).run(Random(seed).randrange(20, 400))
+            World(seed, service, folder).run(Random(seed).randrange(20, 400))
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_lists_are_of_one_moment(service: str, tmp_path: Path) -> None:
+    """Also while others write between any two looks."""
+    for seed in range(SEEDS // 4):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        try:
+            World(seed, service, folder).list_and_write()
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+class Sleeping(LooseClient):
+    """A client whose machine sleeps after it has looked at a block."""
+
+    between: Callable[[], object] | None = None
+    lose = False
+
+    def get(self, *keys: bytes) -> Sequence[KeyValue | None]:
+        found: list[KeyValue | None] = []
+        for key in keys:
+            found += super().get(key)
+            if key.startswith(b"b/") and self.between is not None:
+                between, self.between = self.between, None
+                between()
+        return found
+
+    def transact(
+        self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()
+    ) -> Outcome:
+        outcome = super().transact(compare, then, otherwise)
+        if self.lose:
+            self.lose = False
+            raise OutcomeUnknownError("the service has not answered")
+        return outcome
+
+
+def test_what_took_place_is_not_said_to_be_lost(tmp_path: Path) -> None:
+    """Others take over the block and remove its marks while the machine looks what its repeated update found.
+
+    It must have looked for the mark before."""
+    world = World(0, "zookeeper", tmp_path)
+    client = Sleeping(world.model, [], lambda: None)
+    clients = client, LooseClient(world.model, [], lambda: None)
+    stores = [
+        ServiceMetadata(one, DeviceMetadata(machine.database), machine.device, world.environment)
+        for machine, one in zip(world.machines, clients, strict=False)
+    ]
+    sleeping, other = stores
+    sleeping.create_container(BOX)
+    place, write = (sleeping.container(BOX), KEYS[0]), sleeping.new_write()
+    sleeping.intend([Garbage(write, 1)])
+    world._objects.add(write)
+
+    def others_clean_up() -> None:
+        client.withdraw()
+        other.writes.garbage()
+
+    client.lose, client.between = True, others_clean_up
+    made = sleeping.update([Change(place, _entry(write))])
+    assert made == [_entry(write)._replace(sn=1)]
+    assert other.read(place) == made[0]
+    for store in stores:
+        store.close()

@@ -1,6 +1,6 @@
-"""The containers of a key-value store in an etcd.
+"""The containers of a key-value store whose metadata are in a service.
 
-`hybrisfs.kv.etcd_metadata` has the table of keys, and says what containers have to do with updates.
+`hybrisfs.kv.service_metadata` has the table of keys, and says what containers have to do with updates.
 """
 
 from __future__ import annotations
@@ -12,20 +12,31 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from hybrisfs.environment import Environment
+from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
-from hybrisfs.kv.etcd_client import EtcdClient
-from hybrisfs.kv.etcd_requests import Compare, Found, KeyValue, Put, Range, Remove, after_prefix
-from hybrisfs.kv.etcd_writes import damaged
 from hybrisfs.kv.record import KeyMetadata, Place, is_leaving
+from hybrisfs.kv.service import (
+    Compare,
+    KeyValue,
+    MetadataService,
+    Put,
+    Reading,
+    Remove,
+    after_prefix,
+)
+from hybrisfs.kv.service_writes import damaged
 from sync.codec import DecodeError
 
-__all__ = ["Container", "EtcdContainers", "entry_of", "number_of"]
+__all__ = ["Container", "ServiceContainers", "entry_of", "number_of"]
 
-_PAGE: Final = 1000  # keys
+_PREFIX: Final = b"c/"
 _PAUSE: Final = 0.05
+_NUMBER_SIZE: Final = 16  # digits
 _DROPPING: Final = b" dropping"
-_DROP_SECONDS: Final = 30.0  # then whoever began to drop a container has given up
-_CONTAINER: Final = re.compile(rb"([0-9a-f]{16})( dropping)?")
+_LISTING: Final = b" listing "
+_HOLD_SECONDS: Final = 30.0  # then the machine that holds a container has given up
+_CONTAINER: Final = re.compile(rb"([0-9a-f]{16})( dropping| listing [0-9a-f]{8})?")
+_CATCHES: Final = 4  # before writers are kept waiting
 
 
 class Container(NamedTuple):
@@ -35,13 +46,14 @@ class Container(NamedTuple):
     revision: int
 
 
-class EtcdContainers:
-    """Names of containers, and their numbers as they were seen last. Thread-safe. Methods raise EtcdError."""
+class ServiceContainers:
+    """Names of containers, and their numbers as they were seen last. Thread-safe.
 
-    def __init__(self, client: EtcdClient, root: bytes, environment: Environment) -> None:
-        """*root* is what all keys begin with."""
+    Methods raise ServiceError.
+    """
+
+    def __init__(self, client: MetadataService, environment: Environment) -> None:
         self._client = client
-        self._root = root
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[str, Container] = {}
@@ -56,9 +68,8 @@ class EtcdContainers:
 
     def all(self) -> list[str]:
         """The names of all containers, sorted, those included that are being moved."""
-        prefix = self._root + b"c/"
-        pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), _PAGE)
-        names = (one.key[len(prefix) :] for page in pages for one in page.keys)
+        found = self._client.scan(_PREFIX, after_prefix(_PREFIX), keys_only=True)
+        names = (one.key.removeprefix(_PREFIX) for one in found)
         return sorted(name.decode(errors="replace") for name in names)
 
     def create(self, name: str) -> None:
@@ -74,14 +85,13 @@ class EtcdContainers:
         key, value = self.key(name), b"%016x" % one.number
         # From here on no update passes, as the revision of the container is another one.
         self._client.settle([Compare(key, one.revision)], [Put(key, value + _DROPPING)], key)
-        found = self._client.range(Range(key)).keys
-        if not found or found[0].value != value + _DROPPING:
+        (found,) = self._client.get(key)
+        if found is None or found.value != value + _DROPPING:
             raise NoSuchContainerError(None, [])
-        mine = [Compare(key, found[0].revision)]
+        mine = [Compare(key, found.revision)]
         entries = self.entry_key((one.number, b""))
         last = after_prefix(entries)
-        pages = self._client.pages(Range(entries, last), _PAGE)
-        if any(entry_of(one).live for page in pages for one in page.keys):
+        if any(entry_of(one).live for one in self._client.scan(entries, last)):
             self._client.settle(mine, [Put(key, value)], key)
             raise ContainerInUseError(name)
         left = self._client.settle(mine, [Remove(key), Remove(entries, last)], key)
@@ -98,31 +108,33 @@ class EtcdContainers:
             [Compare(old, one.revision), Compare(key, 0)], [Remove(old), Put(key, value)], key
         )
         self.forget(name)
-        found = self._client.range(Range(key)).keys
-        if not found:
+        (found,) = self._client.get(key)
+        if found is None:
             raise NoSuchContainerError(None, [])
-        if found[0].value != value:
+        if found.value != value:
             raise ContainerExistsError(new)
 
     def _look_up(self, name: str) -> Container:
-        """The container as it is when nobody looks whether it may go. Raises NoSuchContainerError."""
+        """The container as it is when nobody holds it. Raises NoSuchContainerError."""
         key = self.key(name)
         first: KeyValue | None = None
         began = self._environment.monotonic()
         while True:
-            found = self._client.range(Range(key)).keys
-            if not found:
+            (found,) = self._client.get(key)
+            if found is None:
                 self.forget(name)
                 raise NoSuchContainerError(name, self.all())
-            if not found[0].value.endswith(_DROPPING):
+            number = number_of(found)
+            if len(found.value) == _NUMBER_SIZE:
                 break
-            if first != found[0]:
-                first, began = found[0], self._environment.monotonic()
-            elif self._environment.monotonic() - began >= _DROP_SECONDS:  # whoever looked has given up
-                value = found[0].value.removesuffix(_DROPPING)
-                self._client.settle([Compare(key, found[0].revision)], [Put(key, value)], key)
+            if first != found:
+                first, began = found, self._environment.monotonic()
+            elif self._environment.monotonic() - began >= _HOLD_SECONDS:
+                self._client.settle(
+                    [Compare(key, found.revision)], [Put(key, found.value[:_NUMBER_SIZE])], key
+                )
             self._environment.sleep(_PAUSE)
-        known = Container(number_of(found[0]), found[0].revision)
+        known = Container(number, found.revision)
         with self._lock:
             self._known[name] = known
             self.names[known.number] = name
@@ -151,11 +163,10 @@ class EtcdContainers:
         return name, one
 
     def _learn_names(self) -> None:
-        prefix = self._root + b"c/"
-        for page in self._client.pages(Range(prefix, after_prefix(prefix)), _PAGE):
-            names = {number_of(one): one.key[len(prefix) :].decode(errors="replace") for one in page.keys}
+        for one in self._client.scan(_PREFIX, after_prefix(_PREFIX)):
+            number, name = number_of(one), one.key.removeprefix(_PREFIX).decode(errors="replace")
             with self._lock:
-                self.names.update(names)
+                self.names[number] = name
 
     def forget(self, name: str) -> None:
         """It is another one by now, or none."""
@@ -164,20 +175,60 @@ class EtcdContainers:
 
     def key(self, name: str) -> bytes:
         """The key of a container."""
-        return self._root + b"c/" + name.encode()
+        return _PREFIX + name.encode()
 
-    def range_in(self, number: int, asked: Range) -> Found:
-        """What a range holds while there is the container. Raises NoSuchContainerError."""
+    # Containers have numbers that none had before. So what was read of one before its key was seen was there
+    # while the container was, whatever name it had in between.
+
+    def entry(self, place: Place) -> KeyValue | None:
+        """The key of an entry, while there is its container. Raises NoSuchContainerError."""
+        name, one = self.of(place[0])
+        entry, container = self._client.get(self.entry_key(place), self.key(name))
+        self._require(name, one, container)
+        return entry
+
+    def read(self, number: int, reading: Reading) -> None:
+        """Read entries of a container, while it is there. Raises NoSuchContainerError."""
         name, one = self.of(number)
-        found, container = self._client.look(asked, Range(self.key(name)))
-        if not container.keys or number_of(container.keys[0]) != one.number:
+        if not any(reading.catch_up() for _ in range(_CATCHES)):
+            self._keep_still(number, reading)
+        (container,) = self._client.get(self.key(name))
+        self._require(name, one, container)
+
+    def _keep_still(self, number: int, reading: Reading) -> None:
+        """Read what others write all the time: no update passes while the container has another revision."""
+        name, _ = self.of(number)
+        began = self._environment.monotonic()
+        while not self._read_held(self._look_up(name), name, reading):
+            if self._environment.monotonic() - began >= _HOLD_SECONDS:
+                raise HybrisError(
+                    "nothing was listed", "others write to the container all the time", "Try again."
+                )
+
+    def _read_held(self, one: Container, name: str, reading: Reading) -> bool:
+        """Hold a container, unless another machine is quicker, and read; whether all is of one moment."""
+        key, value = self.key(name), b"%016x" % one.number
+        held = value + _LISTING + b"%08x" % secrets.randbits(32)
+        self._client.settle([Compare(key, one.revision)], [Put(key, held)], key)
+        (found,) = self._client.get(key)
+        if found is None or found.value != held:
+            return reading.catch_up()
+        try:
+            # An update that was let through before may be seen by the first, and none by the second.
+            return any(reading.catch_up() for _ in range(2))
+        finally:
+            self._client.settle([Compare(key, found.revision)], [Put(key, value)], key)
+            self.forget(name)
+
+    def _require(self, name: str, one: Container, now: KeyValue | None) -> None:
+        """Raise NoSuchContainerError when a container is another one by *now*."""
+        if now is None or number_of(now) != one.number:
             self.forget(name)
             raise NoSuchContainerError(None, [])
-        return found
 
     def entry_key(self, place: Place) -> bytes:
         """The key of an entry."""
-        return self._root + b"k/%016x/%b" % place
+        return b"k/%016x/%b" % place
 
 
 def entry_of(one: KeyValue) -> KeyMetadata:

@@ -1,20 +1,24 @@
-"""The metadata of a key-value store in an etcd that all machines of the volume use (Hybris 4).
+"""The metadata of a key-value store in a service that all machines of the volume use (Hybris 4).
 
-An entry is one key of etcd. A conditional update is one transaction: it compares the revisions of all entries
-that it replaces or depends on, and fails when one of them is another; then it is tried again with what is
-there now.
+An entry is one key of the service. A conditional update is one transaction: it compares the revisions of all
+entries that it replaces or depends on, and fails when one of them is another; then it is tried again with
+what is there now. `service.py` says what a service does, and how each does it is in the module of its
+client.
 
-Under the prefix of the volume there are, with DEVICE the id of a machine and WRITE the number of a write:
+The keys are, with DEVICE the id of a machine and WRITE the number of a write:
 
 ==================  =================  ================================================================
 key                 value              meaning
 ==================  =================  ================================================================
 s                   16 bytes           the id of the store, part of the names of all its objects
 n                   decimal            the first number of a write that no block has
-c/NAME              ID, or ID dropping a container; ID is 16 hex digits. While it is being moved it has
-                                       another name (`migrate.py`)
+c/NAME              ID STATE           a container; ID is 16 hex digits. While it is being moved it has
+                                       another name (`migrate.py`). STATE is empty; or it is held:
+                                       `` dropping``, or `` listing MARK`` by somebody who could not list its
+                                       keys since others wrote them all the time; MARK is 8 hex digits that
+                                       tell the holders from each other
 k/ID/KEY            `record.py`        the entry of a key, tombstones included
-l/DEVICE            empty, leased      the machine is at work
+l/DEVICE            empty              the machine is at work: the service removes it when that falls silent
 b/DEVICE/WRITE      decimal            a block of so many numbers, from WRITE on, is the machine's
 u/DEVICE/WRITE      empty              this write of a block has taken place
 x/DEVICE/WRITE      empty              this write of a block cannot take place any more
@@ -29,11 +33,18 @@ into ``u``. Objects are deleted only when their write is in ``g``. It gets there
 or when a write has ended without success, after ``x`` was set in a transaction that found its block and no
 ``u``; or when a block has been removed, which no later update can follow, by looking which of its writes are
 not in ``u``: marks go with their block, or with the note in ``f`` of the machine that has taken it over. A
-machine whose lease has ended, since it slept or died, loses its blocks to the others in that way: an update
+machine that has lost its ``l``, since it slept or died, loses its blocks to the others in that way: an update
 that it had begun fails then.
 
 **An unknown outcome** (no answer to a transaction) is an ordinary case: the same transaction is repeated
-until there is an answer; when it had taken place, the repeated one fails, and finds its write in ``u``.
+until there is an answer; when it had taken place, the repeated one fails, and finds its write in ``u``. The
+mark is looked for before the block: where the block is still there, no mark had been removed when it was
+looked for.
+
+**Revisions** that fail once fail for ever, so a transaction that comes late finds none. Entries go only with
+their container, blocks and writes have numbers of their own; a note in ``f`` may come back when machines take
+it from each other, and the marks of its block have stayed. Names of containers come back: services see to it
+that their revisions do not.
 """
 
 from __future__ import annotations
@@ -45,34 +56,45 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from typing import Final, NamedTuple
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.errors import ConditionNotMetError
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_containers import EtcdContainers, entry_of, number_of
-from hybrisfs.kv.etcd_requests import Compare, Found, Outcome, Put, Range, Remove, after_prefix
-from hybrisfs.kv.etcd_writes import EtcdWrites, WriteLostError
 from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
 from hybrisfs.kv.metadata import Found as FoundValue
 from hybrisfs.kv.record import Condition, KeyMetadata, Place, spell
 from hybrisfs.kv.repetition import Repetition
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE
+from hybrisfs.kv.service import (
+    Compare,
+    KeyValue,
+    MetadataService,
+    Outcome,
+    OutcomeUnknownError,
+    Put,
+    Remove,
+    ServiceError,
+    after_prefix,
+)
+from hybrisfs.kv.service_containers import ServiceContainers, entry_of, number_of
+from hybrisfs.kv.service_writes import ServiceWrites, WriteLostError
 from sync.codec import DecodeError
 
-__all__ = ["EtcdMetadata"]
+__all__ = ["ServiceMetadata"]
 
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 1000  # keys
 _AT_ONCE: Final = 50  # keys of a transaction with two changes each; etcd allows 128
+_ENTRIES: Final = b"k/"
 _SEEN: Final = 50_000  # entries
 _MOST_GARBAGE: Final = 1 << 30  # rows
 _UPDATE_SECONDS: Final = 30.0
 _PAUSE: Final = 0.05
-_PLACE: Final = re.compile(rb"([0-9a-f]{16})/(.*)", re.DOTALL)
+_PLACE: Final = re.compile(rb"k/([0-9a-f]{16})/(.*)", re.DOTALL)
 
 
 class _Seen(NamedTuple):
@@ -85,11 +107,11 @@ class _Seen(NamedTuple):
 _NOTHING: Final = _Seen(None, 0)
 
 
-class EtcdMetadata:
-    """A metadata store (see `hybrisfs.kv.rmds.MetadataStore`). Thread-safe.
+class ServiceMetadata:
+    """A metadata store (see `hybrisfs.kv.metadata.MetadataStore`). Thread-safe.
 
-    Methods raise EtcdError when etcd does not answer in time or refuses. Then nothing was changed, unless it
-    is an OutcomeUnknownError.
+    Methods raise ServiceError when the service does not answer in time or refuses. Then nothing was changed,
+    unless it is an OutcomeUnknownError.
     """
 
     failed: Final = False
@@ -97,22 +119,20 @@ class EtcdMetadata:
 
     def __init__(
         self,
-        client: EtcdClient,
-        root: bytes,
+        client: MetadataService,
         debts: DeviceMetadata,
         device: bytes,
         environment: Environment = SYSTEM,
     ) -> None:
-        """*root* is what all keys begin with, *device* the id of this machine. *debts*: a database here that
-        remembers what clouds have yet to delete; it is closed with this. Raises EtcdError."""
-        self.store_id: Final = _store_id(client, root)
+        """*device* is the id of this machine. *debts*: a database here that remembers what clouds have yet to
+        delete. It and the client are closed with this. Raises ServiceError."""
+        self.store_id: Final = _store_id(client)
         self._debts = debts
         self._taken: set[int] = set()  # garbage that `debts` have, or have had
         self._client = client
-        self._root = root
         self._environment = environment
-        self.writes: Final = EtcdWrites(client, root, device, environment)
-        self._containers = EtcdContainers(client, root, environment)
+        self.writes: Final = ServiceWrites(client, device, environment)
+        self._containers = ServiceContainers(client, environment)
         self._lock = threading.Lock()
         self._seen: OrderedDict[Place, _Seen] = OrderedDict()
         self._held: Mapping[int, int] | None = None
@@ -148,39 +168,36 @@ class EtcdMetadata:
     ) -> Iterator[list[Listed]]:
         base = self._containers.entry_key((container, b""))
         first = base + prefix if after is None or after < prefix else base + after + b"\0"
-        asked = Range(first, after_prefix(base + prefix), most)
-        beginning = self._containers.range_in(container, asked)
-        for page in self._client.pages(asked, most, beginning):
-            entries = [(one.key[len(base) :], entry_of(one)) for one in page.keys]
+        reading = self._client.reading(first, after_prefix(base + prefix), most)
+        self._containers.read(container, reading)
+        for page in reading.pages():
+            entries = [(one.key[len(base) :], entry_of(one)) for one in page]
             yield [Listed(key, entry) for key, entry in entries if deleted or entry.live]
 
     def values(self) -> Iterator[FoundValue]:
-        """All keys that have values, and those with damaged records, as of one moment."""
-        prefix = self._key(b"k/")
+        """All keys that have values, and those with damaged records; a key that changes may be in either
+        state."""
         held: dict[int, int] = {}
-        for page in self._client.pages(Range(prefix, after_prefix(prefix)), _PAGE):
-            for one in page.keys:
-                named = _PLACE.fullmatch(one.key, len(prefix))
-                if named is None:
-                    log.warning("the key %r in etcd is damaged", one.key)
-                    continue
-                place = int(named[1], 16), named[2]
-                try:
-                    entry = KeyMetadata.decode(one.value)
-                except DecodeError:
-                    yield FoundValue(place, None)
-                    continue
-                for cloud in entry.placement:
-                    held[cloud] = held.get(cloud, 0) + 1
-                if entry.live:
-                    yield FoundValue(place, entry)
+        for one in self._client.scan(_ENTRIES, after_prefix(_ENTRIES)):
+            named = _PLACE.fullmatch(one.key)
+            if named is None:
+                log.warning("the key %r of the metadata is damaged", one.key)
+                continue
+            place = int(named[1], 16), named[2]
+            try:
+                entry = KeyMetadata.decode(one.value)
+            except DecodeError:
+                yield FoundValue(place, None)
+                continue
+            for cloud in entry.placement:
+                held[cloud] = held.get(cloud, 0) + 1
+            if entry.live:
+                yield FoundValue(place, entry)
         self._held = held
 
     def count(self) -> int:
         """How many keys there are, deleted ones included."""
-        prefix = self._key(b"k/")
-        pages = self._client.pages(Range(prefix, after_prefix(prefix), keys_only=True), 10 * _PAGE)
-        return sum(len(page.keys) for page in pages)
+        return sum(1 for _ in self._client.scan(_ENTRIES, after_prefix(_ENTRIES), keys_only=True))
 
     def held(self, cloud: int) -> int | None:
         """How many values a cloud should hold, as of the last time that all were looked at, if ever. Does not
@@ -188,10 +205,10 @@ class EtcdMetadata:
         return None if self._held is None else self._held.get(cloud, 0)
 
     def problems(self) -> list[str]:
-        """What is wrong with the whole: whether etcd can be asked."""
+        """What is wrong with the whole: whether the service can be asked."""
         try:
-            self._client.range(Range(self._key(b"n")))
-        except EtcdError as error:
+            self._client.get(b"n")
+        except ServiceError as error:
             return [str(error)]
         return []
 
@@ -208,7 +225,7 @@ class EtcdMetadata:
                 if now.revision != known.revision:
                     callback()
 
-        return self._client.watch(self._containers.entry_key(place), known.revision + 1, changed)
+        return self._client.watch(self._containers.entry_key(place), known.revision, changed)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -298,23 +315,25 @@ class EtcdMetadata:
             if old is not None and old.live:
                 then.append(Put(self.writes.of(b"g", old.objects), b"%d" % old.names))
         used = self.writes.of(b"u", writes[0])
-        asked = [*(one.key for one in compare), used]
-        outcome, was_unknown = self._until_answered(compare, then, [Range(key) for key in asked], deadline)
-        found = {} if outcome.succeeded else dict(zip(asked, outcome.found, strict=True))
-        if outcome.succeeded or found[used].keys:
+        asked = [used, *(one.key for one in compare)]  # the mark before the block: see above
+        outcome, was_unknown = self._until_answered(compare, then, asked, deadline)
+        found = dict(zip(asked, outcome.found, strict=False))
+        if outcome.succeeded or found[used] is not None:
             self.writes.took_place(writes)
             for place, entry, _ in entries:
-                self._keep(place, _Seen(entry, outcome.revision) if outcome.succeeded else None)
+                revision = outcome.revisions.get(self._containers.entry_key(place))
+                self._keep(place, None if revision is None else _Seen(entry, revision))
             return None
         for name, one in containers.values():
-            if [now.revision for now in found[self._containers.key(name)].keys] != [one.revision]:
-                self._containers.forget(name)  # it was removed, renamed, or is being dropped
-        lost = {key for key in blocks if not found[key].keys}
+            now = found[self._containers.key(name)]
+            if now is None or now.revision != one.revision:
+                self._containers.forget(name)  # it was removed, renamed, or is held
+        lost = {key for key in blocks if found[key] is None}
         self.writes.lost(lost)
         if lost and was_unknown:
             # Those that have taken over the block have removed the mark, if there was one.
             raise _unknown("others took this machine for gone before the metadata store had answered")
-        if lost or any(found[key].keys for key in fences):
+        if lost or any(found[key] is not None for key in fences):
             raise WriteLostError
         return {place: self._note(place, found[self._containers.entry_key(place)]) for place in places}
 
@@ -322,7 +341,7 @@ class EtcdMetadata:
         self,
         compare: Sequence[Compare],
         then: Sequence[Put | Remove],
-        otherwise: Sequence[Range],
+        otherwise: Sequence[bytes],
         deadline: float,
     ) -> tuple[Outcome, bool]:
         """The first answer to a transaction, and whether there was none before, so that it may be a repeated
@@ -331,7 +350,7 @@ class EtcdMetadata:
         while True:
             try:
                 return self._client.transact(compare, then, otherwise), was_unknown
-            except EtcdError as error:
+            except ServiceError as error:
                 was_unknown |= isinstance(error, OutcomeUnknownError)
                 if not was_unknown:
                     raise
@@ -340,8 +359,8 @@ class EtcdMetadata:
                 self._environment.sleep(_PAUSE)
 
     # -- what this device is to delete from the clouds -------------------------------------------
-    # Garbage leaves etcd when the clouds have deleted it, or `debts` remember which have not. If that is cut
-    # short, it is deleted once more, which changes nothing.
+    # Garbage leaves the service when the clouds have deleted it, or `debts` remember which have not. If that
+    # is cut short, it is deleted once more, which changes nothing.
 
     def gather_garbage(self) -> None:
         """Find out what this device is to delete."""
@@ -413,40 +432,34 @@ class EtcdMetadata:
     def discard_container(self, name: str) -> None:
         """See `MetadataStore.discard_container`."""
         key = self._containers.key(name)
-        found = self._client.range(Range(key)).keys
-        if not found:
+        (found,) = self._client.get(key)
+        if found is None:
             return
-        mine = [Compare(key, found[0].revision)]
-        entries = self._containers.entry_key((number_of(found[0]), b""))
-        asked = Range(entries, after_prefix(entries), _AT_ONCE)
-        while page := self._client.range(asked).keys:
-            live = [entry for entry in (entry_of(one) for one in page) if entry.live]
+        mine = [Compare(key, found.revision)]
+        first = self._containers.entry_key((number_of(found), b""))
+        last = after_prefix(first)
+        entries = self._client.scan(first, last)
+        while some := list(islice(entries, _AT_ONCE)):
+            live = [entry for entry in (entry_of(one) for one in some) if entry.live]
             garbage = [Put(self.writes.of(b"g", one.objects), b"%d" % one.names) for one in live]
-            if self._client.settle(mine, [*(Remove(one.key) for one in page), *garbage], key) is not None:
+            if self._client.settle(mine, [*(Remove(one.key) for one in some), *garbage], key) is not None:
                 return  # another machine is quicker
-        self._client.settle(mine, [Remove(key)], key)
+        self._client.settle(mine, [Remove(key), Remove(first, last)], key)
         self._containers.forget(name)
 
     def close(self) -> None:
-        """End the lease, and close the connections and the database. Idempotent."""
+        """Say that this machine is at work no longer, close the connections and the database. Idempotent."""
         self.writes.close()
         self._client.close()
         self._debts.close()
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _key(self, rest: bytes) -> bytes:
-        return self._root + rest
-
     def _look(self, place: Place) -> _Seen:
-        return self._note(
-            place, self._containers.range_in(place[0], Range(self._containers.entry_key(place)))
-        )
+        return self._note(place, self._containers.entry(place))
 
-    def _note(self, place: Place, found: Found) -> _Seen:
-        seen = _NOTHING
-        if found.keys:
-            seen = _Seen(entry_of(found.keys[0]), found.keys[0].revision)
+    def _note(self, place: Place, found: KeyValue | None) -> _Seen:
+        seen = _NOTHING if found is None else _Seen(entry_of(found), found.revision)
         self._keep(place, seen)
         return seen
 
@@ -459,12 +472,15 @@ class EtcdMetadata:
                     self._seen.popitem(last=False)
 
 
-def _store_id(client: EtcdClient, root: bytes) -> bytes:
-    """The id of the store; whoever asks first draws it."""
-    key = root + b"s"
-    if not client.range(Range(key)).keys:
-        client.settle([Compare(key, 0)], [Put(key, secrets.token_bytes(STORE_ID_SIZE))], key)
-    return client.range(Range(key)).keys[0].value
+def _store_id(client: MetadataService) -> bytes:
+    """The id of the store; the first caller draws it. Raises DamagedError."""
+    (found,) = client.get(b"s")
+    if found is None:
+        client.settle([Compare(b"s", 0)], [Put(b"s", secrets.token_bytes(STORE_ID_SIZE))], b"s")
+        (found,) = client.get(b"s")
+    if found is None or len(found.value) != STORE_ID_SIZE:
+        raise DamagedError("the metadata of the key-value store cannot be used", "they have no right id")
+    return found.value
 
 
 class _Unmet(Exception):  # noqa: N818

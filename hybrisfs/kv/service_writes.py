@@ -1,6 +1,6 @@
-"""The writes of this machine in an etcd, and what is to be deleted from the clouds.
+"""The writes of this machine in a service, and what is to be deleted from the clouds.
 
-`hybrisfs.kv.etcd_metadata` has the table of keys, and says why nothing is deleted that a key names.
+`hybrisfs.kv.service_metadata` has the table of keys, and says why nothing is deleted that a key names.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from typing import Final
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
-from hybrisfs.kv.etcd_client import EtcdClient, EtcdError, OutcomeUnknownError
-from hybrisfs.kv.etcd_requests import Compare, KeyValue, Put, Range, Remove, after_prefix
 from hybrisfs.kv.metadata import Garbage
+from hybrisfs.kv.service import (
+    Compare,
+    KeyValue,
+    MetadataService,
+    OutcomeUnknownError,
+    Put,
+    Remove,
+    ServiceError,
+    after_prefix,
+)
 
-__all__ = ["EtcdLimits", "EtcdWrites", "WriteLostError", "damaged"]
+__all__ = ["WriteLimits", "ServiceWrites", "WriteLostError", "damaged"]
 
 log = logging.getLogger(__name__)
 
-_PAGE: Final = 1000  # keys
 _BATCH: Final = 100  # operations of a transaction; etcd allows 128
 _BLOCK_SECONDS: Final = 30.0
 _MOST_BLOCK: Final = 1 << 16  # numbers
@@ -34,7 +41,7 @@ _WRITE: Final = re.compile(rb"/([0-9a-f]{16})\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class EtcdLimits:
+class WriteLimits:
     """See `hybrisfs.environment.Limits`. All machines of a volume have the same."""
 
     block: int = 256
@@ -56,16 +63,15 @@ class WriteLostError(HybrisError):
         )
 
 
-class EtcdWrites:
-    """Numbers for writes, and their end. Thread-safe. Methods raise EtcdError."""
+class ServiceWrites:
+    """Numbers for writes, and their end. Thread-safe. Methods raise ServiceError."""
 
-    def __init__(self, client: EtcdClient, root: bytes, device: bytes, environment: Environment) -> None:
-        """*root* is what all keys begin with, *device* the id of this machine."""
+    def __init__(self, client: MetadataService, device: bytes, environment: Environment) -> None:
+        """*device* is the id of this machine."""
         self._client = client
-        self._root = root
         self._device = device.hex().encode()
         self._environment = environment
-        self._limits = environment.limits.of(EtcdLimits)
+        self._limits = environment.limits.of(WriteLimits)
         self._lock = threading.Lock()
         self._numbering = threading.Lock()
         self._blocks: dict[int, int] = {}  # those of this process: the first number, and the next to give out
@@ -76,7 +82,6 @@ class EtcdWrites:
         self._beginning = threading.Lock()
         self._begun = False
         self._adopted_at = float("-inf")
-        self._lease: int | None = None
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
 
@@ -176,11 +181,11 @@ class EtcdWrites:
         with self._beginning:
             if self._begun:
                 return
-            self._renew_lease()
+            self.announce()
             for one in self._all_of(b"b"):
                 self._take_over(self._device, one, [])
             self._finish()
-            self._keeper = threading.Thread(target=self._keep_alive, name="kv-lease", daemon=True)
+            self._keeper = threading.Thread(target=self._keep_announcing, name="kv-announce", daemon=True)
             self._keeper.start()
             self._begun = True
 
@@ -190,34 +195,26 @@ class EtcdWrites:
         if now - self._adopted_at < self._limits.adopt_seconds:
             return
         self._adopted_at = now
-        alive = {one.key.rpartition(b"/")[2] for one in self._all(self._key(b"l/"), keys_only=True)}
+        alive = {one.key.rpartition(b"/")[2] for one in self._all(b"l/", keys_only=True)}
         for device in self._devices() - alive - {self._device}:
-            is_silent = [Compare(self._key(b"l/" + device), 0)]
+            is_silent = [Compare(b"l/" + device, 0)]
             for one in self._all_of(b"b", device):
                 self._take_over(device, one, is_silent)
             for kind in (b"g", b"f"):
                 for one in self._all_of(kind, device):
-                    mine = one.key.replace(b"/%b/%b/" % (kind, device), b"/%b/%b/" % (kind, self._device), 1)
+                    mine = b"%b/%b/%b" % (kind, self._device, one.key.split(b"/", 2)[2])
                     compare = [*is_silent, Compare(one.key, one.revision)]
                     self._client.settle(compare, [Remove(one.key), Put(mine, one.value)], one.key)
         self._finish()
 
     def _devices(self) -> set[bytes]:
-        """The machines that have something here."""
-        found: set[bytes] = set()
-        for kind in (b"b", b"g", b"f"):
-            prefix = self._key(kind + b"/")
-            first: bytes = prefix
-            while page := self._client.range(Range(first, after_prefix(prefix), 1, keys_only=True)).keys:
-                device = page[0].key[len(prefix) :].partition(b"/")[0]
-                found.add(device)
-                first = after_prefix(prefix + device + b"/")
-        return found
+        """The machines that may have something here."""
+        return {device for kind in (b"b", b"g", b"f") for device in self._client.groups(kind)}
 
     def _take_over(self, device: bytes, block: KeyValue, compare: Sequence[Compare]) -> None:
         """Remove a block, so that no update can follow, and note that its garbage is to be looked for."""
         first = block.key[-16:]
-        note = self._key(b"f/%b/%b/%b" % (self._device, device, first))
+        note = b"f/%b/%b/%b" % (self._device, device, first)
         changes: list[Put | Remove] = [Remove(block.key), Put(note, block.value)]
         self._client.settle([*compare, Compare(block.key, block.revision)], changes, block.key)
 
@@ -232,7 +229,7 @@ class EtcdWrites:
         is_ours = Compare(note.key, note.revision)
         device = note.key.split(b"/")[-2]
         first, count = _write_of(note), _decimal(note, _MOST_BLOCK)
-        prefix = self._key(b"u/%b/" % device)
+        prefix = b"u/%b/" % device
         used = {
             _write_of(mark)
             for mark in self._all(
@@ -248,28 +245,24 @@ class EtcdWrites:
     def _marks(self, device: bytes, first: int, count: int) -> list[Remove]:
         ranges = []
         for kind in (b"u", b"x"):
-            prefix = self._key(b"%b/%b/" % (kind, device))
+            prefix = b"%b/%b/" % (kind, device)
             ranges.append(Remove(prefix + b"%016x" % first, prefix + b"%016x" % (first + count)))
         return ranges
 
     def close(self) -> None:
-        """End the lease. Idempotent."""
+        """Say that this process is at work no longer. Idempotent."""
         self._ended.set()
         if self._keeper is not None:
             self._keeper.join()
-        if self._lease is not None:
+            self._keeper = None
             with _unless_unreachable():
-                self._client.end_lease(self._lease)
-            self._lease = None
+                self._client.withdraw()
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _key(self, rest: bytes) -> bytes:
-        return self._root + rest
-
     def of(self, kind: bytes, write: int) -> bytes:
         """The key of a write of this machine."""
-        return self._key(b"%b/%b/%016x" % (kind, self._device, write))
+        return b"%b/%b/%016x" % (kind, self._device, write)
 
     def block_of(self, write: int) -> bytes:
         """The key of the block that a write of this machine is in."""
@@ -280,14 +273,14 @@ class EtcdWrites:
         return write - (write - 1) % self._limits.block
 
     def _new_block(self) -> int:
-        counter = self._key(b"n")
+        counter = b"n"
         deadline = self._environment.monotonic() + _BLOCK_SECONDS
         while True:
-            found = self._client.range(Range(counter)).keys
+            (found,) = self._client.get(counter)
             block = self._limits.block
-            first, revision = (_decimal(found[0], _MOST_WRITE), found[0].revision) if found else (1, 0)
-            if first != self._first_of(first):
-                raise damaged(found[0], "no block begins with this number")
+            first, revision = (1, 0) if found is None else (_decimal(found, _MOST_WRITE), found.revision)
+            if found is not None and first != self._first_of(first):
+                raise damaged(found, "no block begins with this number")
             try:
                 outcome = self._client.transact(
                     [Compare(counter, revision)],
@@ -302,24 +295,20 @@ class EtcdWrites:
                 return first
 
     def _all_of(self, kind: bytes, device: bytes | None = None) -> Iterator[KeyValue]:
-        return self._all(self._key(b"%b/%b/" % (kind, self._device if device is None else device)))
+        return self._all(b"%b/%b/" % (kind, self._device if device is None else device))
 
     def _all(self, first: bytes, last: bytes | None = None, *, keys_only: bool = False) -> Iterator[KeyValue]:
         end = after_prefix(first) if last is None else last
-        for page in self._client.pages(Range(first, end, keys_only=keys_only), _PAGE):
-            yield from page.keys
+        return self._client.scan(first, end, keys_only=keys_only)
 
-    # -- the lease -------------------------------------------------------------------------------
+    def announce(self) -> None:
+        """Have others know that this machine is at work."""
+        self._client.announce(b"l/" + self._device, self._limits.lease_seconds)
 
-    def _renew_lease(self) -> None:
-        if self._lease is None or not self._client.keep_alive(self._lease):
-            self._lease = self._client.grant_lease(self._limits.lease_seconds)
-            self._client.change([Put(self._key(b"l/" + self._device), b"", self._lease)])
-
-    def _keep_alive(self) -> None:
+    def _keep_announcing(self) -> None:
         while not self._ended.wait(self._limits.lease_seconds / 3):
             with _unless_unreachable():
-                self._renew_lease()
+                self.announce()
 
 
 def _decimal(one: KeyValue, most: int) -> int:
@@ -338,8 +327,8 @@ def _write_of(one: KeyValue) -> int:
 
 
 def damaged(one: KeyValue, why: str) -> DamagedError:
-    """That a key of etcd cannot be read."""
-    return DamagedError(f"the key {one.key.decode(errors='replace')!r} in etcd is damaged", why)
+    """That a key of the service cannot be read."""
+    return DamagedError(f"the key {one.key.decode(errors='replace')!r} of the metadata is damaged", why)
 
 
 @contextmanager
@@ -355,5 +344,5 @@ def _unless_damaged() -> Iterator[None]:
 def _unless_unreachable() -> Iterator[None]:
     try:
         yield
-    except EtcdError as error:
-        log.info("the lease cannot be looked after now: %s", error)
+    except ServiceError as error:
+        log.info("others cannot hear now that this machine is at work: %s", error)
