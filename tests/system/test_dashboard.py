@@ -384,7 +384,7 @@ def test_clouds_are_verified(opened: Opened) -> None:
 def test_values_that_no_key_names_are_told_of(opened: Opened, machines: Pair, tmp_path: Path) -> None:
     page, device = opened.page, machines.here
     (tmp_path / "value").write_bytes(b"value")
-    device.run("kv", "create", device.volume, "box")
+    device.run("kv", "create", device.volume, "box", "--metadata", "device")
     device.run("kv", "put", device.volume, "box/key", str(tmp_path / "value"))
     named = next(path for cloud in device.clouds for path in cloud.rglob("kv/*/*"))
     named.with_name("ab" * 16).write_bytes(b"of a write that kv.db does not know")

@@ -25,7 +25,7 @@ def test_values_survive_a_killed_daemon_and_a_lying_cloud(make_device: MakeDevic
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"small")
     large.write_bytes(os.urandom(3 << 20))
-    device.run("kv", "create", device.volume, "box")
+    device.run("kv", "create", device.volume, "box", "--metadata", "device")
     device.run("kv", "put", device.volume, "box/small", str(large))
     device.run("kv", "put", device.volume, "box/small", str(small))
     writes = ["--put", "box/large", str(large), "--put", "box/gone", str(small)]
@@ -52,7 +52,7 @@ def test_scrub_names_the_keys_of_damaged_values_and_repair_rebuilds_them(
     device: Device = make_device().create(3)
     large = tmp_path / "large"
     large.write_bytes(os.urandom(3 << 20))
-    device.run("kv", "create", device.volume, "box")
+    device.run("kv", "create", device.volume, "box", "--metadata", "device")
     with away(device.clouds[2]):  # so it is known which clouds have it on record
         device.run("kv", "put", device.volume, "box/large", str(large))
     [path] = values(device.clouds[0])
