@@ -40,6 +40,7 @@ from hybrisfs.api.key_value import IN_LOG, KvCreateRequest, KvPutRequest, KvSess
 from hybrisfs.client import Client
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.etcd_client import EtcdClient
@@ -47,7 +48,7 @@ from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
-from hybrisfs.kv.store import KeyValueStore
+from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from sync import OneKey
 from tests.kv.etcd_servers import etcd_cluster
 from tests.system.device import Device
@@ -59,6 +60,7 @@ _CLIENTS = (1, 8, 32)
 _LINE = 0.010  # seconds one way to the etcd
 _RATE = 12.5e6  # bytes per second on it
 _SIZE = 100_000
+_UNCACHED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0)))
 
 
 def _log(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
@@ -183,7 +185,7 @@ def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console)
 def _on_device(root: Path, engine: Engine) -> KeyValueStore:
     path = root / "kv.db"
     MetadataDatabase.create(path, os.urandom(16))
-    return DeviceStore(path, engine.values, bytes(32), Redundancy(1, 1))
+    return DeviceStore(path, engine.values, bytes(32), Redundancy(1, 1), environment=_UNCACHED)
 
 
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
@@ -191,7 +193,7 @@ def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
     MetadataDatabase.create(path, bytes(16))
     metadata = ServiceMetadata(client, DeviceMetadata(path), bytes(16))
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
-    return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1))
+    return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -210,7 +212,7 @@ _NOTES = [
     "In the log: f=1, k=1, three folders as clouds; every client puts new keys, one after the other.",
     "Over a link: the other device waits for the session that the first one has after the put.",
     "With etcd: one node, without fsync, behind a line of 20 ms round trip; the clouds answer after 20, 35 "
-    "and 50 ms and transfer 100 Mbit/s per request. One client; the two stores take turns.",
+    "and 50 ms and transfer 100 Mbit/s per request. One client; the two stores take turns, without a cache.",
 ]
 
 

@@ -157,7 +157,9 @@ class Compactor:
         with self._fs.state.transaction() as tx:
             # What this device has not got yet, or a cloud makes up, is not counted.
             known = [name for name in names if end_of_segment(tx, name) is not None]
-        known.sort(key=lambda name: parse_segment_name(name)[1].first)
+        known.sort(key=_first_clock)
+        # Nor what was shipped after the head: the head counts back from its newest segment.
+        known = [name for name in known if _first_clock(name) <= on_clouds.newest.first]
         gone = self._gone(known[: -on_clouds.segments], covered) - led_to
         return all(
             self._delete(cloud, [name for name in some or () if name in gone])
@@ -190,6 +192,10 @@ class Compactor:
                 log.info("%d old log segments stay on cloud %d for now: %s", len(gone), cloud, failure)
                 return False
         return True
+
+
+def _first_clock(name: str) -> int:
+    return parse_segment_name(name)[1].first
 
 
 # -- the agreed checkpoint on the clouds: its parts, and what it replaces -------------------------------

@@ -215,6 +215,23 @@ def test_segments_that_no_record_names_go_too(volume: Volume) -> None:
     assert volume.segments(volume.device(0)) == volume.recorded(0)
 
 
+def test_what_a_device_has_shipped_since_its_head_does_not_push_out_what_it_counts(volume: Volume) -> None:
+    """Its author would find it missing, and accuse the clouds that have done as they were asked."""
+    for name in ("one", "two", "three"):
+        volume.fleet[0].write(name, name.encode())
+        volume.exchange()
+    heads = dict(volume.couriers[1].puller.heads())
+    head = heads[volume.device(0)]
+    assert head.on_clouds is not None and head.on_clouds.segments > 1
+    volume.fleet[0].write("four", b"four")
+    volume.exchange()
+    assert len(volume.recorded(0)) > head.on_clouds.segments
+    with volume.fleet[1].rig.fs.state.transaction() as tx:
+        covered = tx.updates.state.vector
+    assert volume.couriers[1].checkpointer.cloud_checkpoint._compactor.run(covered, heads)
+    assert volume.recorded(0) == volume.segments(volume.device(0))
+
+
 def test_the_member_with_the_lowest_id_deletes_what_removed_devices_wrote() -> None:
     with living(3) as volume:
         order = sorted(range(3), key=volume.device)
