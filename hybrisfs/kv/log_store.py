@@ -172,7 +172,7 @@ class LogStore:
         try:
             wanted = VersionVector.decode(b64decode(session, altchars=b"-_", validate=True))
         except (ValueError, DecodeError) as error:
-            raise UsageError("that is no session", str(error), "hybrisfs kv session shows one.") from error
+            raise UsageError("that is no session", "", "hybrisfs kv session shows one.") from error
 
         def has_seen() -> bool:
             with self._fs.state.transaction() as tx:
