@@ -1,6 +1,6 @@
 """`python -m benchmarks.services`: what each place of a container's metadata costs, for the key-value store.
 
-Three parts, each of which can be chosen with `--only`:
+There are three parts; `--only` chooses one:
 
 * *log*: puts of 100 bytes into a container in the log, by clients that are threads of one process, on an open
   volume over three folders; each is on this machine's disk when it returns.

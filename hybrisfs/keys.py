@@ -3,9 +3,9 @@
 The file is JSON, mode 0600, in the volume's state folder: `format` (2), as hex `dedup` (32 bytes, shared by
 the volume's devices) and `device` (the seed of this device's Ed25519 key), and `epochs`, each with `id` (4
 bytes), `number`, `data` and `metadata` (32 bytes each, shared) and `excluded`, the ids (16 bytes) of the
-devices that were removed before the epoch began. `check` is the BLAKE3 hash (hex) of all that, so that a disk
-which returns other bytes is found out; a file without it was written by an earlier version. Anyone who has it
-can read and write the volume; without it nobody can read what is on the clouds.
+devices that were removed before the epoch began. `check` is the BLAKE3 hash (hex) of all that, and finds
+out a disk that returns other bytes; earlier versions wrote no `check`. The file opens the volume to its owner
+and to every thief; without it nobody can read what is on the clouds.
 """
 
 from __future__ import annotations

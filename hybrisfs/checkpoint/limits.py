@@ -33,8 +33,8 @@ class CheckpointLimits:
     far_behind: int = 2000
     """A device that has a log takes a checkpoint in when it lags so many steps of logical time behind it."""
     patience_seconds: float = 300.0
-    """After that long, a device takes in a checkpoint of which it lacks something, however small the lag: the
-    updates may exist nowhere else any more."""
+    """A device that still lacks a part of a checkpoint after that long takes it in, even if the lag is small:
+    the updates may exist nowhere else any more."""
 
     slice_bytes: int = SLICE_BYTES
     """A slice of a snapshot ends when it has so many."""

@@ -281,7 +281,7 @@ class PackRenewer:
         if is_ending(self._fs, pack):
             return "the pack is about to be discarded"
         if not self._fs.is_full:
-            return "this device is no full member: a full member has to store again what was lost"
+            return "only a full member can store again what was lost, and this device is none"
         number = self._number(pack)
         wanted = self._wanted(number)
         if not wanted:

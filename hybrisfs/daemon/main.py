@@ -103,7 +103,7 @@ def _pause(seconds: float, listener: socket.socket) -> None:
 def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: supervisor.Life | None) -> None:
     from hybrisfs.process import tune_process
 
-    tune_process()  # before the modules below are loaded, of which all would be looked at for cycles
+    tune_process()  # first: else Python collects garbage again and again while it loads these modules
     from hybrisfs.api.key_value import WAIT_FOR_CLOUDS
     from hybrisfs.daemon.control import ControlLimits, ControlServer
     from hybrisfs.daemon.local import LocalVolumes

@@ -11,7 +11,7 @@ The code is the text `hfs1-` and the base32 (RFC 4648, lower case, no padding) o
     checksum   4   of all bytes before: tells a mistyped code from a wrong one
 
 The 1 of `hfs1` is the format's version. White space and the case of letters do not matter. The URLs hold no
-passwords: a person who is given a code still needs the accounts, or must be near, to reach the inviter.
+passwords: with a code alone nobody reaches the inviter: that takes the accounts, or to be near.
 """
 
 from __future__ import annotations

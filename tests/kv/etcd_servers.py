@@ -5,9 +5,7 @@ packaging/test-servers.sh installs etcd.
 
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,13 +13,14 @@ from pathlib import Path
 import urllib3
 
 from tests.backends.servers import program
+from tests.kv.server_process import ServerProcess
 
 __all__ = ["EtcdCluster", "EtcdNode", "etcd_cluster"]
 
 _PATIENCE = 60.0  # seconds
 
 
-class EtcdNode:
+class EtcdNode(ServerProcess):
     """One server."""
 
     def __init__(
@@ -37,7 +36,7 @@ class EtcdNode:
         self.port = client
         scheme = "http" if tls is None else "https"
         files = () if tls is None else ("--cert-file", str(tls[0]), "--key-file", str(tls[1]))
-        self._command = [
+        command = [
             program("etcd"),
             *("--name", name, "--data-dir", str(folder / name), "--log-level", "error"),
             *("--listen-client-urls", f"{scheme}://127.0.0.1:{client}", *files),
@@ -48,28 +47,7 @@ class EtcdNode:
             # What counts here is what happens, not how long the disk takes.
             *("--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500"),
         ]
-        self._log = folder / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start, or start again with what the disk has."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """As a power cut would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """It answers nothing until `resume`; its connections stay."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        super().__init__(command, folder / f"{name}.log")
 
     def wait_until_ready(self) -> None:
         """Wait until it serves linearizable reads."""

@@ -234,10 +234,10 @@ class ModelClient(MetadataService):
     def watch(
         self, key: bytes, revision: int, changed: Callable[[], None]
     ) -> contextlib.AbstractContextManager[object]:
-        raise NotImplementedError
+        raise NotImplementedError("no schedule watches a key")
 
     def check(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("no person logs in")
 
     def close(self) -> None:
         """There is nothing to be closed."""

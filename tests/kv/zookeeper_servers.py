@@ -6,9 +6,7 @@ packaging/test-servers.sh installs ZooKeeper; it runs on Java 11 or newer.
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +16,7 @@ from typing import Final
 from kazoo.client import KazooClient
 
 from tests.backends.servers import missing, program
+from tests.kv.server_process import ServerProcess
 
 __all__ = ["ZookeeperCluster", "ZookeeperNode", "zookeeper_cluster"]
 
@@ -36,7 +35,7 @@ admin.enableServer=false
 """
 
 
-class ZookeeperNode:
+class ZookeeperNode(ServerProcess):
     """One server."""
 
     def __init__(self, folder: Path, number: int, port: int, members: str, settings: Sequence[str]) -> None:
@@ -54,7 +53,7 @@ class ZookeeperNode:
             members,
         ]
         (folder / f"{number}.cfg").write_text("".join([*lines, *(f"{one}\n" for one in settings)]))
-        self._command = [
+        command = [
             *(
                 program("zookeeper"),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -66,28 +65,7 @@ class ZookeeperNode:
             *("-Dzookeeper.forceSync=no", "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
             str(folder / f"{number}.cfg"),
         ]
-        self._log = folder / f"{number}.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start, or start again with what the disk has."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """As a power cut would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """It answers nothing until `resume`; its connections stay."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        super().__init__(command, folder / f"{number}.log")
 
     def wait_until_ready(self) -> None:
         """Wait until it serves clients."""
@@ -95,11 +73,6 @@ class ZookeeperNode:
         while not self.mode:
             assert time.monotonic() < until and not self.has_ended, self._log.read_text()
             time.sleep(_PAUSE)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has given up, as when somebody else has its port."""
-        return self._process is not None and self._process.poll() is not None
 
     @property
     def mode(self) -> str:
