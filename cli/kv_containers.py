@@ -9,6 +9,7 @@ import click
 from cli.arguments import volume_argument
 from cli.output import columns, count, json_option, print_json, progress_bar, show, shown
 from hybrisfs.api.key_value import (
+    IN_CLOUDS,
     IN_LOG,
     ON_DEVICE,
     Cleaned,
@@ -31,6 +32,7 @@ __all__ = ["COMMANDS"]
     epilog="""\b
 Examples:
   hybrisfs kv create home notes
+  hybrisfs kv create home bank --metadata clouds
   hybrisfs kv create home bank --metadata etcd://db1,db2,db3
   hybrisfs kv create home notes --metadata zookeeper://zk1,zk2,zk3/notes"""
 )
@@ -38,10 +40,10 @@ Examples:
 @click.argument("container")
 @click.option(
     "--metadata",
-    metavar="device|log|URL",
+    metavar="device|log|clouds|URL",
     help="Where the list of keys is: on this machine alone (device); in the log of the volume, on all its "
-    "machines; or in an etcd or a ZooKeeper, for all of them. Without this option it is in the log when the "
-    "volume has several machines, and else on this one.",
+    "machines; on the clouds themselves, or in an etcd or a ZooKeeper, for all of them. Without this option "
+    "it is in the log when the volume has several machines, and else on this one.",
 )
 def create(name: str, container: str, metadata: str | None) -> None:
     """Make a container: keys live in containers.
@@ -50,6 +52,10 @@ def create(name: str, container: str, metadata: str | None) -> None:
     offline. When machines write a key without knowing of each other, all values are kept: kv get --all shows
     them, kv get --tag TAG reads one, and the next kv put takes their place.
 
+    One on the clouds needs no server, and 3f+1 clouds: four when one may fail. All machines see every write
+    at once, whatever f clouds do, but a transaction has one key only. A write asks the clouds three times, a
+    read twice. The container stays on these very clouds. clouds:pasis is another protocol, for 4f+1 clouds.
+
     The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
     That of a ZooKeeper (3.5 or newer) begins with zookeeper:// or zookeepers://.
     hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
@@ -57,8 +63,12 @@ def create(name: str, container: str, metadata: str | None) -> None:
     """
     with Client.connect() as client:
         made = client.call(KvCreateRequest(name, container, metadata)).metadata
-    where = {ON_DEVICE: "for this machine alone", IN_LOG: "in the log of the volume, for all its machines"}
-    what = where.get(made, f"with its keys in {shown(made)}")
+    where = {
+        ON_DEVICE: "for this machine alone",
+        IN_LOG: "in the log of the volume, for all its machines",
+        IN_CLOUDS: "on the clouds, for all machines of the volume",
+    }
+    what = where.get(made.partition(":")[0], f"with its keys in {shown(made)}")
     click.echo(f"Made the container {shown(container)}, {what}.")
 
 

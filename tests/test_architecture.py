@@ -55,7 +55,7 @@ LAYERS = (
     ),
     ("shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
-    ("exposition", "history", "home", "keys", "state", "verdict"),
+    ("cloud_registers", "exposition", "history", "home", "keys", "state", "verdict"),
     ("events", "keyring", "recovery", "systemd"),
     ("members", "service_manager"),
     ("log",),

@@ -22,6 +22,7 @@ from hybrisfs.api.request import (
 
 __all__ = [
     "IN_LOG",
+    "IN_CLOUDS",
     "ON_DEVICE",
     "KvForgetRequest",
     "OfContainer",
@@ -92,13 +93,15 @@ ON_DEVICE: Final = "device"
 """Stands for this device where the place of metadata is named."""
 IN_LOG: Final = "log"
 """Stands for the log of the volume there."""
+IN_CLOUDS: Final = "clouds"
+"""Stands for the clouds of the volume there."""
 
 
 class Created(Record):
     """A container that was made."""
 
     metadata: str
-    """Where its metadata are: `device`, `log`, or the URL of a service."""
+    """Where its metadata are: `device`, `log`, `clouds:` and what follows, or the URL of a service."""
 
 
 class KvCreateRequest(Request[Created]):
@@ -109,8 +112,8 @@ class KvCreateRequest(Request[Created]):
     name: Text
     container: Text
     metadata: Text | None = None
-    """Where its metadata are: `device`, `log`, or the URL of a service. Without it `log` when the volume has
-    several devices, and else `device`."""
+    """Where its metadata are: `device`, `log`, `clouds`, or the URL of a service. Without it `log` when the
+    volume has several devices, and else `device`."""
 
 
 class MigratedContainer(Record):
@@ -153,7 +156,7 @@ class Place(Record):
     """Where metadata are, and the containers there."""
 
     metadata: str
-    """`device`, `log`, or the URL of a service."""
+    """`device`, `log`, `clouds:` and what follows, or the URL of a service."""
     containers: list[str]
     trouble: str
     """Why they are not known; empty when they are."""

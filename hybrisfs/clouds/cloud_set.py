@@ -393,7 +393,9 @@ class CloudSet:
         # What was on its way there when the cloud was closed to writes is recorded after that, too.
         if not self._uploads.wait(_SHIP_SECONDS, lambda done, total: None):
             return ["the clouds have not taken the word of where everything is now"]
-        trouble = self._checkpoints.secure() or self.values.trouble_at(number)
+        trouble = self._checkpoints.secure() or self.values.trouble_at(
+            number, is_lost=record.state is CloudState.LOST
+        )
         if trouble is not None:
             return [trouble]
         with self._ground.fs.state.transaction() as tx:

@@ -233,11 +233,15 @@ class ValueKeeping:
     def _were_under_way(self, store: KeyValueStore, cloud: int) -> frozenset[int]:
         return self._before.setdefault((store.metadata.store_id, cloud), store.collector.under_way())
 
-    def trouble_at(self, cloud: int) -> str | None:
-        """Why a value may still be placed there; None when none can."""
+    def trouble_at(self, cloud: int, *, is_lost: bool) -> str | None:
+        """Why a value may still be placed there; None when none can. What keeps its keys on a cloud that
+        *is_lost* does without it."""
         try:
+            keeping = [] if is_lost else self._key_values.on_clouds.keeping(cloud)
+            if keeping:
+                return f"containers keep their keys there: {', '.join(keeping)}; copy them to others"
             stores = [store for store, _ in self._key_values.menders(used=False)]
-        except HybrisError as error:
+        except (HybrisError, CloudsUnavailable) as error:
             return str(error)
         if any(self._were_under_way(one, cloud) & one.collector.under_way() for one in stores):
             return _BEING_WRITTEN

@@ -155,6 +155,11 @@ class Engine:
             self._clouds[cloud].lied(name, Offence(f"{name} {reason}", limit, recheck))
 
     @property
+    def clouds(self) -> Clouds:
+        """What other protocols than those of this package ask."""
+        return self._clouds
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the volume's clouds."""
         return tuple(port.number for port in self._clouds if port.number not in self._heard)

@@ -1,4 +1,4 @@
-"""The key-value stores of a volume: that of this device, and those in services that all devices use."""
+"""The key-value stores of a volume: that of this device, and those that all devices use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
 from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.cloud_place import is_on_clouds
+from hybrisfs.kv.cloud_store import CloudStore
+from hybrisfs.kv.cloud_stores import CloudStores
 from hybrisfs.kv.containers import Authority, ContainerStore, Key
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import (
@@ -65,11 +70,13 @@ class KeyValues:
         keys: VolumeKeys,
         redundancy: Redundancy,
         shared: SharedStores,
+        on_clouds: CloudStores,
         in_log: LogStore,
         authority: Authority,
     ) -> None:
-        """*shared* are closed with this. *authority*: see `KeyValueStore`."""
+        """*shared* and *on_clouds* are closed with this. *authority*: see `KeyValueStore`."""
         self.shared: Final = shared
+        self.on_clouds: Final = on_clouds
         self._in_log = in_log
         self._path = state / _FILE
         self._values = engine.values
@@ -112,7 +119,7 @@ class KeyValues:
 
     def of(self, container: str) -> ContainerStore:
         """The store that has a container. Raises NoSuchContainerError, ContainerMovingError, and HybrisError
-        when a service that may have it does not answer.
+        or CloudsUnavailable when a service or clouds that may have it do not answer.
 
         Of several that have one of that name, the first that is asked: this device's before that in the log,
         for another machine may have made that one without knowing of it.
@@ -123,31 +130,37 @@ class KeyValues:
             return device
         if self._in_log.has_container(container):
             return self._in_log
-        found = self.shared.holding(container)
+        found = self.on_clouds.holding(container) or self.shared.holding(container)
         if found is not None:
             return found
         self._require_rest(container)
         raise NoSuchContainerError(container, self._names())
 
     def create_container(self, container: str, place: str | None) -> str:
-        """Make a container whose metadata are in *place*: ON_DEVICE, IN_LOG, or the URL of a service. None:
-        in the log when the volume has several devices. Returns where they are.
+        """Make a container whose metadata are in *place*: ON_DEVICE, IN_LOG, IN_CLOUDS (see
+        `CloudPlace.wished`), or the URL of a service. None: in the log when the volume has several devices.
+        Returns where they are.
 
         Raises ContainerExistsError, also when another store has one of that name, UsageError, and HybrisError
-        when a service does not answer.
+        or CloudsUnavailable when a service or clouds do not answer.
         """
         check_container(container)
         self._authority.require_writer()
         device = self.existing()
         if device is not None and device.metadata.has_container(container):
             raise ContainerExistsError(container)
-        if self._in_log.has_container(container) or self.shared.holding(container) is not None:
+        if self._in_log.has_container(container):
+            raise ContainerExistsError(container)
+        if self.on_clouds.holding(container) is not None or self.shared.holding(container) is not None:
             raise ContainerExistsError(container)
         self._require_rest(container)
         if place is None:
             place = IN_LOG if self._in_log.is_shared() else ON_DEVICE
         if place == IN_LOG:
             self._in_log.create_container(container)
+        elif is_on_clouds(place):
+            place = self.on_clouds.wished(place)
+            self.on_clouds.use(place).create_container(container)
         else:
             self._at(place).create_container(container)
         return place
@@ -161,7 +174,7 @@ class KeyValues:
             raise UsageError(
                 f"metadata cannot be kept at {service!r}",
                 "",
-                "It is device, log, or the URL of an etcd or a ZooKeeper, as etcd://db1:2379,db2:2379,db3:2379",
+                "It is device, log, clouds, or the URL of an etcd or a ZooKeeper, as etcd://db1,db2,db3",
             )
         store = self.shared.at(service)
         if service not in self.shared.services.urls():
@@ -177,10 +190,15 @@ class KeyValues:
         """
         check_container(container)
         self._authority.require_writer()
-        if place == IN_LOG or self._in_log.has_container(container):
+        if (
+            place == IN_LOG
+            or is_on_clouds(place)
+            or self._in_log.has_container(container)
+            or self.on_clouds.holding(container) is not None
+        ):
             raise UsageError(
                 "the container cannot be moved",
-                "to the log and from it no container moves",
+                "to the log or the clouds, and from them, no container moves",
                 "Make another one, and put there what kv get reads.",
             )
         with self._moving(container):
@@ -208,9 +226,11 @@ class KeyValues:
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
         store = self.of(container)
-        if not isinstance(store, KeyValueStore):
-            self._in_log.delete_container(container)
+        if isinstance(store, LogStore | CloudStore):
+            store.delete_container(container)
             return
+        if not isinstance(store, KeyValueStore):
+            raise NoSuchContainerError(container, self._names())
         with suppress(HybrisError):  # a service that is away may have what an earlier move has left
             for other in self._stores():
                 if other is not store:
@@ -253,12 +273,12 @@ class KeyValues:
         found = [Place(ON_DEVICE, list(device.containers()) if device is not None else [], "")]
         if in_log := list(self._in_log.containers()):
             found.append(Place(IN_LOG, in_log, ""))
-        for url, store in self.shared.all():
+        for url, one in chain(self.on_clouds.all(), self.shared.all()):
             try:
-                if isinstance(store, HybrisError):
-                    raise store
-                found.append(Place(url, list(store.containers()), ""))
-            except HybrisError as error:
+                if isinstance(one, HybrisError):
+                    raise one
+                found.append(Place(url, list(one.containers()), ""))
+            except (HybrisError, CloudsUnavailable) as error:
                 found.append(Place(url, [], str(error).splitlines()[0]))
         return found
 
@@ -310,7 +330,7 @@ class KeyValues:
         store = self._store
         here = store.metadata.held(cloud) if store is not None else int(self.exists)
         opened = [one.metadata.held(cloud) for one in self.shared.opened()]
-        closed = max(0, len(self.shared.services.urls()) - len(opened))
+        closed = max(0, len(self.shared.urls()) - len(opened))
         return here + sum(unknown if one is None else one for one in opened) + unknown * closed
 
     def refuses_deletion(self, cloud: int) -> bool:
@@ -390,6 +410,7 @@ class KeyValues:
             if self._store is not None:
                 self._store.close()
         self.shared.close()
+        self.on_clouds.close()
 
 
 def _holding(stores: Iterable[KeyValueStore], name: str) -> KeyValueStore | None:

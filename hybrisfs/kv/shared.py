@@ -24,6 +24,7 @@ from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import HybrisError
+from hybrisfs.kv.cloud_place import is_on_clouds
 from hybrisfs.kv.containers import Authority
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
@@ -177,11 +178,15 @@ class SharedStores:
     def _database(self, url: str) -> Path:
         return self._state / f"kv-{blake3(url.encode()).hexdigest()[:16]}.db"
 
+    def urls(self) -> list[str]:
+        """The URLs of the services that the volume uses."""
+        return [url for url in self.services.urls() if not is_on_clouds(url)]
+
     def holding(self, container: str) -> KeyValueStore | None:
         """The store that has a container; None when none has it. Raises HybrisError when a service that may
         have it does not answer."""
         home = self._homes.get(container)
-        urls = self.services.urls() if home is None or home not in self._stores else [home]
+        urls = self.urls() if home is None or home not in self._stores else [home]
         trouble: HybrisError | None = None
         for url in urls:
             try:
@@ -202,7 +207,7 @@ class SharedStores:
     def all(self, *, used: bool = False) -> Iterator[tuple[str, KeyValueStore | HybrisError]]:
         """All stores with their URLs, or why they cannot be used now; with *used* only those that a program
         on this device has used, for any member can name a service."""
-        urls = [url for url in self.services.urls() if not used or self._database(url).exists()]
+        urls = [url for url in self.urls() if not used or self._database(url).exists()]
         with self._lock:
             gone = [url for url in self._stores if url not in urls]
             forgotten = [self._stores.pop(url) for url in gone]

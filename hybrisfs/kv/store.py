@@ -11,13 +11,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
 
-from hybrisfs.bounded import Room
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
@@ -28,7 +27,6 @@ from hybrisfs.kv.containers import ANYBODY, Authority, Key, KeyFacts, Source, Ve
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
-    MAX_VALUE,
     PRESENT,
     Condition,
     KeyMetadata,
@@ -38,6 +36,7 @@ from hybrisfs.kv.record import (
     encode_key,
     is_usable,
 )
+from hybrisfs.kv.rooms import PLACES, Rooms, content_of, size_of
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.values import Upload, Uploader, ValueCache, ValueFetcher
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
@@ -46,13 +45,7 @@ __all__ = ["KeyValueLimits", "KeyValueStore", "Suspects"]
 
 log = logging.getLogger(__name__)
 
-_EDITS: Final = 4  # under way; each has a value in memory while it waits
 _MOST_SUSPECTS: Final = 1000
-_PLACES: Final = 128  # operations under way; the queue of a cloud has room for more than they ask of it
-_UPLOADS: Final = 8  # places that an operation takes at most: more values are not under way at once
-_LARGE: Final = 1 << 20  # bytes; operations with more than that take of the memory for large values
-_MEMORY: Final = 128 << 20  # bytes of large values under way
-_LEAST: Final = 8 << 20  # bytes that a large one counts as, so that small ones find a place beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +120,8 @@ class KeyValueStore:
         self._get_timeout = limits.get_seconds
         self._clock = environment.monotonic
         self._time_ns = environment.time_ns
-        self._places = Room(_PLACES)
-        self._memory = Room(_MEMORY)
-        self._edits = Room(_EDITS)
-        self._readers = ThreadPoolExecutor(_PLACES, "kv-read")
+        self._rooms = Rooms()
+        self._readers = ThreadPoolExecutor(PLACES, "kv-read")
         self._thread = threading.Thread(target=self.collector.run, name="kv-collect", daemon=True)
         self._thread.start()
 
@@ -173,7 +164,7 @@ class KeyValueStore:
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
         """See `edited`."""
-        with self._edits.taken(1):
+        with self._rooms.edit():
             return edited(self, container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
@@ -223,12 +214,10 @@ class KeyValueStore:
         self._authority.require_writer()
         places = {name: self._place(*name) for name in values}
         needed = {self._place(*name): condition for name, condition in conditions.items()}
-        sizes = [_size(value) for value in values.values()]
-        if any(size > MAX_VALUE for size in sizes):
-            raise _too_large()
+        sizes = [size_of(value) for value in values.values()]
         if any(len(some) > MAX_ATTRIBUTES for some in attributes.values()):
             raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
-        with self._room_for(sizes):
+        with self._rooms.taken(sizes):
             reading = None if forced else self._begin_reading(*places.values())
             moment = self._clock()
             for place, condition in needed.items():
@@ -239,7 +228,10 @@ class KeyValueStore:
                 # as before.
                 uploads = [
                     self.uploader.plan(
-                        self.metadata.spelled(places[name]), number, _read(value), attributes.get(name, b"")
+                        self.metadata.spelled(places[name]),
+                        number,
+                        content_of(value),
+                        attributes.get(name, b""),
                     )
                     for number, (name, value) in zip(numbers, values.items(), strict=True)
                 ]
@@ -269,7 +261,7 @@ class KeyValueStore:
         """
         self._authority.require_writer()
         place = self._place(container, key)
-        with self._room_for([len(value or b"")]):
+        with self._rooms.taken([len(value or b"")]):
             numbers = self.collector.draw(1)
             try:
                 upload = self.uploader.plan(self.metadata.spelled(place), numbers[0], value, facts.attributes)
@@ -390,7 +382,7 @@ class KeyValueStore:
 
     def _fetch(self, place: Place, entry: KeyMetadata) -> tuple[bytes, KeyMetadata] | None:
         try:
-            with self._room_for([entry.size]):
+            with self._rooms.taken([entry.size]):
                 # The time that it waited is nobody's fault.
                 return self.fetcher.fetch(place, entry, self._get_timeout)
         except CloudsUnavailable:
@@ -401,14 +393,6 @@ class KeyValueStore:
 
     def _place(self, container: str, key: str) -> Place:
         return self.metadata.container(container), encode_key(key)
-
-    @contextmanager
-    def _room_for(self, sizes: Sequence[int]) -> Iterator[None]:
-        """Wait until values of these sizes can be under way with those that are."""
-        size = sum(sizes)
-        memory = self._memory.taken(max(size, _LEAST)) if size > _LARGE else nullcontext()
-        with memory, self._places.taken(min(max(len(sizes), 1), _UPLOADS)):
-            yield
 
 
 def _facts(key: str, entry: KeyMetadata) -> KeyFacts:
@@ -421,20 +405,3 @@ def _next(entry: KeyMetadata | None) -> int:
 
 def _is_live(entry: KeyMetadata | None) -> bool:
     return entry is not None and entry.live
-
-
-def _size(value: bytes | Source | None) -> int:
-    if value is None:
-        return 0
-    return len(value) if isinstance(value, bytes) else value.size
-
-
-def _read(value: bytes | Source | None) -> bytes | None:
-    content = value if value is None or isinstance(value, bytes) else value.read()
-    if content is not None and len(content) > MAX_VALUE:
-        raise _too_large()
-    return content
-
-
-def _too_large() -> UsageError:
-    return UsageError("the value is too large", f"a value has at most {MAX_VALUE:,} bytes")

@@ -39,6 +39,7 @@ from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.cloud_stores import CloudStores
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
@@ -190,8 +191,11 @@ class Opened:
         owner = Owner(config.id, keys.device.device_id, keys.first.values, ground.ring.values)
         services = ValueServices(ground, self.sharing)
         shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, self.sharing)
+        on_clouds = CloudStores(engine, owner, services, self.sharing)
         in_log = LogStore(ground.fs, self.sharing.signer, ground.committer, ground.signals)
-        self.key_values = KeyValues(ground.state, engine, keys, redundancy, shared, in_log, self.sharing)
+        self.key_values = KeyValues(
+            ground.state, engine, keys, redundancy, shared, on_clouds, in_log, self.sharing
+        )
         self._transfers = Transfers(
             config.transfers,
             engine.throttle,

@@ -161,7 +161,7 @@ def lying(cloud: Path, seed: int) -> Iterator[None]:
     def lie() -> None:
         before: list[bytes] = []
         while not over.wait(0.01):
-            found = [path for path in objects(cloud) if path.relative_to(cloud).parts[0] == "kv"]
+            found = [path for path in objects(cloud) if path.relative_to(cloud).parts[0] in ("kv", "atomic")]
             if not found:
                 continue
             path = random.choice(found)
@@ -231,9 +231,9 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
         yield cluster
 
 
-def two_machines(make_device: MakeDevice, place: str) -> tuple[Device, Device]:
+def two_machines(make_device: MakeDevice, place: str, clouds: int = 3) -> tuple[Device, Device]:
     """Both have the container, with its metadata in that place."""
-    one, other = make_device("one").create(3), make_device("other")
+    one, other = make_device("one").create(clouds), make_device("other")
     pair(one, other, "other")
     one.run("kv", "create", one.volume, CONTAINER, "--metadata", place)
 
@@ -273,6 +273,29 @@ def test_two_machines_whose_daemons_are_killed(
 
     with lying(devices[0].clouds[2], seed):
         live(programs_of(devices, tmp_path), seed, trouble)
+
+
+@pytest.mark.parametrize(("place", "clouds"), [("clouds", 4), ("clouds:pasis", 5)])
+def test_two_machines_with_all_of_it_on_the_clouds(
+    make_device: MakeDevice, tmp_path: Path, place: str, clouds: int, seed: int
+) -> None:
+    """There is no server. One cloud lies, later another one is gone for a while."""
+    devices = two_machines(make_device, place, clouds)
+    programs = programs_of(devices, tmp_path)
+    away = devices[0].clouds[1]
+
+    def trouble() -> None:
+        for device in devices:
+            restart(device)
+
+    with lying(devices[0].clouds[2], seed):
+        live(programs, seed, trouble)
+    (hidden := away.with_name("hidden")).parent.mkdir(exist_ok=True)
+    away.rename(hidden)
+    programs[0].put(CONTAINER, "without", b"it")
+    assert programs[1].get(CONTAINER, "without").value == b"it"
+    hidden.rename(away)
+    assert "without" in [one.key for one in programs[1].list(CONTAINER)]
 
 
 def test_a_machine_sleeps_until_its_session_has_ended(

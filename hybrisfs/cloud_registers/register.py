@@ -1,0 +1,282 @@
+"""Reads and writes of one register: M-PoWerStore and PASIS over clouds that run no code (sans-IO).
+
+A version is an object of its own on each cloud, and is never changed; a round is a put, a list or a get on a
+quorum of the clouds. What the papers have servers compute is done with names:
+
+=====================================  ====================================================================
+in the papers                          here
+=====================================  ====================================================================
+PoWerStore: round CLOCK                list the names; take a number above all of them
+round STORE                            put each cloud's object, its name with the hash of a nonce
+round COMPLETE                         put an empty object whose name has the nonce: the proof of writing
+read: COLLECT                          list the names; the candidate is the latest version with a proof
+FILTER                                 get the objects, from k clouds; at the same time put the proof where
+                                       it is not (the write-back of metadata only)
+PASIS: READ_TIMESTAMP, DO_WRITE        list the names; put each cloud's object
+READ_LATEST, READ_PREV                 list the names: all versions at once
+classification                         by how many clouds name a version (`Thresholds`)
+read repair                            put the objects, made again from k of them, where they are not
+=====================================  ====================================================================
+
+So a write takes three rounds (PASIS: two), a read two; one if nothing is to be fetched. A read begins again
+when the version was deleted since it was listed: then there is a later one that is complete.
+
+Why names are enough. They are hashed with a key of the volume, so a cloud cannot make a time or a proof; of
+what a round has put on a quorum, a later list from a quorum shows all that one correct cloud has, and
+`Thresholds` says that there is one. A cloud that lies can only hide and corrupt, which both quorums allow for
+t clouds. This needs clouds whose lists show what was put before the list was asked for, as those of S3, GCS
+and Azure do. On a cloud that shows it later, a reader may get a value that was overwritten a moment ago,
+never a wrong one.
+
+Linearizable: order the versions by their times. A write that begins when another operation has ended takes a
+higher number than all that this one has seen; a read that ends leaves its version complete, so that no later
+read returns an earlier one. Wait-free: no round depends on what other clients do, but that a read begins
+again for a later version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+from typing import Protocol as Interface
+
+from hybrisfs.cloud_registers.names import RegisterNames, Seen, Time, Version, commitment_to
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Read, Round, RoundFailedError, need
+from hybrisfs.cloud_registers.thresholds import PASIS, Thresholds
+from sync.codec import Buffer
+
+__all__ = ["METADATA_SIZE", "Codec", "Draft", "Found", "Lists", "Part", "Register"]
+
+METADATA_SIZE: Final = 16 << 10
+"""Within so many bytes of an object its metadata end."""
+
+
+class Part(Enum):
+    """What of a version a read is to get."""
+
+    NOTHING = "nothing"
+    METADATA = "metadata"
+    VALUE = "value"
+
+
+class Codec(Interface):
+    """What makes a value of the objects of a version, and the other way round."""
+
+    def is_right(self, version: Version, cloud: int, data: bytes) -> bool:
+        """Whether this is a cloud's object, or its beginning with the metadata."""
+
+    def rebuild(self, version: Version, parts: Mapping[int, bytes]) -> Callable[[int], Buffer]:
+        """The objects of all clouds, from enough of them that are right."""
+
+
+@dataclass
+class Draft:
+    """A version that is to be written, but for its time."""
+
+    write: int
+    k: int
+    size: int
+    verifier: bytes
+    nonce: bytes
+    objects: Callable[[int], Buffer]
+    """The object of a cloud."""
+    exposed: bool = field(default=False)
+    """The write may take place, whatever becomes of its writer."""
+
+    def at(self, time: Time, *, to_be_proven: bool) -> Version:
+        return Version(
+            time, self.write, self.k, self.size, self.verifier, commitment_to(self.nonce), to_be_proven
+        )
+
+
+class Found(NamedTuple):
+    """A version that was read, and the right objects of it that were asked for, by cloud."""
+
+    version: Version
+    parts: Mapping[int, bytes]
+
+
+@dataclass
+class Lists:
+    """What lists from a quorum have shown."""
+
+    seen: Seen
+    holders: dict[Version, set[int]]
+    """The clouds that name a version, and ..."""
+    provers: dict[Version, set[int]]
+    """... a proof of it."""
+
+
+class Register:
+    """The register of one key, as one client of its sees it."""
+
+    def __init__(
+        self, names: RegisterNames, clouds: Sequence[int], thresholds: Thresholds, codec: Codec
+    ) -> None:
+        """*clouds*, the best first, are all that keep the register."""
+        self.names: Final = names
+        self.clouds: Final = tuple(clouds)
+        self.thresholds: Final = thresholds
+        self._codec = codec
+        self._counts = thresholds.protocol == PASIS
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, part: Part) -> Protocol[Found | None]:
+        """Read the latest version, which may be that the key was deleted; None: it was never written."""
+        attempt = 0
+        while True:
+            lists = yield from self.collect()
+            try:
+                return (yield from self.complete(lists, part))
+            except RoundFailedError:  # it may have been deleted, as there is a later one
+                attempt += 1
+                yield Pause(attempt)
+
+    def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
+        """See to it that the latest version in *lists* is complete, and get a part of it. Raises
+        RoundFailedError."""
+        version = self._latest(lists)
+        return None if version is None else Found(version, (yield from self._complete(lists, version, part)))
+
+    def look(self, version: Version) -> Protocol[Mapping[int, bytes]]:
+        """Get the metadata of a version. Raises RoundFailedError."""
+        return _data((yield self._fetch(Lists(Seen(), {}, {}), version, Part.METADATA, whatever=True))[0])
+
+    def collect(self) -> Protocol[Lists]:
+        """List the names on a quorum."""
+        ask = Ask(prefix=self.names.prefix, will_do=None if self._counts else self._shows_proof)
+        answers = yield [Round(dict.fromkeys(self.clouds, ask), need(self.thresholds.quorum))]
+        return self.lists(answers[0])
+
+    def lists(self, answers: Mapping[int, Answer]) -> Lists:
+        """What these lists tell together."""
+        merged, known = Seen(), dict[str, Seen]()
+        lists = Lists(merged, {}, {})
+        for cloud, answer in answers.items():
+            for name in answer.names:
+                seen = known.get(name)
+                if seen is None:
+                    known[name] = seen = self.names.read([name])
+                    merged.merge(seen)
+                for version in seen.versions:
+                    lists.holders.setdefault(version, set()).add(cloud)
+                for version in seen.proofs:
+                    lists.provers.setdefault(version, set()).add(cloud)
+        return lists
+
+    def _shows_proof(self, names: Sequence[str]) -> bool:
+        return bool(self.names.read(names).proofs)
+
+    def _latest(self, lists: Lists) -> Version | None:
+        """The latest version that may be complete."""
+        proven = lists.seen.latest_proven()
+        if not self._counts:
+            return proven
+        counted = [
+            version
+            for version, holders in lists.holders.items()
+            if not version.to_be_proven and len(holders) >= self.thresholds.repairable
+        ]
+        candidates = counted if proven is None else [*counted, proven]
+        return max(candidates, key=lambda one: (one.time, one.write), default=None)
+
+    def _complete(self, lists: Lists, version: Version, part: Part) -> Protocol[Mapping[int, bytes]]:
+        """See to it that a version is complete, and get a part of it."""
+        if version.to_be_proven:
+            rounds = [*self._fetch(lists, version, part), *self._write_back(lists, version)]
+            answers = (yield rounds) if rounds else []
+            return _data(answers[0]) if part is not Part.NOTHING and version.live else {}
+        holders = lists.holders[version]
+        lacking = self.thresholds.complete - len(holders)
+        if lacking > 0:
+            (whole,) = yield self._fetch(lists, version, Part.VALUE, whatever=True)
+            objects = self._codec.rebuild(version, _data(whole))
+            puts = {
+                cloud: Ask(puts=((self.names.of_version(version), objects(cloud)),))
+                for cloud in self.clouds
+                if cloud not in holders
+            }
+            yield [Round(puts, need(lacking))]
+            return _data(whole)
+        rounds = self._fetch(lists, version, part)
+        return _data((yield rounds)[0]) if rounds else {}
+
+    def _fetch(self, lists: Lists, version: Version, part: Part, *, whatever: bool = False) -> list[Round]:
+        """The round that gets a part; none when there is nothing to be had. *whatever*: also of a
+        deletion."""
+        if part is Part.NOTHING or not (version.live or whatever):
+            return []
+        holders = lists.holders.get(version, set())
+        count = version.needed if part is Part.VALUE else 1
+        size = version.size if part is Part.VALUE else min(version.size, METADATA_SIZE)
+        ask = Ask(read=Read(self.names.of_version(version), size))
+        order = sorted(self.clouds, key=lambda cloud: cloud not in holders)
+        return [
+            Round(
+                dict.fromkeys(order, ask),
+                need(count),
+                first=count,
+                accept=lambda cloud, answer: self._codec.is_right(version, cloud, answer.data),
+            )
+        ]
+
+    def _write_back(self, lists: Lists, version: Version) -> list[Round]:
+        """The round that puts the proof of a version where it is not; none when a quorum has it."""
+        provers = lists.provers[version]
+        lacking = self.thresholds.quorum - len(provers)
+        if lacking <= 0:
+            return []
+        others = [cloud for cloud in self.clouds if cloud not in provers]
+        return [self._proof(version, lists.seen.proofs[version], others, lacking)]
+
+    def _proof(self, version: Version, nonce: bytes, clouds: Sequence[int], count: int) -> Round:
+        ask = Ask(puts=((self.names.of_proof(version, nonce), b""),))
+        return Round(dict.fromkeys(clouds, ask), need(count))
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(self, draft: Draft) -> Protocol[Version]:
+        """Write a version, whatever is there."""
+        lists = yield from self.collect()
+        time = Time(lists.seen.next_number(), draft.write, 0)
+        version = draft.at(time, to_be_proven=not self._counts)
+        draft.exposed = self._counts
+        yield [Round(self.objects(version, draft), need(self.thresholds.quorum))]
+        if version.to_be_proven:
+            draft.exposed = True
+            yield from self.prove(version, draft.nonce)
+        return version
+
+    def objects(self, version: Version, draft: Draft, *more: tuple[str, bytes]) -> dict[int, Ask]:
+        """What puts the objects of a version on all clouds, and *more* after them."""
+        name = self.names.of_version(version)
+        return {cloud: Ask(puts=((name, draft.objects(cloud)), *more)) for cloud in self.clouds}
+
+    def prove(self, version: Version, nonce: bytes) -> Protocol[None]:
+        """Put the proof of a version, the objects of which a quorum has."""
+        yield [self._proof(version, nonce, self.clouds, self.thresholds.quorum)]
+
+    # -- what is overwritten ---------------------------------------------------------------------
+
+    def clear(self, version: Version, cloud: int) -> Protocol[None]:
+        """Delete from a cloud what is before a version that has been complete for `conditional.KEPT_SECONDS`.
+
+        Only if that cloud has a proof or, counted, a version as late: so a list from a cloud that lacks
+        something deleted shows that there is something later, however slow its reader is.
+        """
+        answers = yield [Round({cloud: Ask(prefix=self.names.prefix)}, need(1))]
+        names = answers[0][cloud].names
+        seen = self.names.read(names)
+        known = [*seen.proofs, *(one for one in seen.versions if not one.to_be_proven)]
+        if any(one.time >= version.time for one in known):
+            times = ((name, self.names.time_of(name)) for name in names)
+            old = tuple(name for name, time in times if time is not None and time < version.time)
+            if old:
+                yield [Round({cloud: Ask(deletes=old)}, need(1))]
+
+
+def _data(answers: Mapping[int, Answer]) -> dict[int, bytes]:
+    return {cloud: answer.data for cloud, answer in answers.items()}

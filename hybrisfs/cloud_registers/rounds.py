@@ -1,0 +1,86 @@
+"""A round of a protocol: the same question to several clouds, until enough have answered.
+
+A protocol is a generator. It yields the rounds that go on at the same time, and gets their answers, so it
+reads as in the paper. It does no IO: `runner` asks the clouds, the tests ask models of clouds.
+
+    answers = yield [Round({cloud: Ask(prefix=...), ...}, need(quorum))]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from hybrisfs.errors import HybrisError
+from sync.codec import Buffer
+
+__all__ = ["Answer", "Ask", "Pause", "Protocol", "Read", "Round", "RoundFailedError", "Steps", "need"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The first *size* bytes of an object."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Requests to one cloud, each after the one before: put and delete objects, list names, read an
+    object."""
+
+    puts: tuple[tuple[str, Buffer], ...] = ()
+    deletes: tuple[str, ...] = ()
+    prefix: str | None = None
+    will_do: Callable[[Sequence[str]], bool] | None = None
+    """Whether the first names are enough, and the rest is not to be listed."""
+    pages: int = 64
+    """How many pages of names are taken at most; no correct client leaves so many objects of one key."""
+    read: Read | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a cloud has answered: the names, or the bytes; nothing to puts alone."""
+
+    names: tuple[str, ...] = ()
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Questions by cloud, the best first."""
+
+    asks: Mapping[int, Ask]
+    enough: Callable[[Mapping[int, Answer]], bool]
+    """Whether these answers end the round."""
+    first: int | None = None
+    """How many clouds are asked at first. Each of the others is asked when one of these is late, has failed,
+    or is wrong. None: all are asked, again and again."""
+    accept: Callable[[int, Answer], bool] = lambda _cloud, _answer: True
+    """Whether a cloud's answer is right; only such answers count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a random time before the next round, longer each time: others are at the same key."""
+
+    attempt: int
+
+
+class RoundFailedError(HybrisError):
+    """No cloud is left that could be asked: of a round that has a `first` only."""
+
+
+Steps: TypeAlias = Sequence[Round] | Pause
+Protocol: TypeAlias = Generator[Steps, Sequence[Mapping[int, Answer]], T]
+"""A protocol, which returns a T."""
+
+
+def need(count: int) -> Callable[[Mapping[int, Answer]], bool]:
+    """That so many clouds have answered."""
+    return lambda answers: len(answers) >= count

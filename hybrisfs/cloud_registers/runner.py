@@ -1,0 +1,242 @@
+"""Runs protocols against the clouds: asks, waits, asks again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Final, NamedTuple, TypeVar
+
+from backends.store import MAX_PAGE, Store
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError
+from hybrisfs.dispersal import cloud as ports
+from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.ranking import Operation
+from hybrisfs.dispersal.workers import Job
+from hybrisfs.environment import Environment
+
+__all__ = ["Runner"]
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 3  # of a cloud in a round, when it fails with a passing error
+_LIST_BYTES: Final = 16 << 10  # that a list counts as, for the latency classes
+_LONGEST_PAUSE: Final = 2.0
+
+
+class _Answered(NamedTuple):
+    position: int
+    cloud: int
+    answer: ports.Answer[Answer]
+
+
+@dataclass
+class _Running:
+    """A round that goes on."""
+
+    round: Round
+    answers: dict[int, Answer] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
+    reasons: dict[int, str] = field(default_factory=dict)
+    changes: list[tuple[ports.CloudPort, Job]] = field(default_factory=list)
+    """What is to take place on slow clouds, too, when the round is over."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.round.enough(self.answers)
+
+    def next(self, most: int) -> list[int]:
+        """The clouds to ask next, at most so many."""
+        fresh = [cloud for cloud in self.round.asks if cloud not in self.attempts]
+        return fresh[:most]
+
+
+class Runner:
+    """Runs protocols. Thread-safe; blocks for a bounded time only, in which the machine's sleep counts."""
+
+    def __init__(self, clouds: Clouds, environment: Environment) -> None:
+        self._clouds = clouds
+        self._environment = environment
+        self._chance: Random = environment.chance()
+
+    def order(self, clouds: Sequence[int], size: int) -> list[int]:
+        """These clouds, the best to get *size* bytes from first; those that are not there any more last."""
+        best = self._clouds.order("get", size, clouds)
+        return [*best, *(cloud for cloud in clouds if cloud not in best)]
+
+    def run(self, what: str, protocol: Protocol[T], seconds: float) -> T:
+        """Run a protocol to its end; *what* it does, for people.
+
+        Raises what it raises, and CloudsUnavailable after so many seconds, or when too few clouds are left.
+        """
+        until = self._environment.boot_time() + seconds
+        try:
+            steps = next(protocol)
+            while True:
+                if isinstance(steps, Pause):
+                    self._pause(steps, until)
+                    steps = protocol.send(())
+                    continue
+                try:
+                    answers = self._step(what, steps, until)
+                except RoundFailedError as error:
+                    if self._environment.boot_time() >= until:
+                        raise CloudsUnavailable(what, {}) from error
+                    steps = protocol.throw(error)
+                else:
+                    steps = protocol.send(answers)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            protocol.close()
+
+    def _pause(self, pause: Pause, until: float) -> None:
+        most = min(_LONGEST_PAUSE, self._clouds.first_pause * 2 ** min(pause.attempt - 1, 8))
+        left = max(0.0, until - self._environment.boot_time())
+        self._environment.sleep(min(self._chance.uniform(most / 4, most), left))
+
+    def _step(self, what: str, rounds: Sequence[Round], until: float) -> list[Mapping[int, Answer]]:
+        running = [_Running(round_) for round_ in rounds]
+        left = max(0.0, until - self._environment.boot_time())
+        with OperationLoop[_Answered](self._clouds.operations, left) as loop:
+            for position, one in enumerate(running):
+                first = len(one.round.asks) if one.round.first is None else one.round.first
+                self._ask(loop, position, one, one.next(first))
+            pauses = (self._clouds.first_pause * 2**n for n in count())
+            loop.set_timer(self._timer(running) or next(pauses))
+            while not all(one.is_over for one in running):
+                self._require_hope(what, running)
+                match loop.wait():
+                    case _Answered(position, cloud, answer):
+                        self._take(loop, position, running[position], cloud, answer)
+                    case event if event is TIMER:
+                        for position, one in enumerate(running):
+                            again, one.again = sorted(one.again), set()
+                            more = [] if one.is_over or one.round.first is None else one.next(1)
+                            self._ask(loop, position, one, [*again, *more])
+                        loop.set_timer(min(_LONGEST_PAUSE, next(pauses)))
+                    case event:
+                        self._give_up(what, running, loop, event)
+            for one in running:
+                for port, job in one.changes:
+                    port.detach(job)
+        if (
+            self._environment.boot_time() >= until
+        ):  # the machine has slept: others may have gone on long since
+            raise CloudsUnavailable(what, {})
+        return [one.answers for one in running]
+
+    def _timer(self, running: Sequence[_Running]) -> float | None:
+        """The usual time of what is asked of some of the clouds only; None: nothing is."""
+        times = [
+            self._clouds.usual(one.waiting, "get", _size(one.round))
+            for one in running
+            if one.round.first is not None
+        ]
+        return max(times, default=None)
+
+    def _ask(self, loop: OperationLoop[_Answered], position: int, one: _Running, clouds: list[int]) -> None:
+        for cloud in clouds:
+            one.attempts[cloud] = one.attempts.get(cloud, 0) + 1
+            if cloud not in self._clouds:
+                one.reasons[cloud] = "is no longer configured"
+                continue
+            one.waiting.add(cloud)
+            ask = one.round.asks[cloud]
+            operation: Operation = "put" if ask.puts else "get"
+            port = self._clouds[cloud]
+            job = port.submit(
+                operation,
+                _ask_size(ask),
+                partial(_carry_out, ask),
+                partial(_report, loop, position, cloud),
+                clock=loop.clock,
+                ranked=ask.read is not None or bool(ask.puts and ask.prefix is None),
+                deletes=bool(ask.deletes),
+            )
+            if ask.puts or ask.deletes:
+                one.changes.append((port, job))
+            loop.track(port, job)
+
+    def _take(
+        self,
+        loop: OperationLoop[_Answered],
+        position: int,
+        one: _Running,
+        cloud: int,
+        answer: ports.Answer[Answer],
+    ) -> None:
+        one.waiting.discard(cloud)
+        if answer.value is not None and one.round.accept(cloud, answer.value):
+            one.answers[cloud] = answer.value
+            one.reasons.pop(cloud, None)
+            return
+        one.reasons[cloud] = answer.reason or "is wrong: it is not the object that was written"
+        if one.round.first is not None:
+            self._ask(loop, position, one, one.next(1))
+        elif answer.passing and one.attempts[cloud] < _ATTEMPTS:
+            one.again.add(cloud)
+
+    def _require_hope(self, what: str, running: Sequence[_Running]) -> None:
+        for one in running:
+            if one.is_over or one.waiting or one.again:
+                continue
+            if one.round.first is None:
+                raise CloudsUnavailable(what, self._clouds.by_name(one.reasons))
+            if not one.next(1):
+                raise RoundFailedError(what, str(self._clouds.by_name(one.reasons)))
+
+    def _give_up(
+        self, what: str, running: Sequence[_Running], loop: OperationLoop[_Answered], event: Interrupt
+    ) -> None:
+        reasons: dict[int, str] = {}
+        for one in running:
+            if not one.is_over:
+                reasons |= one.reasons | loop.explain(event, one.waiting)
+        raise CloudsUnavailable(what, self._clouds.by_name(reasons))
+
+
+def _report(loop: OperationLoop[_Answered], position: int, cloud: int, answer: ports.Answer[Answer]) -> None:
+    loop.report(_Answered(position, cloud, answer))
+
+
+def _size(round_: Round) -> int:
+    return max(map(_ask_size, round_.asks.values()), default=0)
+
+
+def _ask_size(ask: Ask) -> int:
+    if ask.read is not None:
+        return ask.read.size
+    return sum(len(data) for _, data in ask.puts) if ask.puts else _LIST_BYTES
+
+
+def _carry_out(ask: Ask, store: Store) -> Answer:
+    for name, data in ask.puts:
+        store.put(name, data)
+    if ask.deletes:
+        store.delete_many(ask.deletes)
+    names = () if ask.prefix is None else _list(store, ask)
+    data = b"" if ask.read is None else store.get_range(ask.read.name, 0, ask.read.size)
+    return Answer(names, data)
+
+
+def _list(store: Store, ask: Ask) -> tuple[str, ...]:
+    """List a prefix. Of a list of several pages the first comes last again: what was deleted between the
+    pages is overtaken by a name that is there then (`Register.clear`)."""
+    prefix = ask.prefix or ""
+    page = store.list(prefix)
+    first, found = page.names, dict.fromkeys(page.names)
+    for _ in range(ask.pages):
+        if not page.more or not page.names or (ask.will_do is not None and ask.will_do(first)):
+            break
+        page = store.list(prefix, after=page.names[-1], limit=MAX_PAGE)
+        found |= dict.fromkeys(page.names)
+    if page.names != first:
+        found |= dict.fromkeys(store.list(prefix).names)
+    return tuple(found)

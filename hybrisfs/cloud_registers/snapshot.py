@@ -1,0 +1,70 @@
+"""All registers of a container at one moment (sans-IO).
+
+Names are listed again and again until two lists from a quorum show the same latest versions, each of which
+was complete before the second list began. So there was a moment, between the two, at which these were the
+latest of all registers: the double collect of Afek et al. (1993). Times never come back, so none can hide
+between.
+
+While others write all the time, no two lists are the same; then it gives up. Their embedded snapshots would
+make each write as dear as a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.register import Lists, Part, Register
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
+from hybrisfs.errors import HybrisError
+
+__all__ = ["take_snapshot"]
+
+_LOOKS: Final = 12
+_PAGES: Final = 4000  # of a list of a container
+
+
+def take_snapshot(
+    register_at: Callable[[str], Register], prefix: str, divide: Callable[[Answer], Mapping[str, Answer]]
+) -> Protocol[tuple[Mapping[str, Version], Mapping[str, Version]]]:
+    """The latest versions, by the prefixes of their registers; and those that are followed by what may be
+    deleted, likewise. *register_at* is the register with a prefix, *divide* its part of a list.
+
+    Raises HybrisError when others write all the time.
+    """
+    whole = register_at(prefix)
+    ask = Ask(prefix=prefix, pages=_PAGES)
+    before: dict[str, Version] | None = None
+    for look in range(_LOOKS):
+        (answers,) = yield [Round(dict.fromkeys(whole.clouds, ask), need(whole.thresholds.quorum))]
+        by_register: dict[str, dict[int, Answer]] = {}
+        for cloud, answer in answers.items():
+            for name, part in divide(answer).items():
+                by_register.setdefault(name, {})[cloud] = part
+        found: dict[str, Version] = {}
+        crowded: dict[str, Version] = {}
+        for name, parts in by_register.items():
+            register = register_at(name)
+            lists = register.lists(parts)
+            try:
+                latest = yield from register.complete(lists, Part.NOTHING)
+            except RoundFailedError:  # there is a later one by now
+                before = None
+            else:
+                if latest is not None:
+                    found[name] = latest.version
+                    if _has_earlier(lists, latest.version):
+                        crowded[name] = latest.version
+        if found == before:
+            return found, crowded
+        if look:
+            yield Pause(look)
+        before = found
+    raise HybrisError(
+        "the keys cannot be listed now", "others write to the container all the time", "Try again."
+    )
+
+
+def _has_earlier(lists: Lists, version: Version) -> bool:
+    return any(one.time < version.time for one in (*lists.seen.versions, *lists.seen.proofs))

@@ -1,0 +1,83 @@
+"""How many clouds each protocol needs, and how many answers.
+
+S (or N) clouds, of which t may fail, b <= t of them in any way (Byzantine), the others by silence:
+
+==============================  ======================  ==================================================
+                                PoWerStore              PASIS 4.4 (1) to (5)
+==============================  ======================  ==================================================
+clouds                          S >= 3t + 1             N >= 2t + 2b + 1
+answers that a round awaits     S - t                   N - t
+a version is complete           with a proof            on Q_C benign clouds, t + b + 1 <= Q_C <= N - t - b
+seen to be complete             one proof               named by Q_C + b clouds
+not complete, and dropped       without a proof         named by fewer than Q_C - t clouds
+shares that give the value      1 <= k <= S - 2t        1 <= m <= Q_C - t
+==============================  ======================  ==================================================
+
+Q_C is as large as possible here, and so are k and m: fewer bytes are stored. With S = 3t + 1 that makes
+k = t + 1, as in PoWerStore.
+
+PoWerStore's bound: a version that is proven was acknowledged by S - t clouds. At least S - 2t >= t + 1 of
+them are correct, and so many shares give the value. Of any two quorums of S - t clouds, S - 2t >= t + 1 are
+in both, one of them correct: a list from a quorum shows what an earlier round has put on a quorum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hybrisfs.errors import UsageError
+
+__all__ = ["PASIS", "POWERSTORE", "PROTOCOLS", "Thresholds"]
+
+POWERSTORE: Final = "powerstore"
+PASIS: Final = "pasis"
+PROTOCOLS: Final = (POWERSTORE, PASIS)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Those of *clouds* of which *t* may fail, *b* in any way."""
+
+    protocol: str
+    clouds: int
+    t: int
+    b: int
+
+    def check(self) -> None:
+        """Raise UsageError when there are too few clouds."""
+        if not 0 <= self.b <= self.t:
+            raise UsageError(f"of {self.t} clouds that fail, not {self.b} can lie")
+        if self.clouds < self.least:
+            raise UsageError(
+                f"keys on the clouds need {self.least} clouds",
+                f"the volume has {self.clouds}, of which {self.t} may fail",
+                "hybrisfs cloud add adds one, and kv create --metadata log needs none.",
+            )
+
+    @property
+    def least(self) -> int:
+        """How many clouds are needed at least."""
+        if self.protocol == PASIS:
+            return 2 * self.t + 2 * self.b + 1
+        return 3 * self.t + 1
+
+    @property
+    def quorum(self) -> int:
+        """How many answers a round awaits: no more can be, and fewer would not do."""
+        return self.clouds - self.t
+
+    @property
+    def complete(self) -> int:
+        """PASIS: how many clouds have to name a version for it to be complete (2)."""
+        return self.clouds - self.t
+
+    @property
+    def repairable(self) -> int:
+        """PASIS: with how many it may be complete (3); with fewer it is not."""
+        return self.clouds - 2 * self.t - self.b
+
+    @property
+    def k(self) -> int:
+        """How many shares give a value."""
+        return self.repairable if self.protocol == PASIS else self.clouds - 2 * self.t

@@ -1,0 +1,1 @@
+"""Registers over clouds: names, protocols under random schedules and lying clouds, real stores."""

@@ -1,0 +1,60 @@
+"""What is deleted, and what a reader who is very slow still finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.register import Part, Register
+from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol
+from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
+from tests.cloud_registers.schedule import NAMES, Cloud, Whole, requests_of
+
+THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
+NAMES_OF_KEY = NAMES.of_register("box", b"key")
+
+
+def ask(clouds: list[Cloud], protocol: Protocol[Any], answering: set[int]) -> Any:
+    """Run a protocol against the clouds that answer."""
+    try:
+        steps = next(protocol)
+        while True:
+            answers = []
+            assert not isinstance(steps, Pause)
+            for one in steps:
+                found = {}
+                for number, question in one.asks.items():
+                    if number in answering:
+                        names: tuple[str, ...] = ()
+                        data = b""
+                        for kind, what in requests_of(question):
+                            if kind == "put":
+                                clouds[number].put(*what)
+                            elif kind == "delete":
+                                clouds[number].delete(what)
+                            elif kind == "list":
+                                names = clouds[number].names()
+                            else:
+                                data = clouds[number].get(what.name, what.size) or b""
+                        found[number] = Answer(names, data)
+                answers.append(found)
+            steps = protocol.send(answers)
+    except StopIteration as end:
+        return end.value
+
+
+def test_a_slow_reader_finds_what_was_there_or_what_is_there() -> None:
+    """It has listed one cloud before the later value came there, and lists the other when the earlier one was
+    deleted elsewhere; the third cloud hides all."""
+    codec, clouds = Whole(), [Cloud(None) for _ in range(4)]  # type: ignore[arg-type]
+    register = Register(NAMES_OF_KEY, range(4), THRESHOLDS, codec)
+    early: Version = ask(clouds, register.write(codec.draft(1, "early", 2)), {0, 1, 2})
+    listed_early = Answer(clouds[3].names())
+    late: Version = ask(clouds, register.write(codec.draft(2, "late", 2)), {1, 2, 3})
+    for cloud in range(4):
+        ask(clouds, register.clear(late, cloud), {cloud})
+    lists = register.lists({0: Answer(clouds[0].names()), 1: Answer(), 3: listed_early})
+    assert lists.seen.latest_proven() == early
+    assert NAMES_OF_KEY.read(clouds[1].names()).versions == {late}
+    found = ask(clouds, register.read(Part.VALUE), {1, 2, 3})
+    assert found.version == late

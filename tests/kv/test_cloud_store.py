@@ -1,0 +1,419 @@
+"""Containers on the clouds: what operations do, how often they ask, what becomes of what is overwritten, and
+histories of threads while clouds lie."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+import pytest
+
+from hybrisfs.cloud_registers.conditional import KEPT_SECONDS
+from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
+from hybrisfs.errors import UsageError
+from hybrisfs.kv.cloud_place import CloudPlace
+from hybrisfs.kv.cloud_store import CloudStore
+from hybrisfs.kv.containers import ANYBODY, Key
+from hybrisfs.kv.errors import (
+    ConditionNotMetError,
+    ContainerExistsError,
+    ContainerInUseError,
+    NoSuchContainerError,
+    NoSuchKeyError,
+)
+from hybrisfs.kv.record import ABSENT, MAX_VALUE, PRESENT, Condition
+from sync import OneKey
+from tests.dispersal.fakes import CALM, HASTY, Cluster
+from tests.kv.linearizability import (
+    Operation,
+    deleted,
+    is_linearizable,
+    listed,
+    read,
+    replaced,
+    unless,
+    wrote,
+)
+
+KEY: Final = b"k" * 32
+BIG: Final = os.urandom(1 << 20)
+PLACES: Final = ("clouds", "clouds:pasis")
+
+
+class Rig(Cluster):
+    """Stores of several devices over the same clouds; a context manager."""
+
+    def __init__(self, wish: str = "clouds", size: int = 5, f: int = 1, timing: object = CALM) -> None:
+        super().__init__(f, 1, size, timing)  # type: ignore[arg-type]
+        self.place = CloudPlace.wished(wish, range(size), f)
+        self.opened: list[CloudStore] = []
+        self.store = self.open()
+        self.store.create_container("box")
+
+    def open(self, epoch_key: bytes = b"e" * 32) -> CloudStore:
+        """The store as one more device has it."""
+        store = CloudStore(self.place, self.engine, KEY, OneKey(epoch_key), ANYBODY)
+        self.opened.append(store)
+        return store
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for store in self.opened:
+            store.close()
+
+    @contextmanager
+    def counting(self) -> Iterator[dict[str, int]]:
+        """How many requests of each kind each cloud gets at the most."""
+        self.rest()
+        before = [len(store.requests) for store in self.stores]
+        found: dict[str, int] = {}
+        yield found
+        self.rest()
+        for store, start in zip(self.stores, before, strict=True):
+            for kind in {*store.requests[start:]}:
+                found[kind] = max(found.get(kind, 0), store.requests[start:].count(kind))
+
+    def rest(self) -> None:
+        """Let all that goes on at slow clouds come to its end."""
+        for port in self.engine.clouds:
+            workers = port._workers
+            with workers._changed:
+                workers._changed.wait_for(lambda: not (workers._running or workers._waiting))  # noqa: B023
+
+    def clear(self) -> None:
+        """What was overwritten is deleted now."""
+        self.rest()
+        overwritten = self.store._overwritten
+        for _, prefix, version in list(overwritten._waiting):
+            self.store._clear(prefix, version)
+
+
+@pytest.mark.parametrize("wish", PLACES)
+@pytest.mark.parametrize("value", [b"", b"small", BIG, b"x" * 4097])
+def test_what_one_device_puts_another_gets(wish: str, value: bytes) -> None:
+    with Rig(wish) as rig:
+        there = rig.open()
+        with pytest.raises(NoSuchKeyError):
+            there.get("box", "key")
+        first = rig.store.put("box", "key", value, attributes=b"of it")
+        found = there.get("box", "key")
+        assert (found.value, found.timestamp, found.facts.attributes) == (value, first, b"of it")
+        assert there.stat("box", "key") == found.facts
+        assert found.facts.size == len(value)
+        second = there.put("box", "key", b"other")
+        assert second.sn == first.sn + 1
+        assert rig.store.get("box", "key").value == b"other"
+        assert rig.store.delete("box", "key") is not None
+        with pytest.raises(NoSuchKeyError):
+            there.get("box", "key")
+        assert there.delete("box", "key") is None
+        assert there.put("box", "key", b"again").sn > second.sn
+
+
+def test_values_have_bounds() -> None:
+    with Rig() as rig:
+        with pytest.raises(UsageError, match="too large"):
+            rig.store.put("box", "key", bytes(MAX_VALUE + 1))
+        with pytest.raises(UsageError, match="attributes"):
+            rig.store.put("box", "key", b"", attributes=bytes(5000))
+        with pytest.raises(UsageError, match="cannot be a key"):
+            rig.store.put("box", "", b"")
+        rig.store.put("box", "k" * 1024, b"v" * 4096, attributes=b"a" * 4096)
+        assert rig.open().stat("box", "k" * 1024).size == 4096
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_a_condition_is_that_of_one_value(wish: str) -> None:
+    with Rig(wish) as rig:
+        put, there = rig.store.put, rig.open()
+        first = put("box", "key", b"one", ABSENT)
+        with pytest.raises(ConditionNotMetError, match=f"version 1 .tag {first.tag}, 3 bytes., not none"):
+            there.put("box", "key", b"two", ABSENT)
+        second = there.put("box", "key", b"two", Condition(tag=first))
+        for wrong in (Condition(tag=first), ABSENT):
+            with pytest.raises(ConditionNotMetError):
+                put("box", "key", b"three", wrong)
+            with pytest.raises(ConditionNotMetError):
+                there.delete("box", "key", wrong)
+        with pytest.raises(UsageError, match="a version is no condition here"):
+            put("box", "key", b"three", Condition(version=2))
+        assert there.get("box", "key", tag=second).value == b"two"
+        with pytest.raises(ConditionNotMetError):
+            there.get("box", "key", tag=first)
+        assert put("box", "key", b"three", PRESENT).sn == 3
+        assert there.edit("box", "key", lambda value: (value or b"") + b"!")[1] == 6
+        assert rig.store.get("box", "key").value == b"three!"
+        with pytest.raises(ConditionNotMetError, match="has no value"):
+            put("box", "absent", b"x", PRESENT)
+
+
+def test_a_transaction_has_one_key() -> None:
+    with Rig() as rig:
+        one, other = Key("box", "one"), Key("box", "other")
+        (tag,) = rig.store.tput({one: b"1"}, {one: ABSENT})
+        with pytest.raises(UsageError, match="several keys"):
+            rig.store.tput({one: b"2", other: b"2"})
+        with pytest.raises(UsageError, match="several keys"):
+            rig.store.tput({one: b"2"}, {other: ABSENT})
+        assert rig.store.get("box", "one").timestamp == tag
+        rig.store.tput({one: None})
+        assert rig.store.list("box") == []
+
+
+def test_of_two_deletes_at_the_same_time_one_finds_nothing() -> None:
+    with Rig() as rig, ThreadPoolExecutor(3) as pool:
+        stores = [rig.open() for _ in range(3)]
+        for _ in range(10):
+            rig.store.put("box", "key", b"value")
+            deletes = [pool.submit(store.delete, "box", "key") for store in stores]
+            assert sum(one.result() is not None for one in deletes) == 1
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_containers(wish: str) -> None:
+    with Rig(wish) as rig:
+        there = rig.open()
+        with pytest.raises(ContainerExistsError):
+            there.create_container("box")
+        there.create_container("another")
+        assert rig.store.containers() == there.containers() == ["another", "box"]
+        with pytest.raises(NoSuchContainerError, match="There are: another, box"):
+            there.put("boxes", "key", b"")
+        with pytest.raises(NoSuchContainerError):
+            there.get("boxes", "key")
+        with pytest.raises(NoSuchContainerError):
+            there.delete_container("boxes")
+        there.put("box", "key", b"value")
+        with pytest.raises(ContainerInUseError):
+            rig.store.delete_container("box")
+        there.delete("box", "key")
+        there.delete_container("box")
+        assert rig.open().containers() == ["another"]
+        with pytest.raises(NoSuchContainerError):
+            rig.open().get("box", "key")
+        rig.store.create_container("box")
+
+
+def test_a_put_beside_the_end_of_its_container_is_not_lost() -> None:
+    with Rig() as rig:
+        there = rig.open()
+        assert there.has_container("box")
+        rig.store.delete_container("box")
+        there.put("box", "key", b"value")
+        assert rig.open().get("box", "key").value == b"value"
+        assert rig.open().has_container("box")
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_a_list_has_all_keys_in_order(wish: str) -> None:
+    with Rig(wish) as rig:
+        names = sorted(["a", "a/b", "b", "ä", "z" * 1000, *map(str, range(30))], key=str.encode)
+        for name in names:
+            rig.store.put("box", name, name.encode()[:5])
+        rig.store.put("box", "gone", b"")
+        rig.store.delete("box", "gone")
+        there = rig.open()
+        assert [one.key for one in there.list("box")] == names
+        assert [one.key for one in there.list("box", "a")] == ["a", "a/b"]
+        assert [one.key for one in there.list("box", after="a", limit=2)] == ["a/b", "b"]
+        with there.listing("box", most=10) as pages:
+            assert [len(page) for page in pages] == [10, 10, 10, 5]
+        assert there.list("box", "b")[0] == there.stat("box", "b")
+        with rig.counting() as asked:
+            there.list("box")
+        assert asked == {"list": 2}, "what this device has seen of a version is not asked for again"
+
+
+# -- the rounds that an operation takes -----------------------------------------------------------------
+
+
+def test_rounds_without_contention() -> None:
+    """A write takes three rounds, PASIS's two, a read two; nothing is fetched twice."""
+    for wish, most in {"clouds": {"list": 1, "put": 2}, "clouds:pasis": {"list": 1, "put": 1}}.items():
+        with Rig(wish) as rig:
+            with rig.counting() as asked:
+                rig.store.put("box", "key", BIG)
+            assert asked == most
+            with rig.counting() as asked:
+                assert rig.store.get("box", "key").value == BIG
+            assert asked == {"list": 1, "get_range": 1}
+
+
+@pytest.mark.parametrize("size", [4, 5, 7])
+def test_a_read_moves_little_more_than_the_value(size: int) -> None:
+    with Rig(size=size, f=(size - 1) // 3) as rig:
+        rig.store.put("box", "key", BIG)
+        rig.rest()
+        before = [len(store.names) for store in rig.stores]
+        assert rig.store.get("box", "key").value == BIG
+        moved = sum(
+            len(store.objects.get(name, b""))
+            for store, start in zip(rig.stores, before, strict=True)
+            for name in store.names[start:]
+        )
+        assert moved <= 1.05 * len(BIG)
+        stored = sum(len(data) for store in rig.stores for data in store.objects.values())
+        f = rig.place.t
+        assert stored <= 1.05 * len(BIG) * size / (size - 2 * f)
+
+
+# -- when clouds fail -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", PLACES)
+@pytest.mark.parametrize("behaviour", ["down", "auth", "missing", "corrupt", "altered", "swapped", "full"])
+def test_f_clouds_may_do_as_they_like(wish: str, behaviour: str) -> None:
+    for victim in range(5):
+        with Rig(wish, timing=HASTY) as rig:
+            rig.store.put("box", "before", BIG)
+            rig.behave(behaviour, victim)  # type: ignore[arg-type]
+            there = rig.open()
+            assert there.get("box", "before").value == BIG
+            assert there.put("box", "new", BIG, ABSENT)
+            assert rig.store.get("box", "new").value == BIG
+            assert [one.key for one in there.list("box")] == ["before", "new"]
+            rig.behave("ok")
+            other = (victim + 1) % 5
+            rig.behave(behaviour, other)  # type: ignore[arg-type]
+            assert rig.open().get("box", "new").value == BIG
+
+
+def test_a_cloud_that_hangs_is_not_waited_for() -> None:
+    with Rig(timing=HASTY) as rig:
+        rig.store.put("box", "key", BIG)
+        rig.behave("hang", 2)
+        assert rig.open().get("box", "key").value == BIG
+        rig.store.put("box", "key", b"small")
+        assert rig.open().get("box", "key").value == b"small"
+
+
+def test_more_than_f_clouds_that_fail_are_named() -> None:
+    with Rig(timing=HASTY) as rig:
+        rig.store.put("box", "key", b"value")
+        rig.behave("down", 0, 1)
+        for what in (rig.store.get, lambda container, key: rig.store.put(container, key, b"other")):
+            with pytest.raises(CloudsUnavailable, match=r"c0: connection refused.*c1: connection refused"):
+                what("box", "key")
+        rig.behave("ok")
+        assert rig.store.get("box", "key").value == b"value"
+
+
+def test_a_removed_device_cannot_read_what_is_written_later() -> None:
+    with Rig() as rig:
+        rig.store.put("box", "key", BIG)
+        with pytest.raises(IntegrityError):
+            rig.open(b"former".ljust(32)).get("box", "key")
+
+
+# -- what is overwritten --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_what_is_overwritten_is_deleted(wish: str) -> None:
+    with Rig(wish) as rig:
+        for value in (b"one", BIG, b"three"):
+            rig.store.put("box", "key", value)
+        rig.store.put("box", "key", b"four", PRESENT)
+        rig.store.put("box", "key", b"five")
+        rig.clear()
+        (register,) = {name.rpartition("/")[0] for name in _keys(rig)} - {""}
+        left = [name for name in _keys(rig) if name.startswith(register)]
+        assert len(left) == (2 if wish == "clouds" else 1) * 5
+        assert rig.open().get("box", "key").value == b"five"
+
+
+def _keys(rig: Rig) -> list[str]:
+    """The objects of the registers in the container, on all clouds."""
+    rig.rest()
+    prefix = rig.store._names.of_container("box")
+    return [name for store in rig.stores for name in store.objects if name.startswith(prefix)]
+
+
+def test_nothing_is_deleted_before_it_is_time() -> None:
+    moment = count()
+    with Rig() as rig:
+        rig.store.put("box", "key", b"one")
+        rig.store.put("box", "key", b"two")
+        waiting = list(rig.store._overwritten._waiting)
+        assert next(moment) == 0
+        began = rig.engine.environment.boot_time()
+        assert all(due > began + KEPT_SECONDS - 60 for due, _, _ in waiting)
+        assert len(_keys(rig)) == 2 * 2 * 5
+
+
+# -- histories ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", PLACES)
+@pytest.mark.parametrize("behaviour", ["ok", "corrupt", "missing", "down"])
+def test_histories_of_several_devices_are_linearizable(wish: str, behaviour: str) -> None:
+    for seed in range(3):
+        with Rig(wish, timing=HASTY) as rig:
+            rig.behave(behaviour, seed)  # type: ignore[arg-type]
+            history = _History()
+            devices = [
+                threading.Thread(target=_work, args=(rig.open(), history, random.Random(f"{seed} {n}")))
+                for n in range(3)
+            ]
+            for device in devices:
+                device.start()
+            for device in devices:
+                device.join()
+            assert history.trouble == []
+            assert is_linearizable(history.operations)
+
+
+class _History:
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.trouble: list[BaseException] = []
+        self._moments = count()
+        self._lock = threading.Lock()
+
+    def moment(self) -> int:
+        with self._lock:
+            return next(self._moments)
+
+
+def _work(store: CloudStore, history: _History, chance: random.Random) -> None:
+    try:
+        for n in range(6):
+            _operate(store, history, chance, f"{chance.random()}{n}".encode())
+    except BaseException as error:
+        history.trouble.append(error)
+        raise
+
+
+def _operate(store: CloudStore, history: _History, chance: random.Random, value: bytes) -> None:
+    key = chance.choice("ab")
+    kind = chance.choice(("get", "get", "put", "delete", "if absent", "list"))
+    called = history.moment()
+    match kind:
+        case "get":
+            try:
+                effect = read(key, store.get("box", key).value)
+            except NoSuchKeyError:
+                effect = read(key, None)
+        case "put":
+            store.put("box", key, value)
+            effect = wrote({key: value})
+        case "delete":
+            effect = deleted(key, store.delete("box", key) is not None)
+        case "if absent":
+            try:
+                store.put("box", key, value, ABSENT)
+                effect = replaced(key, None, value)
+            except ConditionNotMetError:
+                effect = unless(key, None)
+        case _:
+            effect = listed([one.key for one in store.list("box")])
+    history.operations.append(Operation(kind, called, history.moment(), effect))
