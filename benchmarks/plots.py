@@ -1,12 +1,13 @@
-"""Plots of latencies as SVG and PNG, where matplotlib is installed (`pip install -e '.[bench]'`)."""
+"""Plots as SVG and PNG, where matplotlib is installed (`pip install -e '.[bench]'`)."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["plot_latencies"]
+__all__ = ["Curve", "plot_curves", "plot_latencies"]
 
 
 def plot_latencies(
@@ -40,6 +41,50 @@ def plot_latencies(
     axes.set_yscale("log")
     axes.set_ylabel("milliseconds (median, quartiles)")
     axes.legend(ncols=2, fontsize="small")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+    for path in paths:
+        figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return paths
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points; those of one kind, "KIND, SYSTEM", are drawn alike."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def plot_curves(folder: Path, name: str, panels: Mapping[str, Sequence[Curve]]) -> list[Path]:
+    """Draw panels side by side, by their titles; returns the paths of both files, see `plot_latencies`."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, all_axes = pyplot.subplots(
+        1, len(panels), figsize=(5 * len(panels), 4.5), layout="constrained", squeeze=False
+    )
+    for axes, (title, curves) in zip(all_axes[0], panels.items(), strict=True):
+        kinds = list(dict.fromkeys(one.name.partition(", ")[0] for one in curves))
+        systems = list(dict.fromkeys(one.name.partition(", ")[2] for one in curves))
+        for one in curves:
+            kind, _, system = one.name.partition(", ")
+            axes.plot(
+                one.x,
+                one.y,
+                ("o-", "s--")[kinds.index(kind) % 2],
+                color=f"C{systems.index(system)}",
+                label=one.name,
+            )
+        axes.set_title(title, fontsize="medium")
+        axes.set_ylim(bottom=0)
+    all_axes[0][0].legend(fontsize="small")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
     for path in paths:

@@ -59,6 +59,10 @@ class DelayedStore(StoreWrapper):
         super().__init__(store)
         self._delay = delay
 
+    def delay(self) -> float:
+        """Of the next request, in seconds."""
+        return self._delay
+
     def put(self, name: str, data: Buffer) -> None:
         _travel(len(data))
         super().put(name, data)
@@ -78,7 +82,7 @@ class DelayedStore(StoreWrapper):
 
     def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
         if operation != "initialise":
-            time.sleep(self._delay)
+            time.sleep(self.delay())
         return super()._pass_on(operation, name, call)
 
 

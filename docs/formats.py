@@ -29,6 +29,8 @@ _MODULES: Final = {
         "hybrisfs/admit/kit.py",
         "hybrisfs/recovery/sealed_key.py",
         "hybrisfs/kv/seal.py",
+        "hybrisfs/cloud_registers/names.py",
+        "hybrisfs/kv/cloud_objects.py",
         "hybrisfs/pairing/mailbox.py",
     ),
     "Inside segments and checkpoints": (

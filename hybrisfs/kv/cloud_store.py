@@ -225,7 +225,7 @@ class CloudStore:
             raise UsageError(
                 "a version is no condition here",
                 "on the clouds, two values written at the same time may have one version",
-                "kv put --if-match TAG names one value; kv stat shows its tag.",
+                "kv put --if-match TAG names one value; kv list shows its tag.",
             )
         if len(attributes) > MAX_ATTRIBUTES:
             raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
@@ -34,6 +34,7 @@ def run(thresholds: Thresholds, seed: int, kinds: tuple[str, ...]) -> World:
 
 @pytest.mark.parametrize("thresholds", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("kinds", [PLAIN, ALL], ids=["plain", "with conditions"])
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_register_is_linearizable(thresholds: Thresholds, kinds: tuple[str, ...], seed: int) -> None:
     world = run(thresholds, seed, kinds)

@@ -1,0 +1,316 @@
+"""`python -m benchmarks.registers`: what a read and a write cost when the clouds hold the keys, too.
+
+PoWerStore and PASIS as the product has them, beside ABD with full write-back, which needs no proof: it stores
+whole copies on 2t+1 clouds that do not lie, and each of its reads puts the value back (the baseline of
+PoWerStore's Fig. 2, M-ABD). All clouds are folders behind the same line: a delay per request, drawn again for
+each by a Pareto distribution with a mean of 20 ms, and 100 Mbit/s for each request (PoWerStore 6.3).
+
+Systems take turns, sample by sample. Writes `registers.json`, `.md` and, with matplotlib, a plot as Fig. 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from backends.file import FileStore
+from backends.store import Page as Listed
+from backends.store import Store
+from benchmarks.corpus import cache_directory
+from benchmarks.pages import Page, Section
+from benchmarks.plots import Curve, plot_curves
+from benchmarks.report import RESULTS, terminal
+from benchmarks.targets import Target
+from benchmarks.ycsb import DelayedStore
+from hybrisfs.cloud_registers.names import Names, Version
+from hybrisfs.cloud_registers.register import Draft, Found, Lists, Part, Register
+from hybrisfs.cloud_registers.rounds import Ask, Protocol, Round, need
+from hybrisfs.cloud_registers.runner import Runner
+from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
+from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import SYSTEM
+from hybrisfs.kv.cloud_objects import ObjectCodec
+from hybrisfs.kv.seal import ValueSealer
+from sync import OneKey
+
+_MEAN: Final = 0.020  # seconds
+_SHAPE: Final = 6.0  # of the Pareto distribution: a standard deviation of 4 ms
+_SIZES: Final = (64, 128, 256, 512, 1024)  # KiB
+_SIZE: Final = 256 << 10
+_FAILURES: Final = (1, 2, 3)
+_CLIENTS: Final = (1, 2, 4, 8)
+_OURS: Final = "PoWerStore"
+_SYSTEMS: Final = (_OURS, "PASIS", "ABD")
+_EACH: Final = 4  # operations of each client in a round
+_SECONDS: Final = 600.0
+
+
+class FarStore(DelayedStore):
+    """A store behind a line whose delay changes, that counts what it sends."""
+
+    def __init__(self, store: Store, seed: str) -> None:
+        super().__init__(store, _MEAN)
+        self._chance = random.Random(seed)
+        self.sent = 0
+
+    def delay(self) -> float:
+        return self._chance.paretovariate(_SHAPE) * _MEAN * (_SHAPE - 1) / _SHAPE
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        data = super().get_range(name, offset, length)
+        self.sent += len(data)
+        return data
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> Listed:
+        page = super().list(prefix, after=after, limit=limit)
+        self.sent += sum(map(len, page.names))
+        return page
+
+
+class FullWriteBack(Register):
+    """ABD: a reader puts the value back on all clouds, whatever it has seen of it."""
+
+    def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
+        version = self._latest(lists)
+        if version is None:
+            return None
+        found = yield self._fetch(lists, version, part)
+        parts = {cloud: answer.data for cloud, answer in found[0].items()}
+        (whole,) = list(parts.values())[:1]
+        back = Ask(puts=((self.names.of_version(version), whole),))
+        yield [Round(dict.fromkeys(self.clouds, back), need(self.thresholds.quorum))]
+        return Found(version, parts)
+
+
+class System:
+    """One of the systems, over clouds of its own."""
+
+    def __init__(self, name: str, folder: Path, t: int, ends: ExitStack) -> None:
+        self.name = name
+        self.thresholds = {
+            _OURS: Thresholds(POWERSTORE, 3 * t + 1, t, t),
+            "PASIS": Thresholds(PASIS, 4 * t + 1, t, t),
+            "ABD": Thresholds(PASIS, 2 * t + 1, t, 0),
+        }[name]
+        self._kind = FullWriteBack if name == "ABD" else Register
+        self.stores = [
+            FarStore(FileStore((folder / name / str(number)).as_uri()), f"{name} {number}")
+            for number in range(self.thresholds.clouds)
+        ]
+        for store in self.stores:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            store.initialise()
+        clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
+        key = OneKey(bytes(32))
+        self._engine = Engine(clouds, t, Sealer(key, bytes(32)), TableSealer(key))
+        ends.callback(self._engine.close)
+        self._names = Names(bytes(32), bytes(16))
+        self._codec = ObjectCodec(self._names, ValueSealer(bytes(32), bytes(16), key), SYSTEM)
+        self._runner = Runner(self._engine.clouds, SYSTEM)
+
+    def _register(self, key: str, size: int) -> Register:
+        numbers = range(self.thresholds.clouds)
+        order = self._runner.order([*numbers], size)
+        names = self._names.of_register("box", key.encode())
+        return self._kind(names, order, self.thresholds, self._codec)
+
+    def write(self, key: str, value: bytes) -> Version:
+        draft: Draft = self._codec.draft(key, value, b"", 0, self.thresholds.k, range(self.thresholds.clouds))
+        return self._runner.run("write", self._register(key, len(value)).write(draft), _SECONDS)
+
+    def read(self, key: str, size: int) -> bytes:
+        found = self._runner.run("read", self._register(key, size).read(Part.VALUE), _SECONDS)
+        assert found is not None
+        return self._codec.value(found.version, found.parts)[0]
+
+    @property
+    def sent(self) -> int:
+        """The bytes that all clouds have sent."""
+        return sum(store.sent for store in self.stores)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+Samples = dict[str, list[float]]
+
+
+def _latencies(root: Path, t: int, samples: int) -> Samples:
+    """Seconds of single reads and writes of 256 KiB, by what and system, when t clouds may fail."""
+    taken: Samples = {}
+    with ExitStack() as ends:
+        systems = [System(name, root / f"t{t}", t, ends) for name in _SYSTEMS]
+        for number in range(samples + 2):  # the first ones make connections, threads and codes
+            for one in systems:
+                key, value = f"key-{number}", os.urandom(_SIZE)
+                for what, work in (
+                    ("write", partial(one.write, key, value)),
+                    ("read", partial(one.read, key, _SIZE)),
+                ):
+                    seconds = _timed(work)
+                    if number > 1:
+                        taken.setdefault(f"{what}, {one.name}", []).append(seconds)
+    return taken
+
+
+def _busy(root: Path, size: int, clients: int, rounds: int) -> Samples:
+    """Seconds that clients that work at the same time took for each operation, likewise; each has a key."""
+    taken: Samples = {}
+    with ExitStack() as ends, ThreadPoolExecutor(clients) as pool:
+        systems = [System(name, root / f"busy-{size}-{clients}", 1, ends) for name in _SYSTEMS]
+        for one in systems:
+            list(pool.map(lambda n, one=one: one.write(f"key-{n}", os.urandom(size)), range(clients)))
+        for _ in range(rounds):
+            for one in systems:
+                for what in ("write", "read"):
+
+                    def work(n: int, what: str = what, one: System = one) -> list[float]:
+                        if what == "read":
+                            return [_timed(partial(one.read, f"key-{n}", size)) for _ in range(_EACH)]
+                        return [
+                            _timed(partial(one.write, f"key-{n}", os.urandom(size))) for _ in range(_EACH)
+                        ]
+
+                    for seconds in pool.map(work, range(clients)):
+                        taken.setdefault(f"{what}, {one.name}", []).extend(seconds)
+    return taken
+
+
+def _moved(root: Path) -> float:
+    """How many bytes a read of 1 MiB moves, per byte of the value."""
+    size = 1 << 20
+    with ExitStack() as ends:
+        system = System(_OURS, root / "moved", 1, ends)
+        system.write("key", os.urandom(size))
+        system.read("key", size)
+        before = system.sent
+        system.read("key", size)
+        return (system.sent - before) / size
+
+
+def _medians(samples: Samples) -> dict[str, float]:
+    return {name: statistics.median(some) for name, some in samples.items()}
+
+
+def measure(root: Path, samples: int, rounds: int, page: Page, console: Console) -> Mapping[str, list[Curve]]:
+    """Measure everything; return the panels of the plot."""
+    by_t = {t: _latencies(root, t, samples) for t in _FAILURES}
+    console.print("[dim]latencies are there[/]")
+    by_size = {size: _busy(root, size << 10, max(_CLIENTS), rounds) for size in _SIZES}
+    console.print("[dim]sizes are there[/]")
+    by_clients = {clients: _busy(root, _SIZE, clients, rounds) for clients in _CLIENTS}
+    names = [f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS]
+
+    def speed(samples: list[float], clients: int, unit: float) -> float:
+        return clients / statistics.mean(samples) * unit
+
+    page.sections += [
+        Section(
+            "One client, 256 KiB: median latency in ms, by how many clouds may fail",
+            ["", *(f"t = {t}" for t in _FAILURES)],
+            [[name, *(f"{1000 * _medians(by_t[t])[name]:.0f}" for t in _FAILURES)] for name in names],
+        ),
+        Section(
+            f"{max(_CLIENTS)} clients, t = 1: MB/s, by the size of values in KiB",
+            ["", *map(str, _SIZES)],
+            [
+                [name, *(f"{speed(by_size[s][name], max(_CLIENTS), s * 1024 / 1e6):.1f}" for s in _SIZES)]
+                for name in names
+            ],
+        ),
+        Section(
+            "256 KiB, t = 1: operations per second (mean latency in ms), by clients",
+            ["", *map(str, _CLIENTS)],
+            [
+                [
+                    name,
+                    *(
+                        f"{speed(by_clients[n][name], n, 1):.0f} "
+                        f"({1000 * statistics.mean(by_clients[n][name]):.0f})"
+                        for n in _CLIENTS
+                    ),
+                ]
+                for name in names
+            ],
+        ),
+    ]
+    page.targets.append(Target("bytes that a read of 1 MiB moves, per byte of the value", 1.4, _moved(root)))
+    page.figures = {
+        "seconds by t": by_t,
+        "seconds by KiB": by_size,
+        "seconds by clients": by_clients,
+    }
+    return {
+        "latency (ms) by operations per second, t = 1": [
+            Curve(
+                name,
+                [speed(by_clients[n][name], n, 1) for n in _CLIENTS],
+                [1000 * statistics.mean(by_clients[n][name]) for n in _CLIENTS],
+            )
+            for name in names
+        ],
+        "MB/s by KiB, t = 1": [
+            Curve(
+                name,
+                [float(s) for s in _SIZES],
+                [speed(by_size[s][name], max(_CLIENTS), s * 1024 / 1e6) for s in _SIZES],
+            )
+            for name in names
+        ],
+        "latency (ms) by t, 256 KiB": [
+            Curve(name, [float(t) for t in _FAILURES], [1000 * _medians(by_t[t])[name] for t in _FAILURES])
+            for name in names
+        ],
+    }
+
+
+_NOTES: Final = [
+    "PoWerStore has 3t+1 clouds, PASIS 4t+1, of which t may lie; ABD has 2t+1, of which none may: its least, "
+    "which flatters it. All seal values and name objects as the product does. Values do not compress.",
+    "The clouds are folders of this machine, and a client is a thread: with many clients this machine's "
+    "processors are the limit, not the lines.",
+]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print, and write registers.json and .md to benchmarks/results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.registers", description=__doc__)
+    parser.add_argument("--samples", type=int, default=30, metavar="N", help="of one client")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of many clients")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
+    )
+    options = parser.parse_args(argv)
+    console = terminal()
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="work-registers-", dir=cache_directory()))
+    page = Page("registers", notes=_NOTES)
+    try:
+        panels = measure(root, options.samples, options.rounds, page, console)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    page.show(console)
+    for path in [*page.write(options.results), *plot_curves(options.results, "registers", panels)]:
+        console.print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
