@@ -259,7 +259,32 @@ class Register:
         """Put the proof of a version, the objects of which a quorum has."""
         yield [self._proof(version, nonce, self.clouds, self.thresholds.quorum)]
 
-    # -- what is overwritten ---------------------------------------------------------------------
+    # -- what single clouds have -----------------------------------------------------------------
+
+    def is_latest(self, version: Version) -> Protocol[bool]:
+        """Whether nothing later than a version is there."""
+        return self._latest((yield from self.collect())) == version
+
+    def get(self, version: Version, cloud: int) -> Protocol[bytes]:
+        """Get a cloud's object. Raises RoundFailedError when it has none that is right."""
+        ask = Ask(read=Read(self.names.of_version(version), version.size))
+        answers = yield [
+            Round(
+                {cloud: ask},
+                need(1),
+                first=1,
+                accept=lambda cloud, answer: self._codec.is_right(version, cloud, answer.data),
+            )
+        ]
+        return answers[0][cloud].data
+
+    def put_back(self, version: Version, cloud: int, data: Buffer) -> Protocol[None]:
+        """Put a cloud's object there, and the proof of it."""
+        nonce = (yield from self.collect()).seen.proofs.get(version)
+        puts: list[tuple[str, Buffer]] = [(self.names.of_version(version), data)]
+        if nonce is not None:
+            puts.append((self.names.of_proof(version, nonce), b""))
+        yield [Round({cloud: Ask(puts=tuple(puts))}, need(1))]
 
     def clear(self, version: Version, cloud: int) -> Protocol[None]:
         """Delete from a cloud what is before a version that has been complete for `conditional.KEPT_SECONDS`.

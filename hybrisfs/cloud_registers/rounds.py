@@ -8,10 +8,11 @@ reads as in the paper. It does no IO: `runner` asks the clouds, the tests ask mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from hybrisfs.dispersal.errors import FindingKind
 from hybrisfs.errors import HybrisError
 from sync.codec import Buffer
 
@@ -73,7 +74,12 @@ class Pause:
 
 
 class RoundFailedError(HybrisError):
-    """No cloud is left that could be asked: of a round that has a `first` only."""
+    """No cloud is left that could be asked: of a round that has a `first` only. *kinds* are those of what is
+    wrong with the clouds' answers."""
+
+    def __init__(self, what: str, why: str = "", kinds: Collection[FindingKind] = ()) -> None:
+        super().__init__(what, why)
+        self.kinds = kinds
 
 
 Steps: TypeAlias = Sequence[Round] | Pause

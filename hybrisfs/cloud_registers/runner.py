@@ -13,7 +13,7 @@ from backends.store import MAX_PAGE, Store
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError
 from hybrisfs.dispersal import cloud as ports
 from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
-from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
 from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.workers import Job
 from hybrisfs.environment import Environment
@@ -43,6 +43,7 @@ class _Running:
     waiting: set[int] = field(default_factory=set)
     again: set[int] = field(default_factory=set)
     reasons: dict[int, str] = field(default_factory=dict)
+    kinds: dict[int, FindingKind] = field(default_factory=dict)
     changes: list[tuple[ports.CloudPort, Job]] = field(default_factory=list)
     """What is to take place on slow clouds, too, when the round is over."""
 
@@ -145,7 +146,7 @@ class Runner:
         for cloud in clouds:
             one.attempts[cloud] = one.attempts.get(cloud, 0) + 1
             if cloud not in self._clouds:
-                one.reasons[cloud] = "is no longer configured"
+                one.reasons[cloud], one.kinds[cloud] = "is no longer configured", "unreadable"
                 continue
             one.waiting.add(cloud)
             ask = one.round.asks[cloud]
@@ -178,6 +179,8 @@ class Runner:
             one.reasons.pop(cloud, None)
             return
         one.reasons[cloud] = answer.reason or "is wrong: it is not the object that was written"
+        is_wrong = answer.error is None or answer.corrupt
+        one.kinds[cloud] = "missing" if answer.missing else "corrupt" if is_wrong else "unreadable"
         if one.round.first is not None:
             self._ask(loop, position, one, one.next(1))
         elif answer.passing and one.attempts[cloud] < _ATTEMPTS:
@@ -190,7 +193,8 @@ class Runner:
             if one.round.first is None:
                 raise CloudsUnavailable(what, self._clouds.by_name(one.reasons))
             if not one.next(1):
-                raise RoundFailedError(what, str(self._clouds.by_name(one.reasons)))
+                why = "; ".join(f"{name}: {why}" for name, why in self._clouds.by_name(one.reasons).items())
+                raise RoundFailedError(what, why, set(one.kinds.values()))
 
     def _give_up(
         self, what: str, running: Sequence[_Running], loop: OperationLoop[_Answered], event: Interrupt

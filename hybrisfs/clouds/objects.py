@@ -19,6 +19,7 @@ from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
+from hybrisfs.kv.cloud_mend import CloudMender, Held
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.metadata import Found
 from hybrisfs.kv.opening import KeyValues
@@ -343,8 +344,19 @@ class ExpectedValues:
                         for index, cloud in enumerate(found.entry.placement):
                             look = partial(mender.look_at, found.place, found.entry, index)
                             yield partial(_look, cloud, look, index == last)
-        except HybrisError as error:
+            for keeper, held in self._held():
+                if self._chance.random() * 100 < percent:
+                    for cloud in keeper.clouds:
+                        look = partial(keeper.look_at, held, cloud)
+                        yield partial(_look, cloud, look, cloud == keeper.clouds[-1])
+        except (HybrisError, CloudsUnavailable) as error:
             yield partial(_already_seen, _closed(error))
+
+    def _held(self) -> Iterator[tuple[CloudMender, Held]]:
+        """The values of containers on the clouds."""
+        for mender in self._key_values.cloud_menders():
+            for held in mender.held():
+                yield mender, held
 
     def mends(self, writable: Container[int]) -> Iterator[Callable[[], list[Repair]]]:
         """For each value what verifies it and puts right what is wrong. See `ValueMender.mend`."""
@@ -355,7 +367,9 @@ class ExpectedValues:
                         yield partial(_not_mended, _damaged(store, found))
                     else:
                         yield partial(mender.mend, found.place, found.entry, writable=writable, move=True)
-        except HybrisError as error:
+            for keeper, held in self._held():
+                yield partial(keeper.mend, held, writable)
+        except (HybrisError, CloudsUnavailable) as error:
             yield partial(_not_mended, _closed(error))
 
     @staticmethod
@@ -400,6 +414,9 @@ class ExpectedValues:
                 if found.entry is not None:
                     for index, cloud in enumerate(found.entry.placement):
                         yield cloud, partial(_what, partial(mender.look_at, found.place, found.entry, index))
+        for keeper, held in self._held():
+            for cloud in keeper.clouds:
+                yield cloud, partial(_what, partial(keeper.look_at, held, cloud))
 
     def problems(self) -> tuple[int, list[str]]:
         """How many keys with values there are, and what is wrong with the stores, in sentences."""
@@ -437,5 +454,5 @@ def _damaged(store: KeyValueStore, found: Found) -> Finding:
     return Finding("corrupt", f"the key-value store's record of the key {key!r} is damaged", key)
 
 
-def _closed(error: HybrisError) -> Finding:
+def _closed(error: HybrisError | CloudsUnavailable) -> Finding:
     return Finding("unreadable", f"the values of the key-value store cannot be looked after: {error}")

@@ -99,7 +99,8 @@ class CloudStore:
         environment = engine.environment
         self.place: Final = place
         self._names = Names(key, store_id)
-        self._codec = ObjectCodec(self._names, ValueSealer(key, store_id, epochs), environment)
+        self.codec: Final = ObjectCodec(self._names, ValueSealer(key, store_id, epochs), environment)
+        self._clouds = engine.clouds
         self._runner = Runner(engine.clouds, environment)
         self._authority = authority
         self._time_ns = environment.time_ns
@@ -123,7 +124,7 @@ class CloudStore:
 
     def _look_for(self, name: str) -> bool:
         register = self._register(_REGISTRY, name)
-        found = self._run(f"the container {name!r} was not found", register.read(Part.NOTHING), _READ_SECONDS)
+        found = self.run(f"the container {name!r} was not found", register.read(Part.NOTHING), _READ_SECONDS)
         there = found is not None and found.version.live
         if not there and found is not None:  # it was dropped while another device wrote to it
             there = bool(self._listed(name))
@@ -232,7 +233,7 @@ class CloudStore:
         thresholds = self.place.thresholds
         with self._rooms.taken([size_of(value)]):
             register = self._register(*name, size=size_of(value) // thresholds.k)
-            draft = self._codec.draft(
+            draft = self.codec.draft(
                 name.key,
                 content_of(value),
                 attributes,
@@ -252,7 +253,7 @@ class CloudStore:
         protocol = register.write(draft) if condition is None else write_if(register, draft, check)
         what = f"the value of {'/'.join(name)} was not written"
         try:
-            return self._run(what, protocol, WRITE_SECONDS)
+            return self.run(what, protocol, WRITE_SECONDS)
         except CloudsUnavailable as error:
             if draft.exposed:
                 raise HybrisError(
@@ -289,13 +290,13 @@ class CloudStore:
         found = self._read(container, key, Part.VALUE)
         if tag is not None and _timestamp(found.version) != tag:
             raise ConditionNotMetError(f"{container}/{key}", Condition(tag=tag), _current(found.version))
-        value, metadata = self._codec.value(found.version, found.parts)
+        value, metadata = self.codec.value(found.version, found.parts)
         return Versioned(value, _facts(key, found.version, metadata))
 
     def stat(self, container: str, key: str) -> KeyFacts:
         """What there is to know of a value. Raises NoSuchKeyError."""
         found = self._read(container, key, Part.METADATA)
-        return _facts(key, found.version, self._codec.metadata(found.version, *found.parts.values()))
+        return _facts(key, found.version, self.codec.metadata(found.version, *found.parts.values()))
 
     def values(self, container: str, key: str) -> Sequence[KeyFacts]:
         """The value of a key, which is never more than one. Raises NoSuchKeyError."""
@@ -327,6 +328,19 @@ class CloudStore:
         )
         yield iter(lambda: list(islice(found, most)), [])
 
+    def latest(self, container: str) -> Iterator[tuple[str, Register, Version]]:
+        """The keys with values of a container, each with its latest version, as of one moment."""
+        for prefix, version, metadata in self._snapshot(container):
+            yield metadata.key, self._register_at(prefix), version
+
+    def run(self, what: str, protocol: Protocol[_T], seconds: float) -> _T:
+        """See `Runner.run`."""
+        return self._runner.run(what, protocol, seconds)
+
+    def name_of(self, cloud: int) -> str:
+        """What a cloud is called."""
+        return self._clouds[cloud].name if cloud in self._clouds else str(cloud)
+
     def close(self) -> None:
         """End the background work. Idempotent."""
         self._overwritten.close()
@@ -338,16 +352,13 @@ class CloudStore:
 
     def _register_at(self, prefix: str, size: int = 0) -> Register:
         order = self._runner.order(self.place.clouds, size)
-        return Register(self._names.at(prefix), order, self.place.thresholds, self._codec)
-
-    def _run(self, what: str, protocol: Protocol[_T], seconds: float) -> _T:
-        return self._runner.run(what, protocol, seconds)
+        return Register(self._names.at(prefix), order, self.place.thresholds, self.codec)
 
     def _read(self, container: str, key: str, part: Part) -> Found:
         register = self._register(container, key)
         what = f"{container}/{key} cannot be read"
         with self._rooms.taken([0]):
-            found = self._run(what, register.read(part), _READ_SECONDS)
+            found = self.run(what, register.read(part), _READ_SECONDS)
         if found is None or not found.version.live:
             self._require_container(container)
             raise NoSuchKeyError(container, key)
@@ -355,23 +366,28 @@ class CloudStore:
 
     def _listed(self, container: str) -> Sequence[KeyFacts]:
         """All keys of a container with values, in order, as of one moment."""
+        found = [_facts(one.key, version, one) for _, version, one in self._snapshot(container)]
+        return sorted(found, key=lambda one: one.key.encode())
+
+    def _snapshot(self, container: str) -> Sequence[tuple[str, Version, Metadata]]:
+        """The prefixes of the registers of a container that have values, with these, as of one moment."""
         prefix = self._names.of_container(container)
         what = f"the keys of the container {container!r} cannot be listed"
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, "kv-list") as pool:
             for _ in range(_LISTS):
                 snapshot = take_snapshot(self._register_at, prefix, lambda one: self._divide(container, one))
-                found, crowded = self._run(what, snapshot, _LIST_SECONDS)
+                found, crowded = self.run(what, snapshot, _LIST_SECONDS)
                 for name, version in crowded.items():
                     self._overwritten.add(name, version)
                 live = [(name, version) for name, version in found.items() if version.live]
                 looks = pool.map(lambda one: self._look(self._register_at(one[0]), one[1]), live)
                 known = [
-                    _facts(metadata.key, version, metadata)
-                    for (_, version), metadata in zip(live, looks, strict=True)
+                    (name, version, metadata)
+                    for (name, version), metadata in zip(live, looks, strict=True)
                     if metadata is not None
                 ]
                 if len(known) == len(live):
-                    return sorted(known, key=lambda one: one.key.encode())
+                    return known
         raise HybrisError(what, "others write to it all the time", "Try again.")
 
     def _divide(self, container: str, answer: Answer) -> dict[str, Answer]:
@@ -380,20 +396,20 @@ class CloudStore:
 
     def _look(self, register: Register, version: Version) -> Metadata | None:
         """What a version says of itself; None when it was overwritten and deleted since."""
-        known = self._codec.known(version)
+        known = self.codec.known(version)
         if known is not None:
             return known
         try:
-            parts = self._run("a key cannot be read", register.look(version), _READ_SECONDS)
+            parts = self.run("a key cannot be read", register.look(version), _READ_SECONDS)
         except RoundFailedError:
             return None
-        return self._codec.metadata(version, *parts.values())
+        return self.codec.metadata(version, *parts.values())
 
     def _clear(self, prefix: str, version: Version) -> None:
         for cloud in self.place.clouds:
             protocol = self._register_at(prefix).clear(version, cloud)
             try:
-                self._run("what was overwritten was not deleted", protocol, _READ_SECONDS)
+                self.run("what was overwritten was not deleted", protocol, _READ_SECONDS)
             except (HybrisError, DispersalError) as error:
                 log.info("it stays until the next write: %s", error)
 

@@ -20,6 +20,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_place import is_on_clouds
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.cloud_stores import CloudStores
@@ -312,6 +313,12 @@ class KeyValues:
                 yield store, ValueMender(store, self._upkeep)
         if trouble is not None:
             raise trouble
+
+    def cloud_menders(self) -> Iterator[CloudMender]:
+        """What looks after the values of the containers on the clouds."""
+        for _, store in self.on_clouds.all():
+            if isinstance(store, CloudStore):
+                yield CloudMender(store)
 
     # -- the store of this device ----------------------------------------------------------------
 

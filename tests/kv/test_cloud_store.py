@@ -17,6 +17,7 @@ import pytest
 from hybrisfs.cloud_registers.conditional import KEPT_SECONDS
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.errors import UsageError
+from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import ANYBODY, Key
@@ -348,6 +349,61 @@ def test_nothing_is_deleted_before_it_is_time() -> None:
         began = rig.engine.environment.boot_time()
         assert all(due > began + KEPT_SECONDS - 60 for due, _, _ in waiting)
         assert len(_keys(rig)) == 2 * 2 * 5
+
+
+# -- what clouds lose -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_what_a_cloud_has_lost_or_altered_is_put_back(wish: str) -> None:
+    with Rig(wish) as rig:
+        for key in ("big", "small", "whole"):
+            rig.store.put("box", key, BIG if key == "big" else key.encode())
+        rig.rest()
+        lossy, liar = rig.stores[1].objects, rig.stores[3].objects
+        mender = CloudMender(rig.open())
+        held = {one.label: one for one in mender.held()}
+        assert sorted(held) == ["box/big", "box/small", "box/whole"]
+        for label in ("box/big", "box/small"):
+            name = held[label].register.names.of_version(held[label].version)
+            del lossy[name]
+            liar[name] = bytes(len(liar[name]))
+        assert mender.look_at(held["box/whole"], 1) is None
+        for label in ("box/big", "box/small"):
+            lost, altered = mender.look_at(held[label], 1), mender.look_at(held[label], 3)
+            assert lost is not None and altered is not None
+            assert (lost.kind, altered.kind) == ("missing", "corrupt")
+            assert f"the value of {label}: its object on the cloud c1" in lost.what
+            repairs = mender.mend(held[label], range(4))
+            assert [(one.cloud, one.now_at, one.failure) for one in repairs] == [(1, 1, ""), (3, 3, "")]
+        assert [mender.mend(one, range(4)) for one in held.values()] == [[], [], []]
+        assert rig.bad() == set(), "a cloud that was away when a value was written has not lied"
+        rig.behave("down", 0)
+        assert rig.open().get("box", "big").value == BIG
+
+
+def test_what_cannot_be_put_back_is_named() -> None:
+    with Rig(timing=HASTY) as rig:
+        rig.store.put("box", "key", BIG)
+        rig.rest()
+        mender = CloudMender(rig.store)
+        (held,) = mender.held()
+        name = held.register.names.of_version(held.version)
+        del rig.stores[1].objects[name]
+        rig.behave("full", 1)
+        (repair,) = mender.mend(held, range(5))
+        assert repair.now_at is None
+        assert repair.failure.startswith("no space left")
+        (repair,) = mender.mend(held, {0, 2, 3, 4})
+        assert repair.failure == "no cloud can take it now"
+        for store in rig.stores[2:]:
+            del store.objects[name]
+        assert {one.failure for one in mender.mend(held, range(5))} == {
+            "too little of the value of box/key is left to rebuild it"
+        }
+        rig.store.put("box", "key", b"other")
+        assert mender.mend(held, range(5)) == []
+        assert mender.look_at(held, 2) is None
 
 
 # -- histories ------------------------------------------------------------------------------------------
