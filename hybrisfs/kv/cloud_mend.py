@@ -76,7 +76,7 @@ class CloudMender:
         return repairs
 
     def _get(self, held: Held, cloud: int) -> bytes | Finding:
-        what = f"the value of {held.label}: its object on the cloud {self._store.name_of(cloud)}"
+        what = f"the value of {held.label}"
         try:
             return self._store.run(what, held.register.get(held.version, cloud), _SECONDS)
         except RoundFailedError as error:

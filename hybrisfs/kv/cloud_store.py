@@ -100,7 +100,6 @@ class CloudStore:
         self.place: Final = place
         self._names = Names(key, store_id)
         self.codec: Final = ObjectCodec(self._names, ValueSealer(key, store_id, epochs), environment)
-        self._clouds = engine.clouds
         self._runner = Runner(engine.clouds, environment)
         self._authority = authority
         self._time_ns = environment.time_ns
@@ -336,10 +335,6 @@ class CloudStore:
     def run(self, what: str, protocol: Protocol[_T], seconds: float) -> _T:
         """See `Runner.run`."""
         return self._runner.run(what, protocol, seconds)
-
-    def name_of(self, cloud: int) -> str:
-        """What a cloud is called."""
-        return self._clouds[cloud].name if cloud in self._clouds else str(cloud)
 
     def close(self) -> None:
         """End the background work. Idempotent."""

@@ -373,7 +373,7 @@ def test_what_a_cloud_has_lost_or_altered_is_put_back(wish: str) -> None:
             lost, altered = mender.look_at(held[label], 1), mender.look_at(held[label], 3)
             assert lost is not None and altered is not None
             assert (lost.kind, altered.kind) == ("missing", "corrupt")
-            assert f"the value of {label}: its object on the cloud c1" in lost.what
+            assert lost.what == f"the value of {label}: c1: no such object"
             repairs = mender.mend(held[label], range(4))
             assert [(one.cloud, one.now_at, one.failure) for one in repairs] == [(1, 1, ""), (3, 3, "")]
         assert [mender.mend(one, range(4)) for one in held.values()] == [[], [], []]
