@@ -49,6 +49,8 @@ from sync.codec import Buffer
 
 __all__ = ["METADATA_SIZE", "Codec", "Draft", "Found", "Lists", "Part", "Register"]
 
+_ATTEMPTS: Final = 4  # to get one version
+
 METADATA_SIZE: Final = 16 << 10
 """Within so many bytes of an object its metadata end."""
 
@@ -125,14 +127,21 @@ class Register:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, part: Part) -> Protocol[Found | None]:
-        """Read the latest version, which may be that the key was deleted; None: it was never written."""
-        attempt = 0
+        """Read the latest version, which may be that the key was deleted; None: it was never written.
+
+        Raises RoundFailedError when it cannot be had, also when it is looked for again and again."""
+        attempt, failed = 0, None
         while True:
             lists = yield from self.collect()
             try:
                 return (yield from self.complete(lists, part))
-            except RoundFailedError:  # it may have been deleted, as there is a later one
-                attempt += 1
+            except RoundFailedError:
+                # It may have been deleted, as there is a later one: then that is the latest the next time.
+                latest = self._latest(lists)
+                attempt = attempt + 1 if latest == failed else 1
+                if attempt >= _ATTEMPTS:
+                    raise
+                failed = latest
                 yield Pause(attempt)
 
     def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from hybrisfs.dispersal.errors import FindingKind
-from hybrisfs.errors import HybrisError
+from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
 from sync.codec import Buffer
 
 __all__ = ["Answer", "Ask", "Pause", "Protocol", "Read", "Round", "RoundFailedError", "Steps", "need"]
@@ -73,12 +72,12 @@ class Pause:
     attempt: int
 
 
-class RoundFailedError(HybrisError):
+class RoundFailedError(CloudsUnavailable):
     """No cloud is left that could be asked: of a round that has a `first` only. *kinds* are those of what is
     wrong with the clouds' answers."""
 
-    def __init__(self, what: str, why: str = "", kinds: Collection[FindingKind] = ()) -> None:
-        super().__init__(what, why)
+    def __init__(self, what: str, reasons: Mapping[str, str], kinds: Collection[FindingKind]) -> None:
+        super().__init__(what, reasons)
         self.kinds = kinds
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -25,6 +26,7 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 3  # of a cloud in a round, when it fails with a passing error
 _LIST_BYTES: Final = 16 << 10  # that a list counts as, for the latency classes
 _LONGEST_PAUSE: Final = 2.0
+_MOST_LATER: Final = 64 << 20  # bytes that wait in memory for one cloud when their rounds are over
 
 
 class _Answered(NamedTuple):
@@ -44,8 +46,8 @@ class _Running:
     again: set[int] = field(default_factory=set)
     reasons: dict[int, str] = field(default_factory=dict)
     kinds: dict[int, FindingKind] = field(default_factory=dict)
-    changes: list[tuple[ports.CloudPort, Job]] = field(default_factory=list)
-    """What is to take place on slow clouds, too, when the round is over."""
+    changes: list[tuple[ports.CloudPort, Job, int]] = field(default_factory=list)
+    """What is to take place, also on slow clouds, when the round is over; with its size in bytes."""
 
     @property
     def is_over(self) -> bool:
@@ -64,6 +66,8 @@ class Runner:
         self._clouds = clouds
         self._environment = environment
         self._chance: Random = environment.chance()
+        self._lock = threading.Lock()
+        self._later: dict[int, list[tuple[Job, int]]] = {}  # what was detached, by cloud, with its size
 
     def order(self, clouds: Sequence[int], size: int) -> list[int]:
         """These clouds, the best to get *size* bytes from first; those that are not there any more last."""
@@ -87,7 +91,7 @@ class Runner:
                     answers = self._step(what, steps, until)
                 except RoundFailedError as error:
                     if self._environment.boot_time() >= until:
-                        raise CloudsUnavailable(what, {}) from error
+                        raise
                     steps = protocol.throw(error)
                 else:
                     steps = protocol.send(answers)
@@ -124,14 +128,25 @@ class Runner:
                         loop.set_timer(min(_LONGEST_PAUSE, next(pauses)))
                     case event:
                         self._give_up(what, running, loop, event)
-            for one in running:
-                for port, job in one.changes:
-                    port.detach(job)
+            self._let_go(change for one in running for change in one.changes)
         if (
             self._environment.boot_time() >= until
         ):  # the machine has slept: others may have gone on long since
             raise CloudsUnavailable(what, {})
         return [one.answers for one in running]
+
+    def _let_go(self, changes: Iterable[tuple[ports.CloudPort, Job, int]]) -> None:
+        """Let changes that have not begun take place later, unless too much waits for a cloud already: then
+        it hangs, and a repair will bring it what it lacks."""
+        with self._lock:
+            for port, job, size in changes:
+                waiting = [
+                    (other, bytes_) for other, bytes_ in self._later.get(port.number, ()) if _waits(other)
+                ]
+                if size + sum(bytes_ for _, bytes_ in waiting) <= _MOST_LATER:
+                    port.detach(job)
+                    waiting.append((job, size))
+                self._later[port.number] = waiting
 
     def _timer(self, running: Sequence[_Running]) -> float | None:
         """The usual time of what is asked of some of the clouds only; None: nothing is."""
@@ -162,7 +177,7 @@ class Runner:
                 deletes=bool(ask.deletes),
             )
             if ask.puts or ask.deletes:
-                one.changes.append((port, job))
+                one.changes.append((port, job, _ask_size(ask)))
             loop.track(port, job)
 
     def _take(
@@ -193,8 +208,7 @@ class Runner:
             if one.round.first is None:
                 raise CloudsUnavailable(what, self._clouds.by_name(one.reasons))
             if not one.next(1):
-                why = "; ".join(f"{name}: {why}" for name, why in self._clouds.by_name(one.reasons).items())
-                raise RoundFailedError(what, why, set(one.kinds.values()))
+                raise RoundFailedError(what, self._clouds.by_name(one.reasons), set(one.kinds.values()))
 
     def _give_up(
         self, what: str, running: Sequence[_Running], loop: OperationLoop[_Answered], event: Interrupt
@@ -204,6 +218,10 @@ class Runner:
             if not one.is_over:
                 reasons |= one.reasons | loop.explain(event, one.waiting)
         raise CloudsUnavailable(what, self._clouds.by_name(reasons))
+
+
+def _waits(job: Job) -> bool:
+    return job.state == "waiting"
 
 
 def _report(loop: OperationLoop[_Answered], position: int, cloud: int, answer: ports.Answer[Answer]) -> None:

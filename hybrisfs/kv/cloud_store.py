@@ -295,7 +295,9 @@ class CloudStore:
     def stat(self, container: str, key: str) -> KeyFacts:
         """What there is to know of a value. Raises NoSuchKeyError."""
         found = self._read(container, key, Part.METADATA)
-        return _facts(key, found.version, self.codec.metadata(found.version, *found.parts.values()))
+        return _facts(
+            key, found.version, self.codec.metadata(found.version, next(iter(found.parts.values())))
+        )
 
     def values(self, container: str, key: str) -> Sequence[KeyFacts]:
         """The value of a key, which is never more than one. Raises NoSuchKeyError."""
@@ -398,7 +400,7 @@ class CloudStore:
             parts = self.run("a key cannot be read", register.look(version), _READ_SECONDS)
         except RoundFailedError:
             return None
-        return self.codec.metadata(version, *parts.values())
+        return self.codec.metadata(version, next(iter(parts.values())))
 
     def _clear(self, prefix: str, version: Version) -> None:
         for cloud in self.place.clouds:

@@ -185,7 +185,7 @@ class Client:
             left = [task for one in self.running for task in one.tasks]
             answers = [one.answers for one in self.running]
             if failed:
-                self._go_on(lambda: self.protocol.throw(RoundFailedError("no cloud is left")))
+                self._go_on(lambda: self.protocol.throw(RoundFailedError("no cloud is left", {}, ())))
             else:
                 self._go_on(lambda: self.protocol.send(answers))
             return left
