@@ -122,6 +122,7 @@ WAIT_BY_THE_SYSTEM = {
 # Machines that own no thread, socket, clock, lock or SQL, as modules or packages: all that they may import
 # beside `OF_MACHINES`.
 MACHINES = {
+    "hybrisfs.checkpoint.adopt": ("hybrisfs.checkpoint.limits.CheckpointLimits",),
     "hybrisfs.checkpoint.agree": (
         "hybrisfs.checkpoint.limits.CheckpointLimits",
         "hybrisfs.state.checkpoints.Recorded",
