@@ -48,10 +48,8 @@ class Read:
     """Fetch the root of this name. Report `read`."""
 
     name: bytes
-    snapshot: bytes | None
-    """The snapshot that it is to be of, if a device says so."""
-    vouched: bool
-    """Whether the inviter names it."""
+    vouched: bytes | None
+    """The snapshot that the inviter says it is of; None when only others name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +108,27 @@ class AdoptionMachine:
     def begin(self, named: CheckpointId) -> Action:
         """Begin with this checkpoint, on the word of the one who let this device in."""
         self._offered.add(named.root)
-        return Read(named.root, named.snapshot, vouched=True)
+        return Read(named.root, named.snapshot)
 
     def due(self, view: View, heads: Mapping[bytes, Head], now: float) -> Action | None:
         """Look at a checkpoint that is named or was offered, if one is due; *heads*: the newest known of each
         device."""
         self._complete.update(view.recorded)
         named = {
-            head.checkpoint.root: Read(head.checkpoint.root, head.checkpoint.snapshot, device == view.inviter)
+            head.checkpoint.root: head.checkpoint.snapshot if device == view.inviter else None
             for device, head in sorted(heads.items(), key=lambda one: one[0] == view.inviter)
             if head.checkpoint is not None and head.checkpoint.snapshot not in self._complete
         }
         for root in (*named, *(self._offered - named.keys())):
             if now >= self._read_again.get(root, 0.0):
                 self._read_again[root] = now + _RETRY_SECONDS
-                return named.get(root) or Read(root, None, vouched=False)
+                return Read(root, named.get(root))
         return None
 
     def read(self, asked: Read, root: Root, view: View, now: float) -> Action | None:
         """The root is here. Raises DecodeError when its statements are not in order."""
         root.check(self._volume, view.members)
-        if asked.snapshot not in (None, root.snapshot) or not (asked.vouched or self._is_trusted(root, view)):
+        if root.snapshot != asked.vouched and not self._is_trusted(root, view):
             return None
         if root.vector.highest > view.vector.highest:
             return self._take_in(asked.name, root, view, now)

@@ -249,6 +249,14 @@ def test_nobody_can_hide_what_the_inviter_names(first: DeviceKey) -> None:
     assert world.recorded
 
 
+def test_a_member_that_names_it_wrongly_hides_nothing_that_this_device_has_stated() -> None:
+    world = world_with(far_ahead(0))
+    for by in (INVITER, OTHER):
+        world.name(by, 0, lies=True)
+    world.look()
+    assert world.recorded
+
+
 def test_a_fork_at_the_same_clock_is_seen_by_its_name() -> None:
     """The vector seems to cover it."""
     world = world_with(Made(frozenset({(1, "b")}), frozenset({0}), frozenset()))
