@@ -131,6 +131,8 @@ MACHINES = {
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
     "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
+    "hybrisfs.members.kinship": ("functools",),
+    "hybrisfs.members.removal": ("hybrisfs.kinds.VOTE", "hybrisfs.members.kinship"),
     "hybrisfs.mirror.plan": ("hybrisfs.mirror.model",),
     "hybrisfs.pairing.handshake": ("cryptography", "hybrisfs.pairing.errors"),
     "hybrisfs.pairing.protocol": (
