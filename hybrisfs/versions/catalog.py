@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
@@ -23,7 +24,7 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Snapshot
-from hybrisfs.state.shown_nodes import has_copies
+from hybrisfs.state.shown_nodes import has_copies, path_along, way_up
 from hybrisfs.state.versions import (
     FOREVER,
     Interval,
@@ -293,20 +294,14 @@ class Catalog:
     def path_then(self, node: bytes, moment: int) -> str:
         """Where a node was at a moment, below the volume's root."""
         registers = PastRegisters(self._db, moment)
-        names: list[bytes] = []
-        while node != ROOT_ID and len(names) < _DEEPEST:
-            places = [
-                place
-                for values in registers.with_prefix(PLACE.key(node)).values()
-                for one in values
-                if (place := decode_place(one)) is not None
-            ]
-            if not places:
-                break
-            place = min(places, key=lambda one: (one.removed, one.parent, one.name))
-            names.append(place.name)
-            node = place.parent
-        return os.fsdecode(b"/".join(reversed(names)))
+
+        def place_of(node: bytes) -> tuple[bytes, bytes] | None:
+            values = chain.from_iterable(registers.with_prefix(PLACE.key(node)).values())
+            places = [place for one in values if (place := decode_place(one)) is not None]
+            first = min(places, key=lambda one: (one.removed, one.parent, one.name), default=None)
+            return None if first is None else (first.parent, first.name)
+
+        return os.fsdecode(path_along(islice(way_up(node, (ROOT_ID,), place_of), _DEEPEST)))
 
     # -- what was removed ------------------------------------------------------------------------
 

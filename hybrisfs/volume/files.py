@@ -23,7 +23,7 @@ from hybrisfs.registers.labels import MOST_LABELS, parse_label
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
 from hybrisfs.state.pins import Measure, Subtree
-from hybrisfs.state.shown_nodes import names_in_folder, path_of
+from hybrisfs.state.shown_nodes import names_in_folder, shown_path
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
@@ -156,7 +156,7 @@ class OnDemand:
         keeper = self._fs.pins.keeper(tx, inode) if standing is Pinned.INHERITED else None
         if keeper is None:
             return "", "hybrisfs pin without a path lists what is."
-        where = self._shown(PurePath(path_of(tx, keeper.ino)))
+        where = self._shown(PurePath(shown_path(tx, keeper.ino)))
         return f"it is kept because {where} is pinned", "Unpin that folder."
 
     def evict(self, path: PurePath) -> api.Freed:
@@ -175,7 +175,7 @@ class OnDemand:
         """What is pinned itself."""
         with self._fs.state.transaction() as tx:
             self._fs.pins.follow(tx)
-            named = {ino: PurePath(path_of(tx, ino)) for ino in self._fs.pins.roots(tx)}
+            named = {ino: PurePath(shown_path(tx, ino)) for ino in self._fs.pins.roots(tx)}
         self._committer.commit_now()
         return [
             extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))
@@ -334,7 +334,7 @@ class Labelling:
         """The files and folders with a label, ordered by path."""
         wanted = _parsed(word)
         with self._fs.state.transaction() as tx:
-            paths = [path_of(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]
+            paths = [shown_path(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]
         return sorted(PurePath(path) for path in paths)
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
