@@ -1,4 +1,4 @@
-"""The hoarder: brings what is to be kept here and is not here yet.
+"""The pinner: brings what is to be kept here and is not here yet.
 
 It looks when something was pinned, when updates of other devices came in, and now and then. What is missing
 is found in a snapshot of the database, so that nobody waits for a look through a large folder.
@@ -24,7 +24,7 @@ from hybrisfs.state.pins import Measure, Subtree
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["SHARE_OF_BUDGET", "PinLimits", "Hoarder"]
+__all__ = ["SHARE_OF_BUDGET", "PinLimits", "Pinner"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class PinLimits:
     """At most one part in so many of the time is spent on looking."""
 
 
-class Hoarder:
+class Pinner:
     """A stage that finds what is missing, and a few threads that fetch it."""
 
     def __init__(
