@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.pack import ChunkLocation
+from hybrisfs.environment import SYSTEM
 from hybrisfs.read.evict import RoomLimits
 from hybrisfs.read.pin import PinLimits, Pinner
 from hybrisfs.registers.tree import Content, Run, content_key
@@ -28,8 +29,10 @@ PATIENCE = 30.0
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet(2)
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Two devices, with limits if a test gives some."""
+    environment = limited(request.param) if hasattr(request, "param") else SYSTEM
+    one = Fleet(2, environment=lambda _: environment)
     yield one
     one.discard()
 
@@ -107,6 +110,7 @@ def test_while_the_clouds_are_down_it_is_said_and_tried_again(fleet: Fleet) -> N
     assert pinner.trouble is None
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(fetchers=1)], indirect=True)
 def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(6):
@@ -120,7 +124,6 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
         fleet.clouds.down = any(one.pack_id == lost for one in locations)
 
     pinner = pinner_of(rig)
-    pinner.limits = PinLimits(fetchers=1)
     fleet.clouds.before_get = lose_one
     assert not bring_pinned(rig, pinner)
     assert not bring_pinned(rig, pinner)
@@ -178,14 +181,15 @@ def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) ->
     assert pinner.trouble == "Input/output error"
 
 
+@pytest.mark.parametrize("fleet", [RoomLimits(patience_seconds=0.0)], indirect=True)
 def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("file"))
     pinner = pinner_of(rig)
-    budget, rig.room.limits = rig.journal.budget, RoomLimits(patience_seconds=0.0)
     fleet[1].write("pending", b"what no cloud has yet")
+    budget = rig.journal.budget
     rig.journal.budget = rig.journal.bytes + 7
     assert not bring_pinned(rig, pinner)
     assert "no room" in str(pinner.trouble)
@@ -227,6 +231,7 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(commit_every=3600.0)], indirect=True)
 def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     fleet.send(0, 1)
@@ -241,7 +246,6 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
         assert pinner.pin_round()
         return pinner.kept.files
 
-    pinner.limits = PinLimits(commit_every=3600.0)
     assert seen("while there is no link") == 0
     rig.signals.brisk = True
     assert seen("then") == 2
@@ -290,6 +294,9 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
     assert pinner.kept.missing == 0
 
 
+@pytest.mark.parametrize(
+    "fleet", [PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)], indirect=True
+)
 def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twice(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(4):
@@ -315,7 +322,6 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
     pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
-    pinner.limits = PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
     rig.ask_devices = ask
     assert pinner.pin_round()
@@ -324,6 +330,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
     assert fleet[1].read("music/more") == b"more" * 1000
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(fetchers=1, slice_chunks=1, looking_share=0.0)], indirect=True)
 def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(3):
@@ -342,7 +349,6 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
     fleet.clouds.before_get = note
 
     pinner = pinner_of(rig)
-    pinner.limits = PinLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
     assert not pinner.pin_round()
     assert len(tried) == len(set(tried)) == 3
 
