@@ -75,7 +75,7 @@ __all__ = ["ACTIONS", "Action", "Api"]
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names, keys or conflicts in one answer
 _EVENTS: Final = 200  # the latest
-_PAST: Final = 200  # versions, or names that were removed, in one answer; the latest
+_MOST_VERSIONS: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
 _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
     "clouds": CloudListRequest,
@@ -163,11 +163,11 @@ class Api:
 
     def _versions(self, request: Request, body: Message) -> Message:
         found = ask(VersionsListRequest(name=request.path_params["name"], path=_inside(body)))
-        return {"versions": message_of(found.versions[:_PAST])}
+        return {"versions": message_of(found.versions[:_MOST_VERSIONS])}
 
     def _removed(self, request: Request, body: Message) -> Message:
         found = ask(VersionsRemovedRequest(name=request.path_params["name"], path=_inside(body)))
-        return {"removed": message_of(found.removed[:_PAST])}
+        return {"removed": message_of(found.removed[:_MOST_VERSIONS])}
 
     def _restore(self, request: Request, body: Message) -> Message:
         name, path = request.path_params["name"], _inside(body)

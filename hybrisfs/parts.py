@@ -23,7 +23,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.pin import Hoarder
+from hybrisfs.read.pin import Pinner
 from hybrisfs.receive.pull import Puller
 from hybrisfs.receive.take import Upcoming, unprepared
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
@@ -150,7 +150,7 @@ class Reading:
 
     fetcher: Fetcher
     room: Evictor
-    hoarder: Hoarder
+    pinner: Pinner
     residency: Residency
 
 

@@ -122,6 +122,7 @@ WAIT_BY_THE_SYSTEM = {
 # Machines that own no thread, socket, clock, lock or SQL, as modules or packages: all that they may import
 # beside `OF_MACHINES`.
 MACHINES = {
+    "hybrisfs.checkpoint.adopt": ("hybrisfs.checkpoint.limits.CheckpointLimits",),
     "hybrisfs.checkpoint.agree": (
         "hybrisfs.checkpoint.limits.CheckpointLimits",
         "hybrisfs.state.checkpoints.Recorded",
@@ -130,6 +131,8 @@ MACHINES = {
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
     "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
+    "hybrisfs.members.kinship": ("functools",),
+    "hybrisfs.members.removal": ("hybrisfs.kinds.VOTE", "hybrisfs.members.kinship"),
     "hybrisfs.mirror.plan": ("hybrisfs.mirror.model",),
     "hybrisfs.pairing.handshake": ("cryptography", "hybrisfs.pairing.errors"),
     "hybrisfs.pairing.protocol": (

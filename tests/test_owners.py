@@ -196,6 +196,26 @@ def test_no_way_to_write_sql_escapes(source: str) -> None:
     assert not holds_sql("log.info('rows were updated from where they are')")
 
 
+# -- one walk from a node to its path ----------------------------------------------------------------------
+
+
+def puts_names_in_order(source: str) -> bool:
+    """Whether a path is made of names that were met on the way up."""
+    return any(
+        isinstance(node, ast.Call)
+        and re.fullmatch(r"b?['\"]/['\"]\.join|\w*Path", ast.unparse(node.func))
+        and any(re.search(r"\breversed\(|\[::-1\]", ast.unparse(one)) for one in node.args)
+        for node in ast.walk(ast.parse(source))
+    )
+
+
+def test_one_function_walks_from_a_node_to_its_path() -> None:
+    found = [name_of(one) for one in modules("hybrisfs") if puts_names_in_order(one.read_text())]
+    assert found == ["hybrisfs.state.shown_nodes"]
+    assert puts_names_in_order("os.fsdecode(b'/'.join(reversed(names)))")
+    assert puts_names_in_order("PurePosixPath(*reversed(names))")
+
+
 # -- the transaction is the lock (docs/adr/022) --------------------------------------------------------------
 
 # They have the whole database, before or after the life of the volume.

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -23,6 +24,7 @@ from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
 from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.members import Membership
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.shown_nodes import path_along, way_up
 from sync import DEVICE_ID_SIZE, DecodeError, device_id_of
 
 __all__ = ["NONSENSE", "DamagedDatabase", "StagedFile", "is_damage", "naming_damage", "rebuild_advice"]
@@ -81,16 +83,15 @@ class DamagedDatabase:
 
     def _path(self, ino: int) -> PurePosixPath:
         """Where the node was; names that cannot be read are left out."""
-        names: list[str] = []
-        at = ino
-        while at != ROOT_INO and len(names) < _DEEPEST:
+
+        def place_of(at: int) -> tuple[int, bytes] | None:
             rows = self._rows.places(at)
-            if not rows or not isinstance(rows[0][1], bytes):
-                names.append(f"node {at}")
-                break
-            at, name = rows[0]
-            names.append(os.fsdecode(name))
-        return PurePosixPath(*reversed(names))
+            return (rows[0][0], rows[0][1]) if rows and isinstance(rows[0][1], bytes) else None
+
+        way = list(islice(way_up(ino, (ROOT_INO,), place_of), _DEEPEST))
+        top = way[-1].folder if way else ino
+        unknown = [] if top == ROOT_INO else [f"node {top}"]
+        return PurePosixPath(*unknown, os.fsdecode(path_along(way)))
 
     def check(self, file: StagedFile) -> None:
         """Raises UnreadablePartError unless all of the file's content can be read."""

@@ -10,14 +10,14 @@ stated it, the checkpoint is *agreed* (`agree`), and one of them puts it on the 
 it from then on, and until then the one before.
 
 A device that has just been let in begins with the checkpoint that its inviter names, instead of reading the
-log from its beginning (`deposit`, `intake`). A device that was restored from a backup takes in a
+log from its beginning (`adopt`, `intake`). A device that was restored from a backup takes in a
 checkpoint that it has stated itself, if it lacks much of it, or has lacked for long what no device has in
 full any more. It keeps what only it has: its own updates, which may fork it, and what it has not signed yet.
 What both lack beyond that comes with the log.
 
 When the next checkpoint is on the clouds, and all members name it, devices drop what the one before covers:
 bodies of updates, and segments on the clouds (`compaction`). `checkpointer` does what
-`agree` decides.
+`agree` decides, and `intake` what `adopt` decides.
 
 A device that takes a checkpoint in decides whose word counts: its own, that is a statement that it signed
 before its state was lost; or that of the device that let it in, which gave it all keys. So no other device
@@ -33,7 +33,7 @@ updates between them: an update that O does not cover leaves it only when N has 
 A device that has N does not take in O because others name it. A device that has stated N, or taken it in, has
 the names of all updates that N stands for in its log. Those of O are among them if at least one device has
 stated both and was not set back in between, for all state the same. Only a device that lacks a name that O
-has takes O in (`intake`). Otherwise it would cease to name N, which holds what a device that was set back may
+has takes O in (`adopt`). Otherwise it would cease to name N, which holds what a device that was set back may
 find nowhere else.
 
 A crash may leave parts of files: the next statement removes them. It may leave a statement that no other

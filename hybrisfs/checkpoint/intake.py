@@ -1,10 +1,5 @@
-"""Which of the checkpoints that others name this device takes in: one that it can believe, and that stands
-for updates which are not known here and may be had in no other way.
-
-The names of updates in the index of the checkpoint show what is lacking; vectors do not. Branches get other
-names when a fork comes to light, so that a vector may seem to cover what the log lacks, and to lack what it
-has. The log forgets no name: so no device takes in a checkpoint twice, nor one that it has stated.
-"""
+"""Takes in the checkpoints that `hybrisfs.checkpoint.adopt` decides for: fetches and verifies them, and
+merges them into the log and the registers."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ from itertools import chain, groupby, islice, takewhile
 from operator import itemgetter
 from typing import Final, cast
 
+from hybrisfs.checkpoint.adopt import Action, AdoptionMachine, Compare, Read, TakeIn, View
 from hybrisfs.checkpoint.deposit import Fetching, NotToBeHadError
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
@@ -30,7 +26,7 @@ from hybrisfs.state.stored_log import names_of_updates
 from hybrisfs.state.versions import know_no_versions_before_bare
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from sync import ZERO_HASH, CheckpointId, DecodeError, Head, LimitError, Members, Rename, VersionVector
+from sync import ZERO_HASH, CheckpointId, DecodeError, Head, LimitError, Rename, VersionVector
 from sync.checkpoint import Root
 from sync.log_index import IndexEntry
 from sync.log_tree import Placed
@@ -40,7 +36,6 @@ __all__ = ["Adoption", "Intake", "check_snapshot"]
 log = logging.getLogger(__name__)
 
 _ENTRIES: Final = 2048
-_RETRY_SECONDS: Final = 300.0
 
 
 class Intake:
@@ -54,90 +49,75 @@ class Intake:
         fetching: Fetching,
     ) -> None:
         self._fs = fs
-        self._limits = fs.environment.limits.of(CheckpointLimits)
         self._arrivals = arrivals
         self._snapshots = snapshots
         self._fetching = fetching
+        with fs.state.transaction() as tx:
+            volume, device = tx.updates.volume, tx.updates.device
+        self._machine = AdoptionMachine(volume, device, fs.environment.limits.of(CheckpointLimits))
         self.taken_in = Topic[[Transaction]]()
         """Shows what a checkpoint has brought; called with the locks held that `Receiver` holds."""
-        self._examined: dict[bytes, float] = {}  # names of roots -> when to look at them again
-        self._offered: set[bytes] = set()
-        self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
-        self._complete: set[bytes] = set()  # snapshots of which nothing is lacking, nor ever will be
 
     def offered(self, root: bytes) -> None:
-        """A device says that the updates lacking here begin below the checkpoint with this root."""
-        self._offered.add(root)
-        self._examined.pop(root, None)
+        """See `AdoptionMachine.offered`."""
+        self._machine.offered(root)
 
     def has(self, tx: Transaction, snapshot: bytes) -> bool:
         """Whether this device lacks nothing of the checkpoint with this snapshot, as far as it knows."""
-        return snapshot in self._complete or snapshot in [one.stored.snapshot for one in tx.checkpoints.all()]
+        recorded = (one.stored.snapshot for one in tx.checkpoints.all())
+        return self._machine.is_complete(snapshot) or snapshot in recorded
 
     def begin(self, named: CheckpointId) -> bool:
         """Begin with the checkpoint that the inviter names; False when that cannot be done."""
-        self._offered.add(named.root)
-        return self._examine(named.root, named.snapshot, float("-inf"), vouched=True)
+        return self._run(self._machine.begin(named), float("-inf"))
 
     def look(self, heads: Mapping[bytes, Head], now: float) -> None:
         """Take in a checkpoint that is named or was offered, if it is needed; *now*: seconds, monotonic."""
-        with self._fs.state.transaction() as tx:
-            self._complete.update(one.stored.snapshot for one in tx.checkpoints.all())
-            inviter = tx.meta("inviter")
-        named = {
-            head.checkpoint.root: (head.checkpoint.snapshot, device == inviter)
-            for device, head in sorted(heads.items(), key=lambda one: one[0] == inviter)
-            if head.checkpoint is not None and head.checkpoint.snapshot not in self._complete
-        }
-        for root in (*named, *(self._offered - named.keys())):
-            if now < self._examined.get(root, 0.0):
-                continue
-            self._examined[root] = now + _RETRY_SECONDS
-            snapshot, vouched = named.get(root, (None, False))
-            self._examine(root, snapshot, now, vouched=vouched)
+        while action := self._machine.due(self._view(), heads, now):
+            self._run(action, now)
 
-    def _examine(self, name: bytes, snapshot: bytes | None, now: float, *, vouched: bool) -> bool:
-        """Take in the checkpoint with this root if this device lacks something of it and can trust it."""
+    def _view(self) -> View:
+        with self._fs.state.transaction() as tx:
+            recorded = [one.stored.snapshot for one in tx.checkpoints.all()]
+            return View(tx.updates.state.vector, tx.members.devices(), tx.meta("inviter"), recorded)
+
+    def _run(self, first: Action, now: float) -> bool:
+        """Do what is due for one checkpoint; whether it was taken in."""
+        action: Action | None = first
         try:
-            root = self._fetching.root(name)
-            with self._fs.state.transaction() as tx:
-                members, volume = tx.members.devices(), tx.updates.volume
-            root.check(volume, members)
-            if snapshot not in (None, root.snapshot) or not (vouched or self._is_trusted(root, members)):
-                return False
-            if not self._is_wanted(name, root, now):
-                return False
-            stored = self._fetching.fetch_slices(root)
-            check_snapshot(self._snapshots, stored, root)
-            with without_collections(), self._fs.state.log_transaction() as tx:
-                Adoption(self._fs, self._arrivals).run(tx, self._snapshots, stored)
-                through = tx.checkpoints.through()
-                tx.checkpoints.put(Recorded(stored, root.vector, through, root.encode(), name))
-                self.taken_in(tx)
+            while action is not None:
+                done, action = action, self._carry_out(action, now)
         except (NotToBeHadError, DecodeError, LimitError, OSError) as error:
-            log.warning("checkpoint %s is not taken in: %s", name.hex(), error)
+            log.warning("checkpoint %s is not taken in: %s", first.name.hex(), error)
             return False
-        self._offered.discard(name)
-        log.info("took in checkpoint %s", root.snapshot.hex())
-        return True
+        return isinstance(done, TakeIn)
 
-    def _is_wanted(self, name: bytes, root: Root, now: float) -> bool:
-        with self._fs.state.transaction() as tx:
-            vector = tx.updates.state.vector
-        ahead = root.vector.highest - vector.highest
-        if ahead <= 0 and not self._lacks(root):
-            self._complete.add(root.snapshot)
-            self._offered.discard(name)
-            self._lacking.pop(name, None)
-            return False
-        if not len(vector) or ahead >= self._limits.far_behind or name in self._offered:
-            return True
-        return now - self._lacking.setdefault(name, now) >= self._limits.patience_seconds
+    def _carry_out(self, action: Action, now: float) -> Action | None:
+        """What follows from how it went. Raises NotToBeHadError, DecodeError, LimitError, OSError."""
+        match action:
+            case Read(name):
+                root = self._fetching.root(name)
+                return self._machine.read(action, root, self._view(), now)
+            case Compare(_, root):
+                view = self._view()
+                return self._machine.compared(action, view, now, lacks=self._lacks(root))
+            case TakeIn(name, root):
+                self._take_in(name, root)
+                self._machine.taken_in(action)
+                return None
+
+    def _take_in(self, name: bytes, root: Root) -> None:
+        stored = self._fetching.fetch_slices(root)
+        check_snapshot(self._snapshots, stored, root)
+        with without_collections(), self._fs.state.log_transaction() as tx:
+            Adoption(self._fs, self._arrivals).run(tx, self._snapshots, stored)
+            through = tx.checkpoints.through()
+            tx.checkpoints.put(Recorded(stored, root.vector, through, root.encode(), name))
+            self.taken_in(tx)
+        log.info("took in checkpoint %s", root.snapshot.hex())
 
     def _lacks(self, root: Root) -> bool:
         """Whether it stands for updates that are not known here. Raises NotToBeHadError, DecodeError."""
-        if root.snapshot in self._complete:
-            return False
         pieces = (self._fetching.part(one.name) for one in root.slices)
         entries = takewhile(lambda one: not isinstance(one, Latest), read_snapshot(pieces))
         while some := {one.hash for one in islice(entries, _ENTRIES) if isinstance(one, IndexEntry)}:
@@ -145,15 +125,6 @@ class Intake:
                 if not some <= tx.updates.known(some):
                     return True
         return False
-
-    def _is_trusted(self, root: Root, members: Members) -> bool:
-        """Whether this device or its inviter has stated the checkpoint. When the inviter is no member (a
-        recovery kit, or removed), the statement of any member is enough."""
-        with self._fs.state.transaction() as tx:
-            inviter, own = tx.meta("inviter"), tx.updates.device
-        if inviter and inviter not in members:
-            return any(device in members for device in root.evidence)
-        return own in root.evidence or inviter in root.evidence
 
 
 # -- taking in a checkpoint: as if all updates that it stands for had come, one after the other ---------

@@ -44,7 +44,7 @@ from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,
-    claim_place,
+    mark_place,
     open_for_test,
     prepare_place,
     try_out,
@@ -166,7 +166,7 @@ class CloudControl:
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
             with contextlib.closing(self._opened(number, record)) as store:
-                claim_place(store, self._ground.config.id, regain=True)
+                mark_place(store, self._ground.config.id, regain=True)
                 try_out(store, partial(self._refuse_same_place, but=number), self._environment)
             self._cloud_set.prove(number)
             self._writing.look_at_clouds()
@@ -350,7 +350,7 @@ class CloudControl:
             if days:
                 prepare_place(store)
                 added.note, added.retention = self._keep(store, days)
-            claim_place(store, self._ground.config.id)
+            mark_place(store, self._ground.config.id)
             try_out(store, self._refuse_same_place, self._environment)
         number = cloud_set.sign_new(CloudRecord(chosen, url))
         cloud_set.arrange()

@@ -222,7 +222,7 @@ class NeededOrphans:
             tx.chunks.keep_all(fetched)
             kept = dirty_among(tx, fetched)
             for number in kept:
-                tx.chunks.claim(number)
+                tx.chunks.take_over(number)
         return len(kept)
 
 

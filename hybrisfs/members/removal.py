@@ -32,6 +32,17 @@ that came first or comes later. Together with the accused, devices are suspended
 accuser accuses as well, where an older member is left that could veto. So whatever one member signs, another
 one remains that can veto it.
 
+    a device is   that means                                  it becomes    when
+    -----------   -----------------------------------------   -----------   ---------------------------------
+    member        its updates are accepted                    suspended     an accusation of it counts
+                                                              ended         one of (a) to (d) holds
+    suspended     no update of it is accepted, unless a       member        no accusation of it counts now
+                  member depends on it; its consent counts    ended         one of (a) to (d) holds
+    ended         neither                                     member        the first kit says "keep"
+
+`judge` says which of them a device is, `effects` what a vote changes of that: both without I/O, for
+`hybrisfs.members.hearing` and `hybrisfs.sharing.membership`, which read the facts and sign what follows.
+
 `hybrisfs.members.kinship` says which members are *independent* of each other, or *older* than others.
 
 The *first kit* is the one that is older than all others; of several whose order is not known, all must
@@ -51,11 +62,13 @@ from sync import DecodeError, Reader, Writer
 __all__ = [
     "NO_VOTES",
     "Cast",
+    "Effects",
     "Facts",
     "Outcome",
     "Stance",
     "Verdict",
     "decode_vote",
+    "effects",
     "encode_vote",
     "judge",
     "vote_key",
@@ -151,6 +164,28 @@ NO_VOTES: Final = Outcome(Verdict(frozenset(), {}))
 def judge(facts: Facts) -> Verdict:
     """What becomes of the members."""
     return _Court(facts).verdict() if facts.votes else NO_VOTES.verdict
+
+
+class Effects(NamedTuple):
+    """What a vote changes at once, as sets of devices."""
+
+    final: frozenset[bytes]
+    """Of those voted about: removed for good."""
+    leaving: frozenset[bytes]
+    """Those whose updates are not accepted now: they get no new keys."""
+    returning: frozenset[bytes]
+    """Those whose updates are accepted again."""
+
+
+def effects(
+    before: Verdict, after: Verdict, stance: Stance, accused: Collection[bytes], unknown: Collection[bytes]
+) -> Effects:
+    """The effects of one more vote, with that stance about all *accused*; *unknown*: those of them of which
+    the log says nothing. No verdict tells of these, so this vote alone removes them."""
+    removed = frozenset(unknown) if stance is Stance.REMOVE else frozenset()
+    out = after.out | removed
+    final = after.ended.intersection(accused) | out.intersection(unknown)
+    return Effects(final, out, before.out - after.out)
 
 
 class _Charge(NamedTuple):

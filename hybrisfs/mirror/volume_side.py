@@ -30,8 +30,7 @@ from hybrisfs.mirror.model import (
 )
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.journal import JournalFullError
-from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.shown_nodes import ino_shown_for, names_of
+from hybrisfs.state.shown_nodes import ino_shown_for, way_to_root
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -148,16 +147,9 @@ class VolumeSide:
 
     def _path(self, tx: Transaction, number: int, known: dict[int, bytes | None]) -> bytes | None:
         """The path of a directory within the mirror; None when it is elsewhere."""
-        names: list[tuple[int, bytes]] = []
-        while number not in known and number != ROOT_INO:
-            found = names_of(tx, number, 1)
-            if not found:
-                break
-            ((parent, name),) = found
-            names.append((number, name))
-            number = parent
-        path = known.get(number)
-        for child, name in reversed(names):
+        way = list(way_to_root(tx, number, ends=known))
+        path = known.get(way[-1].folder if way else number)
+        for child, _, name in way[::-1]:
             path = known[child] = None if path is None else join(path, name)
         return path
 

@@ -46,7 +46,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import NOTHING, STALE, Inode
 from hybrisfs.tree.residency import Residency
-from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.versions.browser import VersionBrowser
 from sync.codec import Buffer
 
 __all__ = ["Adapter", "Served"]
@@ -72,7 +72,7 @@ class Served:
     freshness: Freshness
     sparing: Sparing
     no_fetch: NoFetchPrograms
-    past: PastBrowser
+    versions: VersionBrowser
 
 
 class Adapter(fuse.Operations):

@@ -28,8 +28,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.mount.adapter import Adapter
 from hybrisfs.mount.echo import HIDDEN_INO, HIDDEN_NAME, Found
 from hybrisfs.mount.hand import Hand
-from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.shown_nodes import names_of
+from hybrisfs.state.shown_nodes import names_of, path_of
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unseen import Aspect, Change
@@ -319,14 +318,10 @@ class Notifier:
     def _path(self, ino: int) -> bytes:
         """The path of a directory within the mount. Raises FileNotFoundError."""
         with self._fs.state.transaction() as tx:
-            names: list[bytes] = []
-            while ino != ROOT_INO:
-                places = self._places_of(tx, ino)
-                if not places:
-                    raise FileNotFoundError(ino)
-                names.append(places[-1].name)
-                ino = places[-1].parent
-        return b"/".join(reversed(names))
+            path = path_of(tx, ino)
+        if path is None:
+            raise FileNotFoundError(ino)
+        return path
 
 
 def _arrives_in(step: _Step) -> int | None:

@@ -20,7 +20,7 @@ from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import BLOCK
-from hybrisfs.versions.browser import HISTORY_NAME, PAST_INO, PastEntry
+from hybrisfs.versions.browser import HISTORY_INO, HISTORY_NAME, VersionEntry
 from hybrisfs.versions.contents import size_of
 
 __all__ = ["VersionsAdapter"]
@@ -34,56 +34,56 @@ class VersionsAdapter(Adapter):
 
     def __init__(self, served: Served) -> None:
         super().__init__(served)
-        self.past = served.past
+        self.versions = served.versions
 
     # -- reading ---------------------------------------------------------------------------------
 
     def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
-        if _is_past(parent):
-            return self._later(request, lambda: self._found(self.past.lookup(parent, name)))
+        if _is_version(parent):
+            return self._later(request, lambda: self._found(self.versions.lookup(parent, name)))
         if self._is_reserved(request, parent, name):
-            return self._found(self.past.top())
+            return self._found(self.versions.top())
         return super().lookup(request, parent, name)
 
-    def _found(self, past: PastEntry | None) -> Entry:
-        return Entry.negative(0.0) if past is None else Entry(_attributes(past), past.holds, past.holds)
+    def _found(self, entry: VersionEntry | None) -> Entry:
+        return Entry.negative(0.0) if entry is None else Entry(_attributes(entry), entry.holds, entry.holds)
 
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         for ino, lookups in forgets:
-            if _is_past(ino):
-                self.past.forget(ino, lookups)
-        super().forget([one for one in forgets if not _is_past(one[0])])
+            if _is_version(ino):
+                self.versions.forget(ino, lookups)
+        super().forget([one for one in forgets if not _is_version(one[0])])
 
     def getattr(self, request: Request, ino: int, fh: int | None) -> tuple[Attributes, float]:
-        if _is_past(ino):
-            past = self.past.get(ino)
-            return _attributes(past), past.holds
+        if _is_version(ino):
+            entry = self.versions.get(ino)
+            return _attributes(entry), entry.holds
         return super().getattr(request, ino, fh)
 
     def readlink(self, request: Request, ino: int) -> bytes:
-        return self.past.get(ino).node.attr.target if _is_past(ino) else super().readlink(request, ino)
+        return self.versions.get(ino).node.attr.target if _is_version(ino) else super().readlink(request, ino)
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().getxattr(request, ino, name, size)
-        value = dict(self.past.get(ino).node.attr.xattrs).get(name)
+        value = dict(self.versions.get(ino).node.attr.xattrs).get(name)
         if value is None:
             raise failure(errno.ENODATA)
         return sized(value, size)
 
     def listxattr(self, request: Request, ino: int, size: int) -> bytes | int:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().listxattr(request, ino, size)
-        names = [name for name, _ in self.past.get(ino).node.attr.xattrs]
+        names = [name for name, _ in self.versions.get(ino).node.attr.xattrs]
         if request.uid != 0:
             names = [name for name in names if not name.startswith(b"trusted.")]
         return sized(b"".join(name + b"\0" for name in names), size)
 
     def opendir(self, request: Request, ino: int, flags: int) -> Opened:
-        return Opened() if _is_past(ino) else super().opendir(request, ino, flags)
+        return Opened() if _is_version(ino) else super().opendir(request, ino, flags)
 
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().readdir(request, ino, fh, offset, size)
 
         def work() -> Listing:
@@ -92,24 +92,24 @@ class VersionsAdapter(Adapter):
                 ino,
                 offset,
                 listing.add,
-                lambda name, past, following: listing.add(name, past.ino, past.node.attr.mode, following),
+                lambda name, entry, following: listing.add(name, entry.ino, entry.node.attr.mode, following),
             )
             return listing
 
         return self._later(request, work)
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().readdirplus(request, ino, fh, offset, size)
 
         def work() -> ListingPlus:
             listing = ListingPlus(size)
 
-            def add(name: bytes, past: PastEntry, following: int) -> bool:
-                self.past.looked_up(past)  # before the kernel can forget it
-                if listing.add(name, self._found(past), following):
+            def add(name: bytes, entry: VersionEntry, following: int) -> bool:
+                self.versions.looked_up(entry)  # before the kernel can forget it
+                if listing.add(name, self._found(entry), following):
                     return True
-                self.past.forget(past.ino, 1)
+                self.versions.forget(entry.ino, 1)
                 return False
 
             self._list(ino, offset, listing.add_name, add)
@@ -122,41 +122,41 @@ class VersionsAdapter(Adapter):
         ino: int,
         offset: int,
         add_dot: Callable[[bytes, int, int, int], bool],
-        add: Callable[[bytes, PastEntry, int], bool],
+        add: Callable[[bytes, VersionEntry, int], bool],
     ) -> None:
         if offset == 0 and not add_dot(b".", ino, stat.S_IFDIR, 1):
             return
-        if offset <= 1 and not add_dot(b"..", self.past.get(ino).parent, stat.S_IFDIR, _DOTS):
+        if offset <= 1 and not add_dot(b"..", self.versions.get(ino).parent, stat.S_IFDIR, _DOTS):
             return
         start = max(offset - _DOTS, 0)
-        for index, (name, past) in enumerate(self.past.list(ino)[start:], start):
-            if not add(name, past, index + 1 + _DOTS):
+        for index, (name, entry) in enumerate(self.versions.list(ino)[start:], start):
+            if not add(name, entry, index + 1 + _DOTS):
                 return
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().open(request, ino, flags)
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise failure(errno.EROFS)
-        return Opened(self.past.open(ino), keep_cache=True)
+        return Opened(self.versions.open(ino), keep_cache=True)
 
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | Later:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().read(request, ino, fh, offset, size)
-        reader = self.past.reader(fh)
+        reader = self.versions.reader(fh)
         self._prepare_to_fetch(request)
         return self._later(request, lambda: reader.read(offset, size))
 
     def release(self, request: Request, ino: int, fh: int, flags: int) -> None:
-        if _is_past(ino):
-            self.past.release(fh)
+        if _is_version(ino):
+            self.versions.release(fh)
         else:
             super().release(request, ino, fh, flags)
 
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
-        if not _is_past(ino):
+        if not _is_version(ino):
             return super().lseek(request, ino, fh, offset, whence)
-        size = self.past.reader(fh).size
+        size = self.versions.reader(fh).size
         if not 0 <= offset < size:
             raise failure(errno.ENXIO)
         return offset if whence == os.SEEK_DATA else size
@@ -206,7 +206,7 @@ class VersionsAdapter(Adapter):
     def create(
         self, request: Request, parent: int, name: bytes, mode: int, flags: int
     ) -> tuple[Entry, Opened] | Later:
-        if parent == ROOT_INO or _is_past(parent):
+        if parent == ROOT_INO or _is_version(parent):
             self._require_free(request, parent, name)
         return super().create(request, parent, name, mode, flags)
 
@@ -240,22 +240,22 @@ class VersionsAdapter(Adapter):
         super().removexattr(request, ino, name)
 
 
-def _is_past(ino: int) -> bool:
-    return PAST_INO <= ino < HIDDEN_INO
+def _is_version(ino: int) -> bool:
+    return HISTORY_INO <= ino < HIDDEN_INO
 
 
 def _require_present(ino: int) -> None:
     """Raise OSError for a node of the past, which cannot be changed."""
-    if _is_past(ino):
+    if _is_version(ino):
         raise failure(errno.EROFS)
 
 
-def _attributes(past: PastEntry) -> fuse.Attributes:
+def _attributes(entry: VersionEntry) -> fuse.Attributes:
     """What stat(2) shows."""
-    node, attr = past.node, past.node.attr
+    node, attr = entry.node, entry.node.attr
     size = len(attr.target) if stat.S_ISLNK(attr.mode) else size_of(node.content)
     return fuse.Attributes(
-        past.ino,
+        entry.ino,
         attr.mode,
         node.links,
         attr.uid,

@@ -1,4 +1,4 @@
-"""The hoarder: brings what is to be kept here and is not here yet.
+"""The pinner: brings what is to be kept here and is not here yet.
 
 It looks when something was pinned, when updates of other devices came in, and now and then. What is missing
 is found in a snapshot of the database, so that nobody waits for a look through a large folder.
@@ -24,7 +24,7 @@ from hybrisfs.state.pins import Measure, Subtree
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 
-__all__ = ["SHARE_OF_BUDGET", "PinLimits", "Hoarder"]
+__all__ = ["SHARE_OF_BUDGET", "PinLimits", "Pinner"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class PinLimits:
     """At most one part in so many of the time is spent on looking."""
 
 
-class Hoarder:
+class Pinner:
     """A stage that finds what is missing, and a few threads that fetch it."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Hoarder:
         signals: Signals,
         committer: Committer,
     ) -> None:
-        self.limits = fs.environment.limits.of(PinLimits)
+        self._limits = fs.environment.limits.of(PinLimits)
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
@@ -108,7 +108,7 @@ class Hoarder:
         available."""
         self._failures = self._fetched = 0
         self._in_vain.clear()
-        with ThreadPoolExecutor(self.limits.fetchers, thread_name_prefix="pin") as pool:
+        with ThreadPoolExecutor(self._limits.fetchers, thread_name_prefix="pin") as pool:
             under_way: deque[tuple[Future[None], _Piece]] = deque()
 
             def look() -> None:
@@ -144,7 +144,7 @@ class Hoarder:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._look_after = begun + self.limits.looking_share * (self._monotonic() - begun)
+        self._look_after = begun + self._limits.looking_share * (self._monotonic() - begun)
         with self._guard:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
@@ -152,7 +152,7 @@ class Hoarder:
         listed = {one for piece in under_way for one in piece.files}
         handed_out = self._in_vain.union(*(piece.chunks for piece in under_way))
         wanted = [one for one in missing if one not in handed_out] if handed_out else missing
-        size = self.limits.slice_chunks
+        size = self._limits.slice_chunks
         slices = [wanted[start : start + size] for start in range(0, len(wanted), size)]
         return [
             *(_Piece(partial(self._list, ino), files=(ino,)) for ino in unlisted if ino not in listed),
@@ -167,7 +167,7 @@ class Hoarder:
         with self._fs.state.transaction() as tx:
             if not self._fs.pins or not self._fs.is_uncommitted(tx):
                 return
-        self._may_commit_at = now + self.limits.commit_every
+        self._may_commit_at = now + self._limits.commit_every
         try:
             self._committer.commit_now()
         except OSError as error:  # the committer meets it, too, and sees to it

@@ -21,7 +21,7 @@ from hybrisfs.sharing.membership import Membership
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.state.shown_nodes import ino_of, ino_shown_for, nodes_below, path_of
+from hybrisfs.state.shown_nodes import ino_of, ino_shown_for, nodes_below, shown_path
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -166,7 +166,7 @@ class SharedFolders:
             if other in above(folder.ino) or folder.ino in above(other):
                 raise UsageError(
                     f"nobody can be limited to {shown(path)}",
-                    f"{shown(path_of(tx, other))} is a contributor's, and one is inside the other",
+                    f"{shown(shown_path(tx, other))} is a contributor's, and one is inside the other",
                     "Choose folders that are apart.",
                 )
 
@@ -201,4 +201,4 @@ class SharedFolders:
     def paths(self, tx: Transaction, areas: Iterable[Area]) -> list[str]:
         """Where the folders are now, but for those that are gone."""
         shown_for = [ino_shown_for(tx, area.folder) for area in areas]
-        return sorted(path_of(tx, ino) for ino in shown_for if ino is not None)
+        return sorted(shown_path(tx, ino) for ino in shown_for if ino is not None)

@@ -11,7 +11,7 @@ from hybrisfs.api.devices import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.members.lineage import came_by, let_in
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member, member_key
-from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.members.removal import Stance, effects, encode_vote, vote_key
 from hybrisfs.members.roles import Area, Rights, Role, RoleRecord, new_role_key
 from hybrisfs.merge.signing import Signer
 from hybrisfs.recovery.record import kit_key
@@ -287,21 +287,20 @@ class Membership:
         self._signer.ensure_allowed(tx)
         self._signer.require_writer(tx)
         table, hearing, this = tx.members, tx.hearing, tx.updates.device
-        unknown = {one.device for one in members if not hearing.knows(one.device)}
+        accused = [one.device for one in members]
+        unknown = [one for one in accused if not hearing.knows(one)]
         clock = tx.updates.state.vector.highest + 1
-        verdict = hearing.verdict_with(this, [one.device for one in members], stance, clock)
-        out = verdict.out | (unknown if stance is Stance.REMOVE else frozenset())
-        writes: list[Write] = [(vote_key(one.device, this), encode_vote(stance)) for one in members]
-        final = [one for one in members if one.device in verdict.ended or (one.device in out & unknown)]
+        verdict = hearing.verdict_with(this, accused, stance, clock)
+        found = effects(hearing.outcome.verdict, verdict, stance, accused, unknown)
+        writes: list[Write] = [(vote_key(one, this), encode_vote(stance)) for one in accused]
+        final = [one for one in members if one.device in found.final]
         kits = {one.device for one in table.reserves()}
         for one in final:
             writes.append((member_key(one.device), replace(one, removed=True).encode()))
             if one.device in kits and tx.registers.values(kit_key(one.device)):
                 writes += also(one) or [(kit_key(one.device), None)]
-        leaving = [one for one in (*table.all(), *table.reserves()) if one.device in out]
-        returning = [
-            one for one in table.removed() if one.device in hearing.outcome.verdict.out - verdict.out
-        ]
+        leaving = [one for one in (*table.all(), *table.reserves()) if one.device in found.leaving]
+        returning = [one for one in table.removed() if one.device in found.returning]
         epoch = []
         if leaving:
             epoch = [self._epochs.begin(tx, leaving, returning)]

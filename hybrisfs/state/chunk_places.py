@@ -29,7 +29,7 @@ class ChunkPlaces:
     def __init__(self, database: RowWriter, journal: Journal) -> None:
         self._db = database
         self._dirty_pieces = journal.dirty_pieces
-        self.claimed: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
+        self.taken_over: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
         self.settling: set[int] = set()  # chunks that a file is about to name
         self.located = Topic[[]]()
         """A cloud is known to have a chunk."""
@@ -313,17 +313,17 @@ class ChunkPlaces:
                 continue
             self._part(chunk)
             if segment is not None:
-                self._claim(chunk, length)
+                self._take_over(chunk, length)
         self._db.execute("DELETE FROM spare WHERE pack = ?", (number,))
         self._db.execute("DELETE FROM idle_pack WHERE pack = ?", (number,))
         self.condemned.release([number])
 
     # -- the steps that these are made of ----------------------------------------------------------
 
-    def _claim(self, number: int, length: int) -> None:
+    def _take_over(self, number: int, length: int) -> None:
         """A file of ours names the chunk now: do not rely on the other device to bring it to the clouds."""
         self._db.execute("UPDATE chunk SET pack = NULL, length = ? WHERE number = ?", (length, number))
-        self.claimed.add(number)
+        self.taken_over.add(number)
 
     def _part(self, number: int, *, lost: bool = False) -> None:
         """Rely on the pack of the chunk no longer, but remember that it is there, or that the clouds have

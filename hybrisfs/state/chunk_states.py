@@ -29,7 +29,7 @@ proven      (column) this device has put the chunk into its pack, or read it the
 spare       (table) further packs that are said to have it; each may be proven, too
 condemned   (`ChunkStore.condemned`) packs that may be discarded: nothing new relies on them
 doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on them either
-claimed     (`ChunkStore.claimed`) PENDING, and its turn to be packed may be over
+taken over  (`ChunkStore.taken_over`) PENDING, and its turn to be packed may be over
 lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
 settling    (`ChunkStore.settling`) a file is about to name it: it is not dropped
 """
@@ -111,7 +111,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
     PENDING: {
         "add": {PENDING},  # equal bytes: those take the place of damaged ones
         "known": {PENDING},
-        "claim": {PENDING},  # its turn to be packed comes again
+        "take_over": {PENDING},  # its turn to be packed comes again
         "packed": {CACHED},
         "packed_elsewhere": {PENDING},  # a spare: this device reads it there before it relies on that
         "rely_on_spare": {CACHED},  # it has been read there
@@ -120,7 +120,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
     UNPLACED: {
         "add": {PENDING},  # a file of ours names it: its maker is not relied on
         "known": {UNPLACED},
-        "claim": {PENDING},  # its maker stays away, and this device has it
+        "take_over": {PENDING},  # its maker stays away, and this device has it
         "packed": {CACHED},
         "packed_elsewhere": {UNPLACED, CACHED},  # a spare; believed where no other device loses by it
         "rely_on_spare": {CACHED},
@@ -130,7 +130,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
     SET_ASIDE: {
         "add": {PENDING},
         "known": {SET_ASIDE},
-        "claim": {PENDING},
+        "take_over": {PENDING},
         "packed": {CACHED},  # into another pack
         "packed_elsewhere": {SET_ASIDE},  # no claim is believed once the clouds have lost it
         "rely_on_spare": {CACHED},

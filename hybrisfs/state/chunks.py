@@ -128,7 +128,7 @@ class ChunkStore(ChunkPlaces):
                 self._dirty_pieces[cut.segment] += 1
             self.lost.discard(number)
         if pack == ELSEWHERE:
-            self._claim(number, cut.length)
+            self._take_over(number, cut.length)
         return number
 
     def known(self, lengths: Mapping[bytes, int]) -> dict[bytes, int]:
@@ -157,13 +157,13 @@ class ChunkStore(ChunkPlaces):
         found.update(self._db.execute("SELECT id, number FROM chunk WHERE number > ?", (before,)))
         return found
 
-    def claim(self, number: int) -> None:
+    def take_over(self, number: int) -> None:
         """See to it that the clouds get a chunk that is here and that another device made. Raises
         ForbiddenMoveError when it is not here, or a cloud is known to have it."""
         ref = self.get(number)
         if ref.segment is None or ref.pack:
-            raise ForbiddenMoveError("claim", number)
-        self._claim(number, ref.length)
+            raise ForbiddenMoveError("take_over", number)
+        self._take_over(number, ref.length)
 
     def _is_sound(self, number: int, cut: CutRow, segment: int, position: int) -> bool:
         if number not in self._verified:

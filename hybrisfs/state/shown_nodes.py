@@ -7,9 +7,9 @@ batches. So code that asks here in the open transaction has these written before
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from stat import S_ISDIR
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from hybrisfs.kinds import ATTRIBUTES, NODE, Kind, sql_node
 from hybrisfs.state.bulk import select_many
@@ -21,6 +21,7 @@ __all__ = [
     "Direct",
     "ListedName",
     "Name",
+    "Step",
     "ShownValue",
     "conflicts",
     "conflicts_beside",
@@ -45,12 +46,16 @@ __all__ = [
     "nodes_below",
     "nodes_shown_as",
     "number_of_name",
+    "path_along",
     "path_of",
     "paths_showing",
+    "shown_path",
     "unmerged_ino",
+    "way_to_root",
+    "way_up",
 ]
 
-_LONGEST_PATH: Final = 4096
+_ALL: Final = -1
 
 
 class Name(NamedTuple):
@@ -211,32 +216,67 @@ def moved_nodes(db: Reader) -> set[bytes]:
     return {node for (node,) in db.execute("SELECT id FROM moved")}
 
 
-def path_of(db: Reader, ino: int) -> str:
-    """The path of an inode from the root on, by the oldest of its names; empty when it has no name."""
-    names: list[bytes] = []
-    while ino != ROOT_INO:
-        row = db.execute(
-            "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1", (ino,)
-        ).fetchone()
-        if row is None:
-            return ""
-        ino, name = row
-        names.append(name)
-    return os.fsdecode(b"/".join(reversed(names)))
+T = TypeVar("T")
+
+
+class Step(NamedTuple, Generic[T]):
+    """A node, the folder that it is in, and its name there."""
+
+    node: T
+    folder: T
+    name: bytes
+
+
+def way_up(node: T, ends: Container[T], place_of: Callable[[T], tuple[T, bytes] | None]) -> Iterator[Step[T]]:
+    """The one walk from a node up to the root, or to another one of *ends*. It stops where *place_of* knows
+    no folder and name. In the view there are no circles; elsewhere the caller limits the steps. The walk down
+    a path is `FileSystem.locate`."""
+    while node not in ends and (place := place_of(node)) is not None:
+        yield Step(node, *place)
+        node = place[0]
+
+
+def path_along(way: Iterable[Step[T]]) -> bytes:
+    """The path whose names a walk from its end has met."""
+    return b"/".join([one.name for one in way][::-1])
+
+
+def way_to_root(db: Reader, ino: int, ends: Container[int] = ()) -> Iterator[Step[int]]:
+    """The way up from an inode in the view, by the oldest of its names; it also stops at one of *ends*."""
+
+    def place_of(ino: int) -> tuple[int, bytes] | None:
+        if ino == ROOT_INO:
+            return None
+        query = "SELECT parent, name FROM place WHERE ino = ? ORDER BY number LIMIT 1"
+        place: tuple[int, bytes] | None = db.execute(query, (ino,)).fetchone()
+        return place
+
+    return way_up(ino, ends, place_of)
+
+
+def path_of(db: Reader, ino: int) -> bytes | None:
+    """The path of an inode from the root on, by the oldest of its names; None when it has no name."""
+    way = list(way_to_root(db, ino))
+    top = way[-1].folder if way else ino
+    return path_along(way) if top == ROOT_INO else None
+
+
+def shown_path(db: Reader, ino: int) -> str:
+    """The same as text; empty when it has no name."""
+    return os.fsdecode(path_of(db, ino) or b"")
 
 
 def paths_showing(db: Reader, chunk: int, most: int) -> list[str]:
     """The paths of some files that show a chunk: of up to so many of its inodes, by all their names."""
-    rows = db.execute(
-        "WITH RECURSIVE up (ino, path) AS ("
-        "SELECT p.parent, p.name FROM place p "
-        "WHERE p.ino IN (SELECT ino FROM file_chunk WHERE chunk = ? LIMIT ?) "
-        "UNION SELECT p.parent, CAST(p.name || x'2f' || up.path AS BLOB) FROM place p "
-        "JOIN up ON p.ino = up.ino WHERE length(up.path) < ?) "
-        "SELECT path FROM up WHERE ino = ?",
-        (chunk, most, _LONGEST_PATH, ROOT_INO),
-    )
-    return [os.fsdecode(path) for (path,) in rows.fetchall()]
+    found: list[str] = []
+    files = db.execute(
+        "SELECT DISTINCT ino FROM file_chunk WHERE chunk = ? LIMIT ?", (chunk, most)
+    ).fetchall()
+    for folder, name in (one for (ino,) in files for one in names_of(db, ino, _ALL)):
+        above = path_of(db, folder)
+        if above is not None:
+            found.append(os.fsdecode(above + b"/" + name if above else name))
+    return found
 
 
 def names_of(db: Reader, ino: int, most: int) -> list[tuple[int, bytes]]:

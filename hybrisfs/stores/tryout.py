@@ -20,7 +20,7 @@ from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs
 
 __all__ = [
     "PROBE_LIMIT",
-    "claim_place",
+    "mark_place",
     "describe_secrets",
     "log_in",
     "open_for_test",
@@ -126,7 +126,7 @@ def prepare_place(store: Store) -> None:
         raise unusable(error) from error
 
 
-def claim_place(store: Store, volume: bytes, *, regain: bool = False) -> None:
+def mark_place(store: Store, volume: bytes, *, regain: bool = False) -> None:
     """Mark the place as the volume's. Raises HybrisError when it is another one's, or cannot be marked.
 
     *regain*: a person says that it is this one's. Then another mark is replaced if the cloud keeps ours as

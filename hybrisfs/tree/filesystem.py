@@ -121,7 +121,8 @@ class FileSystem:
         return self.names.find(tx, parent, name)
 
     def locate(self, tx: Transaction, path: Iterable[bytes], folder: int = ROOT_INO) -> Inode | None:
-        """The node at a path from a folder; None when there is none."""
+        """The node at a path from a folder; None when there is none. All find paths by this; the way from a
+        node to its path is `hybrisfs.state.shown_nodes.way_up`."""
         inode: Inode | None = self.get(tx, folder)
         for name in path:
             if inode is None or not inode.is_directory:

@@ -165,11 +165,13 @@ class Unplaced:
         """See `hybrisfs.state.unplaced.unproven`."""
         return unproven(tx)
 
-    def claim(self, tx: Transaction, devices: Collection[bytes], branches: Collection[bytes] = ()) -> bool:
+    def take_over(
+        self, tx: Transaction, devices: Collection[bytes], branches: Collection[bytes] = ()
+    ) -> bool:
         """Have this device bring to the clouds what it holds of the files that these devices wrote, or that
         were written on these branches; False when it holds none of that."""
         self._fs.flush(tx)
         found = held_of(tx, devices, branches)
         for number in found:
-            tx.chunks.claim(number)
+            tx.chunks.take_over(number)
         return bool(found)

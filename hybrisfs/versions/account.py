@@ -21,7 +21,7 @@ from hybrisfs.state.database import Snapshot
 from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix
 from hybrisfs.versions.catalog import Catalog, Stay
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.past import PastRegisters
+from hybrisfs.versions.tree import VersionRegisters
 
 __all__ = ["Account", "Change"]
 
@@ -55,7 +55,7 @@ class Account:
                         words.append(what)
         changes = []
         for (_, stamp), (moment, words) in found.items():
-            author = PastRegisters(self._db, moment).author(stamp)
+            author = VersionRegisters(self._db, moment).author(stamp)
             changes.append(Change(moment, author.time_ns, author.device, tuple(words)))
         return sorted(changes, key=lambda one: (one.moment, one.signed), reverse=True)
 

@@ -2,7 +2,7 @@
 it was then, and `versions/PATH/...`, the versions of each file. Nothing in it
 can be changed.
 
-`at` lists the moments of which the whole tree is kept; any other can be typed (`hybrisfs.versions.past`).
+`at` lists the moments of which the whole tree is kept; any other can be typed (`hybrisfs.versions.tree`).
 The folder is hidden: no listing shows it. Where a volume has a node of that name already, from another or an
 earlier program, that is what the name means, and the past is reached by `hybrisfs versions` only until it has
 been renamed.
@@ -35,21 +35,25 @@ from hybrisfs.state.versions import known_since
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader
-from hybrisfs.versions.past import PastNode, PastTree, format_moment, parse_moment
 from hybrisfs.versions.retention import RetentionRule
+from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment
 from sync.codec import digest
 
-__all__ = ["HISTORY_NAME", "PAST_INO", "Child", "PastBrowser", "PastEntry", "VersionsByPath"]
+__all__ = ["HISTORY_INO", "HISTORY_NAME", "Child", "VersionBrowser", "VersionEntry", "VersionsByPath"]
 
 HISTORY_NAME: Final = b".hybrisfs"
-PAST_INO: Final = 1 << 61
+HISTORY_INO: Final = 1 << 61
 """The least number of a node of the past; there is none from `1 << 62` on."""
-_AT_INO: Final = PAST_INO + 1
+_AT_INO: Final = HISTORY_INO + 1
 _AT_NAME: Final = b"at"
-_VERSIONS_INO: Final = PAST_INO + 2
+_VERSIONS_INO: Final = HISTORY_INO + 2
 _VERSIONS_NAME: Final = b"versions"
-_FIXED: Final = {PAST_INO: ROOT_INO, _AT_INO: PAST_INO, _VERSIONS_INO: PAST_INO}  # with their parents
-_OF_TREES: Final = PAST_INO | 1 << 60
+_FIXED: Final = {
+    HISTORY_INO: ROOT_INO,
+    _AT_INO: HISTORY_INO,
+    _VERSIONS_INO: HISTORY_INO,
+}  # with their parents
+_OF_TREES: Final = HISTORY_INO | 1 << 60
 _FOLDER: Final = Attr(stat.S_IFDIR | 0o555, 0, 0, 0, 0)
 _CONTEXT: Final = "hybrisfs.versions 2026-11 inode of the past"
 _MOST_ENTRIES: Final = 20_000  # of listings that are remembered
@@ -59,28 +63,28 @@ _YOUNG_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class PastEntry:
+class VersionEntry:
     """A node of the past. *parent*: the number of the folder it is in. *source*: what it is listed from, if
     it is a folder. *holds*: for how many seconds that may be believed: what was recently may yet come to be
     known."""
 
     ino: int
     parent: int
-    node: PastNode
+    node: VersionNode
     source: Source
     holds: float
 
 
 @dataclass(slots=True)
 class _Known:
-    past: PastEntry
+    entry: VersionEntry
     lookups: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     until: float
-    entries: Sequence[tuple[bytes, PastEntry]]
+    entries: Sequence[tuple[bytes, VersionEntry]]
 
 
 class _TreeAt:
@@ -90,15 +94,15 @@ class _TreeAt:
         self._moment = moment
         self._spelling = spelling
 
-    def children(self, db: Snapshot, folder: PastNode) -> Iterator[Child]:
-        for name, node in PastTree(db, self._moment).children(folder).items():
+    def children(self, db: Snapshot, folder: VersionNode) -> Iterator[Child]:
+        for name, node in VersionTree(db, self._moment).children(folder).items():
             yield Child(name, self.number(node), node, self)
 
-    def number(self, node: PastNode) -> int:
+    def number(self, node: VersionNode) -> int:
         return number_of(_CONTEXT, len(self._spelling).to_bytes(2, "big") + self._spelling + node.id)
 
 
-class PastBrowser:
+class VersionBrowser:
     """Answers about one volume, from any thread, without the volume's lock. Raises OSError."""
 
     def __init__(
@@ -122,7 +126,7 @@ class PastBrowser:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def get(self, ino: int) -> PastEntry:
+    def get(self, ino: int) -> VersionEntry:
         """The node with this number, which the kernel knows."""
         if ino in _FIXED:
             return self._fixed(ino)
@@ -130,22 +134,22 @@ class PastBrowser:
             known = self._known.get(ino)
         if known is None:
             raise failure(errno.ESTALE)
-        return known.past
+        return known.entry
 
-    def top(self) -> PastEntry:
+    def top(self) -> VersionEntry:
         """The folder of the past itself."""
-        return self._fixed(PAST_INO)
+        return self._fixed(HISTORY_INO)
 
-    def _fixed(self, ino: int) -> PastEntry:
+    def _fixed(self, ino: int) -> VersionEntry:
         with self._fs.state.transaction() as tx:
             root = self._fs.get(tx, ROOT_INO)
             attr = _FOLDER._replace(uid=root.uid, gid=root.gid, mtime=root.mtime)
         holds = _YOUNG_SECONDS if ino == _VERSIONS_INO else _LISTED_SECONDS
-        return PastEntry(ino, _FIXED[ino], PastNode((b"",), attr, None, 1), self._versions, holds)
+        return VersionEntry(ino, _FIXED[ino], VersionNode((b"",), attr, None, 1), self._versions, holds)
 
-    def lookup(self, parent: int, name: bytes) -> PastEntry | None:
+    def lookup(self, parent: int, name: bytes) -> VersionEntry | None:
         """What has this name in a folder. It counts as looked up: `forget` must follow."""
-        if parent == PAST_INO:
+        if parent == HISTORY_INO:
             ino = {_AT_NAME: _AT_INO, _VERSIONS_NAME: _VERSIONS_INO}.get(name)
             return None if ino is None else self._fixed(ino)
         if parent == _AT_INO:
@@ -153,18 +157,18 @@ class PastBrowser:
         elif isinstance(source := self.get(parent).source, VersionsByPath):
             found = self._version(parent, source, name)
         else:
-            found = next((past for other, past in self.list(parent) if other == name), None)
+            found = next((entry for other, entry in self.list(parent) if other == name), None)
         if found is not None:
             self.looked_up(found)
         return found
 
-    def looked_up(self, past: PastEntry) -> None:
+    def looked_up(self, entry: VersionEntry) -> None:
         """The kernel knows the node once more than before."""
-        if past.ino in _FIXED:
+        if entry.ino in _FIXED:
             return
         with self._lock:
-            known = self._known.setdefault(past.ino, _Known(past, 0))
-            known.past = past
+            known = self._known.setdefault(entry.ino, _Known(entry, 0))
+            known.entry = entry
             known.lookups += 1
 
     def forget(self, ino: int, lookups: int) -> None:
@@ -176,7 +180,7 @@ class PastBrowser:
                 if known.lookups <= 0:
                     del self._known[ino]
 
-    def _tree(self, spelling: bytes) -> PastEntry | None:
+    def _tree(self, spelling: bytes) -> VersionEntry | None:
         """The root of the tree at a moment; None for a text that is no moment, for the future, and for a time
         before the history known here."""
         moment = parse_moment(spelling.decode("ascii", "replace"))
@@ -187,21 +191,21 @@ class PastBrowser:
             first = first_moment(db)
             if first is None or moment < max(known_since(db), first):
                 return None
-            node = PastTree(db, moment).root()
+            node = VersionTree(db, moment).root()
         holds = _YOUNG_SECONDS if now - moment < _YOUNG_NS else _LISTED_SECONDS
         source = _TreeAt(moment, spelling)
-        return PastEntry(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
+        return VersionEntry(_OF_TREES | source.number(node), _AT_INO, node, source, holds)
 
-    def _version(self, parent: int, source: VersionsByPath, name: bytes) -> PastEntry | None:
+    def _version(self, parent: int, source: VersionsByPath, name: bytes) -> VersionEntry | None:
         with self._fs.state.snapshot() as db:
             child = source.find(db, self.get(parent).node, name)
-        return None if child is None else _past(child, parent, _YOUNG_SECONDS)
+        return None if child is None else _entry_of(child, parent, _YOUNG_SECONDS)
 
     # -- listings --------------------------------------------------------------------------------
 
-    def list(self, ino: int) -> Sequence[tuple[bytes, PastEntry]]:
+    def list(self, ino: int) -> Sequence[tuple[bytes, VersionEntry]]:
         """What is in a folder, in the order of names."""
-        if ino == PAST_INO:
+        if ino == HISTORY_INO:
             return [(_AT_NAME, self._fixed(_AT_INO)), (_VERSIONS_NAME, self._fixed(_VERSIONS_INO))]
         if ino == _AT_INO:
             names = sorted(format_moment(one).encode() for one in self._retention.rungs())
@@ -216,7 +220,7 @@ class PastBrowser:
             raise failure(errno.ENOTDIR)
         with self._fs.state.snapshot() as db:
             children = sorted(folder.source.children(db, folder.node), key=lambda one: one.name)
-        entries = [(one.name, _past(one, ino, folder.holds)) for one in children]
+        entries = [(one.name, _entry_of(one, ino, folder.holds)) for one in children]
         self._remember(ino, _Listing(self._monotonic() + folder.holds, entries))
         return entries
 
@@ -233,10 +237,10 @@ class PastBrowser:
 
     def open(self, ino: int) -> int:
         """A handle for reading a file."""
-        past = self.get(ino)
-        if stat.S_ISDIR(past.node.attr.mode):
+        entry = self.get(ino)
+        if stat.S_ISDIR(entry.node.attr.mode):
             raise failure(errno.EISDIR)
-        reader = VersionReader(self._fs, self._fetcher, past.node.content)
+        reader = VersionReader(self._fs, self._fetcher, entry.node.content)
         with self._lock:
             number = self._next_handle
             self._next_handle += 1
@@ -257,8 +261,8 @@ class PastBrowser:
             self._handles.pop(number, None)
 
 
-def _past(child: Child, parent: int, holds: float) -> PastEntry:
-    return PastEntry(_OF_TREES | child.number, parent, child.node, child.source, holds)
+def _entry_of(child: Child, parent: int, holds: float) -> VersionEntry:
+    return VersionEntry(_OF_TREES | child.number, parent, child.node, child.source, holds)
 
 
 # -- the versions of every file by its path: what `.hybrisfs/versions` shows ----------------------------
@@ -281,14 +285,14 @@ class Child(NamedTuple):
 
     name: bytes
     number: int
-    node: PastNode
+    node: VersionNode
     source: Source
 
 
 class Source(Protocol):
     """What a folder of the past is listed from; *db* is a snapshot of the database."""
 
-    def children(self, db: Snapshot, folder: PastNode) -> Iterable[Child]: ...
+    def children(self, db: Snapshot, folder: VersionNode) -> Iterable[Child]: ...
 
 
 def number_of(context: str, what: bytes) -> int:
@@ -316,7 +320,7 @@ class VersionsByPath:
         self._path = tuple(path)
         self._retention = retention
 
-    def children(self, db: Snapshot, folder: PastNode) -> Iterator[Child]:
+    def children(self, db: Snapshot, folder: VersionNode) -> Iterator[Child]:
         """The folders first, then the versions."""
         catalog = Catalog(db, self._retention.rule)
         taken = set()
@@ -327,7 +331,7 @@ class VersionsByPath:
                 yield child
         yield from (one for one in self._versions(db, catalog) if one.name not in taken)
 
-    def find(self, db: Snapshot, folder: PastNode, name: bytes) -> Child | None:
+    def find(self, db: Snapshot, folder: VersionNode, name: bytes) -> Child | None:
         """The child with this name, without looking at all of them."""
         catalog = Catalog(db, self._retention.rule)
         nodes = {stay.node for stay in catalog.stays([*self._path, name])}
@@ -335,7 +339,7 @@ class VersionsByPath:
         return child or next((one for one in self._versions(db, catalog) if one.name == name), None)
 
     def _folder(
-        self, catalog: Catalog, name: bytes, nodes: Iterable[bytes], parent: PastNode
+        self, catalog: Catalog, name: bytes, nodes: Iterable[bytes], parent: VersionNode
     ) -> Child | None:
         """None when no file or folder had the name."""
         attrs = [attr for node in nodes if (attr := catalog.attr(node)) is not None]
@@ -347,7 +351,7 @@ class VersionsByPath:
         return Child(
             name,
             number,
-            PastNode((b"",), attr, None, 1),
+            VersionNode((b"",), attr, None, 1),
             VersionsByPath(path, self._retention, self._environment),
         )
 
@@ -356,7 +360,7 @@ class VersionsByPath:
             return
         second = Counter[str]()
         for version in reversed(catalog.kept(self._path, self._environment.time_ns())):
-            attr = PastTree(db, version.since).attr(version.node)
+            attr = VersionTree(db, version.since).attr(version.node)
             if attr is None or not stat.S_ISREG(attr.mode):
                 continue
             moment = datetime.datetime.fromtimestamp(version.since // _SECOND_NS, datetime.UTC)
@@ -365,7 +369,7 @@ class VersionsByPath:
             if second[begun] > 1:
                 begun += f"({second[begun]}) "
             name = begun.encode() + shortened(self._path[-1], MAX_NAME - len(begun))
-            node = PastNode((version.node,), attr, version.content, 1)
+            node = VersionNode((version.node,), attr, version.content, 1)
             yield Child(name, number_of(_VERSION_CONTEXT, self._identity(version)), node, self)
 
     def _identity(self, version: Version) -> bytes:

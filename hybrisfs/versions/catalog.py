@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
@@ -23,7 +24,7 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Place, attr_key, beginning, content_key, removed_place
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Snapshot
-from hybrisfs.state.shown_nodes import has_copies
+from hybrisfs.state.shown_nodes import has_copies, path_along, way_up
 from hybrisfs.state.versions import (
     FOREVER,
     Interval,
@@ -34,9 +35,9 @@ from hybrisfs.state.versions import (
     removed_at,
 )
 from hybrisfs.versions.contents import size_of
-from hybrisfs.versions.past import PastNode, PastRegisters, PastTree, as_one
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import removed_since
+from hybrisfs.versions.tree import VersionNode, VersionRegisters, VersionTree, as_one
 
 __all__ = ["Catalog", "Removed", "Stay", "Version"]
 
@@ -131,7 +132,7 @@ class Catalog:
         since = content.since
         until = min(content.end, stay.end)
         ended = None if until == FOREVER else until
-        author = PastRegisters(self._db, since).author(content.stamp)
+        author = VersionRegisters(self._db, since).author(content.stamp)
         return Version(
             stay.node,
             content.value,
@@ -191,8 +192,8 @@ class Catalog:
         here = now.pop(name).ids if name in now else ()
         return {node for shown in now.values() for node in shown.ids}.difference(here)
 
-    def _now(self, folders: Collection[bytes]) -> dict[bytes, PastNode]:
-        return PastTree(self._db, FOREVER - 1).children(as_one(folders))
+    def _now(self, folders: Collection[bytes]) -> dict[bytes, VersionNode]:
+        return VersionTree(self._db, FOREVER - 1).children(as_one(folders))
 
     def _copies(self, folders: dict[bytes, list[Window]], path: Sequence[bytes]) -> set[bytes]:
         """What is shown under a conflict name, or was when it was removed."""
@@ -273,7 +274,7 @@ class Catalog:
 
     def _gone_since(self, node: bytes) -> int | None:
         """When a node was removed for good; None while it lives."""
-        if PastTree(self._db, FOREVER - 1).lives(node):
+        if VersionTree(self._db, FOREVER - 1).lives(node):
             return None
         return removed_at(self._db, node) or 0
 
@@ -292,21 +293,15 @@ class Catalog:
 
     def path_then(self, node: bytes, moment: int) -> str:
         """Where a node was at a moment, below the volume's root."""
-        registers = PastRegisters(self._db, moment)
-        names: list[bytes] = []
-        while node != ROOT_ID and len(names) < _DEEPEST:
-            places = [
-                place
-                for values in registers.with_prefix(PLACE.key(node)).values()
-                for one in values
-                if (place := decode_place(one)) is not None
-            ]
-            if not places:
-                break
-            place = min(places, key=lambda one: (one.removed, one.parent, one.name))
-            names.append(place.name)
-            node = place.parent
-        return os.fsdecode(b"/".join(reversed(names)))
+        registers = VersionRegisters(self._db, moment)
+
+        def place_of(node: bytes) -> tuple[bytes, bytes] | None:
+            values = chain.from_iterable(registers.with_prefix(PLACE.key(node)).values())
+            places = [place for one in values if (place := decode_place(one)) is not None]
+            first = min(places, key=lambda one: (one.removed, one.parent, one.name), default=None)
+            return None if first is None else (first.parent, first.name)
+
+        return os.fsdecode(path_along(islice(way_up(node, (ROOT_ID,), place_of), _DEEPEST)))
 
     # -- what was removed ------------------------------------------------------------------------
 
@@ -372,7 +367,7 @@ class Catalog:
                         "emptied",
                         size_of(last.value),
                         now.since,
-                        PastRegisters(self._db, now.since).author(now.stamp).device,
+                        VersionRegisters(self._db, now.since).author(now.stamp).device,
                         self._rule.kept_until(last.since, last.end),
                     )
                 )
@@ -391,7 +386,7 @@ class Catalog:
             "folder" if self._is_directory(node) else "file",
             size_of(contents[0].value if contents else None),
             moment,
-            PastRegisters(self._db, removal.since).author(removal.stamp).device,
+            VersionRegisters(self._db, removal.since).author(removal.stamp).device,
             self._rule.kept_until(removed_since(self._db, node, moment), moment),
         )
 
@@ -407,7 +402,7 @@ class Catalog:
             return path
         if all(one.since >= removal.since for one in others):
             return None
-        for name, shown in PastTree(self._db, before).children(as_one(folders)).items():
+        for name, shown in VersionTree(self._db, before).children(as_one(folders)).items():
             if removal.node in shown.ids and name != place.name:  # a conflict copy
                 return path.with_name(os.fsdecode(name))
         return None

@@ -16,7 +16,14 @@ from hybrisfs.parts import Ground
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
-from hybrisfs.state.shown_nodes import ConflictName, conflicts, conflicts_beside, count_conflicts, path_of
+from hybrisfs.state.shown_nodes import (
+    ConflictName,
+    conflicts,
+    conflicts_beside,
+    count_conflicts,
+    path_of,
+    shown_path,
+)
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced import files_lacking
 from hybrisfs.tree.filesystem import FileSystem
@@ -76,7 +83,7 @@ class Conflicts:
 
     def _path(self, tx: Transaction, ino: int) -> bytes:
         """The path of a directory below the root, with a slash behind it unless it is the root."""
-        path = os.fsencode(path_of(tx, ino))
+        path = path_of(tx, ino)
         return path + b"/" if path else b""
 
     # -- settling --------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ class Unreadable:
                     with self._lock:
                         self._chunks.pop(chunk, None)
                 for ino in files:
-                    path = path_of(tx, ino)
+                    path = shown_path(tx, ino)
                     if path:
                         found[path] = None
         return sorted(found)

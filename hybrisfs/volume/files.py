@@ -18,12 +18,12 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.signing import is_limited, only_reads
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.pin import SHARE_OF_BUDGET, Hoarder
+from hybrisfs.read.pin import SHARE_OF_BUDGET, Pinner
 from hybrisfs.registers.labels import MOST_LABELS, parse_label
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
 from hybrisfs.state.pins import Measure, Subtree
-from hybrisfs.state.shown_nodes import names_in_folder, path_of
+from hybrisfs.state.shown_nodes import names_in_folder, shown_path
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.content import Missing
@@ -33,14 +33,14 @@ from hybrisfs.tree.pins import Pinned
 from hybrisfs.tree.residency import Residency
 from hybrisfs.volume.mounting import Mounting
 
-__all__ = ["Browsing", "Labelling", "OnDemand"]
+__all__ = ["Browsing", "Labelling", "Pinning"]
 
 _LOOK_EVERY: Final = 0.2
 _LOOKING_SHARE: Final = 5  # of the time, at most one part in so many goes into looking how far it is
 
 
-class OnDemand:
-    """Carries out what people ask of single files and folders. Paths are relative to the volume's root.
+class Pinning:
+    """Pins and evicts single files and folders, as people ask. Paths are relative to the volume's root.
 
     Its methods may be called from any thread, without the volume's lock. They raise HybrisError or OSError.
     """
@@ -49,7 +49,7 @@ class OnDemand:
         self,
         fs: FileSystem,
         committer: Committer,
-        hoarder: Hoarder,
+        pinner: Pinner,
         room: Evictor,
         signals: Signals,
         mounting: Mounting,
@@ -57,7 +57,7 @@ class OnDemand:
         self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._committer = committer
-        self._hoarder = hoarder
+        self._pinner = pinner
         self._room = room
         self._signals = signals
         self._mounting = mounting
@@ -86,12 +86,12 @@ class OnDemand:
                     self._fs.pins.add(tx, inode)
                 self._committer.commit_now()
         self._signals.content_wanted()
-        return _described(self._hoarder.measure([inode.ino]))
+        return _described(self._pinner.measure([inode.ino]))
 
     def _require_room(self, path: PurePath, kept: Sequence[int], added: int) -> None:
         journal = self._fs.journal
-        before, after = self._hoarder.measure(kept), self._hoarder.measure([*kept, added])
-        most = self._hoarder.most
+        before, after = self._pinner.measure(kept), self._pinner.measure([*kept, added])
+        most = self._pinner.most
         if after.bytes > most:
             raise HybrisError(
                 f"cannot pin {self._shown(path)}: that would be {after.bytes:,} bytes of pinned content",
@@ -123,7 +123,7 @@ class OnDemand:
             self._committer.commit_now()
             with self._fs.state.transaction() as tx:
                 roots = [self._locate(tx, path).ino for path in paths]
-            found = self._hoarder.measure(roots)
+            found = self._pinner.measure(roots)
             progress(found.bytes - found.missing, found.bytes)
             if not found.missing:
                 return True
@@ -137,7 +137,7 @@ class OnDemand:
     @property
     def trouble(self) -> str | None:
         """Why pinned content that is missing does not come; None when all is well."""
-        return self._hoarder.trouble
+        return self._pinner.trouble
 
     def unpin(self, path: PurePath) -> None:
         """Let a pinned file or folder be evicted again when room is needed."""
@@ -156,7 +156,7 @@ class OnDemand:
         keeper = self._fs.pins.keeper(tx, inode) if standing is Pinned.INHERITED else None
         if keeper is None:
             return "", "hybrisfs pin without a path lists what is."
-        where = self._shown(PurePath(path_of(tx, keeper.ino)))
+        where = self._shown(PurePath(shown_path(tx, keeper.ino)))
         return f"it is kept because {where} is pinned", "Unpin that folder."
 
     def evict(self, path: PurePath) -> api.Freed:
@@ -175,16 +175,16 @@ class OnDemand:
         """What is pinned itself."""
         with self._fs.state.transaction() as tx:
             self._fs.pins.follow(tx)
-            named = {ino: PurePath(path_of(tx, ino)) for ino in self._fs.pins.roots(tx)}
+            named = {ino: PurePath(shown_path(tx, ino)) for ino in self._fs.pins.roots(tx)}
         self._committer.commit_now()
         return [
-            extended(api.Pin, _described(self._hoarder.measure([ino])), path=str(path))
+            extended(api.Pin, _described(self._pinner.measure([ino])), path=str(path))
             for ino, path in named.items()
         ]
 
     def summary(self) -> PinnedContent:
         """For status: what is pinned, as of the last look."""
-        kept = self._hoarder.kept
+        kept = self._pinner.kept
         return PinnedContent(kept.files, kept.bytes, kept.missing, self.trouble)
 
     # -- paths -----------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class Labelling:
         """The files and folders with a label, ordered by path."""
         wanted = _parsed(word)
         with self._fs.state.transaction() as tx:
-            paths = [path_of(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]
+            paths = [shown_path(tx, ino) for ino in self._fs.labels.labelled(tx, wanted)]
         return sorted(PurePath(path) for path in paths)
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:

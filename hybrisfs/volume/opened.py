@@ -47,7 +47,7 @@ from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.parts import Clouds, Core, Ground, HeadSources, Reading, Writing
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.pin import Hoarder
+from hybrisfs.read.pin import Pinner
 from hybrisfs.receive.pull import Puller
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
@@ -63,7 +63,7 @@ from hybrisfs.tree.residency import Residency
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.decisions import Conflicts, Unreadable
-from hybrisfs.volume.files import Browsing, Labelling, OnDemand
+from hybrisfs.volume.files import Browsing, Labelling, Pinning
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.versions import Versions
@@ -224,9 +224,9 @@ class Opened:
         self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
         self.room = Evictor(fs, self.committer, signals, clouds)
         self.residency = Residency(fs, clouds)
-        hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
-        self._reading = Reading(self.fetcher, self.room, hoarder, self.residency)
-        self.content = OnDemand(fs, self.committer, hoarder, self.room, signals, self._mounting)
+        pinner = Pinner(fs, self.fetcher, self.room, signals, self.committer)
+        self._reading = Reading(self.fetcher, self.room, pinner, self.residency)
+        self.content = Pinning(fs, self.committer, pinner, self.room, signals, self._mounting)
         self.labels = Labelling(fs, self.committer, self._mounting)
         self.browsing = Browsing(fs, self.fetcher, self.residency)
 
@@ -311,9 +311,9 @@ class Opened:
             Stage("ship", self.writing.ship, wake(Wake.UPDATES)),
             Stage("pull", self.sharing.pull, wake(Wake.LOOK)),
             Stage("checkpoint", self.checkpoints.step, wake()),
-            Stage("hoard", self._reading.hoarder.step, wake(Wake.CONTENT), moves=True),
+            Stage("pin", self._reading.pinner.step, wake(Wake.CONTENT), moves=True),
             Stage("room", self.room.step, wake(), first=IDLE),
-            Stage("discard", self.collector.step, wake(), first=self.collector.first),
+            Stage("gc", self.collector.step, wake(), first=self.collector.first),
             Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
             Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
             Stage("clouds", self._cloud_set.step, wake(Wake.CLOUDS)),

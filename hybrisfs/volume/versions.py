@@ -29,9 +29,9 @@ from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader, content_of, is_readable
-from hybrisfs.versions.past import PastNode, PastTree, format_moment, parse_moment
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import Thinner
+from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment
 from hybrisfs.write.relayer import Uploads
 
 __all__ = ["Versions"]
@@ -223,16 +223,16 @@ class Versions:
         with self._snapshot() as db:
             if at is not None:
                 node = self._then(db, path, at)
-                self._put_all(restorer, PastTree(db, _moment(at)), where, node, 0)
+                self._put_all(restorer, VersionTree(db, _moment(at)), where, node, 0)
             else:
                 version = self._chosen(db, path, number)
-                attr = PastTree(db, version.since).attr(version.node)
+                attr = VersionTree(db, version.since).attr(version.node)
                 restorer.put_content(where, version.content, attr or Attr(_NEW_FILE, 0, 0, 0, version.signed))
         self._committer.commit_now()
         return api.Restored(self._volume, os.fsdecode(b"/".join(where)), restorer.files)
 
     def _put_all(
-        self, restorer: Restorer, tree: PastTree, where: list[bytes], node: PastNode, depth: int
+        self, restorer: Restorer, tree: VersionTree, where: list[bytes], node: VersionNode, depth: int
     ) -> None:
         if depth > _MOST_DEPTH:
             return
@@ -241,8 +241,8 @@ class Versions:
             for name, child in tree.children(node).items():
                 self._put_all(restorer, tree, [*where, name], child, depth + 1)
 
-    def _then(self, db: Snapshot, path: str, at: str) -> PastNode:
-        node = PastTree(db, _moment(at)).find(_names(path))
+    def _then(self, db: Snapshot, path: str, at: str) -> VersionNode:
+        node = VersionTree(db, _moment(at)).find(_names(path))
         if node is None:
             raise UsageError(
                 f"there was no {path!r} at {at}, as far as this device knows",
@@ -311,7 +311,7 @@ class Restorer:
         self.files = 0
         """How many files have been put back."""
 
-    def put(self, path: Sequence[bytes], node: PastNode) -> None:
+    def put(self, path: Sequence[bytes], node: VersionNode) -> None:
         """Restore *node* as it was at a path; missing folders on the way are made.
 
         Raises HybrisError when something else is in the way or bytes are gone, OSError.

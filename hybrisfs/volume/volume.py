@@ -24,7 +24,7 @@ from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.misconduct import described
 from hybrisfs.verify.fsck import FsckReport
-from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.versions.browser import VersionBrowser
 from hybrisfs.volume.opened import Opened
 from hybrisfs.volume.status import devices_of, volume_status
 
@@ -47,7 +47,7 @@ class Volume(Opened):
     def mount(self, directory: Path, *, allow_other: bool = False, again: bool = False) -> None:
         """Mount at *directory*; returns when programs can use it. Raises HybrisError, also when the folder
         holds something, or is closed to its owner, unless *again*."""
-        past = PastBrowser(self.fs, self.fetcher, self.versions)
+        versions = VersionBrowser(self.fs, self.fetcher, self.versions)
 
         def begin() -> MountPoint:
             served = Served(
@@ -59,7 +59,7 @@ class Volume(Opened):
                 self.sharing.freshness,
                 self.sharing.sparing,
                 NoFetchPrograms(self.config.no_fetch_programs),
-                past,
+                versions,
             )
             return MountPoint(self.name, directory, served, allow_other=allow_other, again=again)
 

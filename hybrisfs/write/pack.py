@@ -122,7 +122,7 @@ class Packer:
         while not self._signals.stopping:
             with self._fs.state.transaction() as tx:
                 rows = pending_after(tx, self._cursor, _BATCH)
-                tx.chunks.claimed.difference_update(row[0] for row in rows)
+                tx.chunks.taken_over.difference_update(row[0] for row in rows)
             last = rows[-1][0] if rows else self._cursor
             for row in self._unclaimed(rows):
                 self._add(row)
@@ -134,9 +134,9 @@ class Packer:
         """Chunks whose turn has passed: lost ones that were written again, and chunks of other devices that
         we made, too."""
         with self._fs.state.transaction() as tx:
-            claimed = {number for number in tx.chunks.claimed if number <= self._cursor}
-            tx.chunks.claimed.clear()
-            healed = (self._skipped - tx.chunks.lost) | claimed
+            taken_over = {number for number in tx.chunks.taken_over if number <= self._cursor}
+            tx.chunks.taken_over.clear()
+            healed = (self._skipped - tx.chunks.lost) | taken_over
             found = [pending_row(tx, number) for number in sorted(healed)]
         self._skipped -= healed
         for row in self._unclaimed([row for row in found if row is not None]):
@@ -184,7 +184,7 @@ class Packer:
         number, identity, length, _, _ = row
         self._cursor = max(self._cursor, number)
         if identity in self._numbers:
-            # It was claimed once more, or dropped and written again while it waits here.
+            # It was taken over once more, or dropped and written again while it waits here.
             self._numbers[identity] = number
             return
         data = self._read(row)
@@ -243,7 +243,7 @@ class Packer:
 
     def _pack_again(self, numbers: dict[bytes, int]) -> None:
         with self._fs.state.transaction() as tx:
-            tx.chunks.claimed.update(numbers.values())
+            tx.chunks.taken_over.update(numbers.values())
         self._signals.chunks_made()
 
 

@@ -10,7 +10,7 @@ The same goes for what this device itself wrote on another branch than its own c
 back: its newest segment leads to its own chain only. What its heads of before lead to is taken to be there
 and named again, whether the log holds it by now or not (`sync.beacons`).
 
-This device claims chunks that are shown here and that no cloud has, as far as it knows, when their author
+This device takes over chunks that are shown here and that no cloud has, as far as it knows, when their author
 stays away and it holds their bytes: then its packer brings them. It does so, too, when the author is there
 but was set back: the author then lacks the bytes that it wrote on the branch that it left.
 
@@ -62,7 +62,7 @@ from sync.follow import ANNOUNCE_SECONDS
 __all__ = [
     "PRESENT_SECONDS",
     "RELAY_SECONDS",
-    "Claim",
+    "TakeOver",
     "Forget",
     "Path",
     "Point",
@@ -190,7 +190,7 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TakeOver:
     """Have this device upload its chunks of files that these authors wrote, or that were written on these
     branches."""
 
@@ -205,13 +205,13 @@ class Relay:
 
     path: Path
     before: Point | None
-    claim: bool
+    take_over: bool
     """Have this device upload the chunks that it holds and that hold some of them back."""
     forgo: bool
     """Do not wait for chunks that are not here."""
 
 
-Action: TypeAlias = Forget | Claim | Relay
+Action: TypeAlias = Forget | TakeOver | Relay
 
 
 class _Ages:
@@ -255,7 +255,7 @@ class RelayMachine:
         ages, self._ages = self._ages, {}
         paths = [(path, self._long_lacked(tx, path, seen, now, time_ns)) for path in self._paths(tx)]
         left = self._left(tx, [path for path, _ in paths], seen)
-        actions: list[Action] = self._claims(tx, seen, unplaced, left, now, time_ns)
+        actions: list[Action] = self._to_take_over(tx, seen, unplaced, left, now, time_ns)
         self._missing.forget_others(path.steps[0][0] for path, _ in paths)
         in_doubt = {path.author for path, lacked in paths if lacked is not None}
         authors = {path.author for path, _ in paths} - in_doubt
@@ -277,8 +277,8 @@ class RelayMachine:
             # One that was removed brings nothing any more, and what others wrote since may depend on it.
             removed = path.author not in tx.updates.members
             forgo = alone or removed or age.of(above + 1, now) >= _FORGO_SECONDS
-            claim = forgo or branch in left or self._is_away(tx, path.author, seen, time_ns)
-            actions.append(Relay(path, before, claim and not self._read_only, forgo))
+            take_over = forgo or branch in left or self._is_away(tx, path.author, seen, time_ns)
+            actions.append(Relay(path, before, take_over and not self._read_only, forgo))
         return actions
 
     def held_back(self, path: Path, now: float) -> None:
@@ -312,7 +312,7 @@ class RelayMachine:
                 found.add(path.author)
         return found
 
-    def _claims(
+    def _to_take_over(
         self,
         tx: RelayRows,
         seen: Seen,
@@ -336,7 +336,7 @@ class RelayMachine:
             or now - self._away[one] >= self._patience(tx, author)
         }
         self.is_lacking = bool(due)
-        return [Claim(due & away.keys(), due & gone.keys())] if due else []
+        return [TakeOver(due & away.keys(), due & gone.keys())] if due else []
 
     def _left(self, tx: RelayRows, paths: list[Path], seen: Seen) -> dict[bytes, bytes]:
         """The branches that their authors, by their newest heads, do not continue, with the authors. An

@@ -24,7 +24,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced import first_pending, pending_bytes, staged_bytes
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Unplaced
-from hybrisfs.write.relay import Action, Claim, Forget, Path, Point, Relay, RelayMachine, Seen
+from hybrisfs.write.relay import Action, Forget, Path, Point, Relay, RelayMachine, Seen, TakeOver
 from sync import (
     NONCE_SIZE,
     DecodeError,
@@ -165,12 +165,14 @@ class Relayer:
             match action:
                 case Forget(name):
                     tx.segments.forget_relayed(name)
-                case Claim(authors, branches):
-                    if self._unplaced.claim(tx, authors, branches):
+                case TakeOver(authors, branches):
+                    if self._unplaced.take_over(tx, authors, branches):
                         self._signals.chunks_made()
-                case Relay(path, before, claim, forgo):
+                case Relay(path, before, take_over, forgo):
                     rows = self._after(tx, path, before.clock if before else 0)
-                    count = self._gate.count(tx, [data for _, _, data in rows], claim=claim, forgo=forgo)
+                    count = self._gate.count(
+                        tx, [data for _, _, data in rows], take_over=take_over, forgo=forgo
+                    )
                     if count:
                         return path, before, rows[:count]
                     self._machine.held_back(path, now)
@@ -224,7 +226,7 @@ class Relayer:
 
 # -- which updates of other devices may go to the clouds: data before the metadata that names it --------
 # A file's content may go when all its chunks are on the clouds. Those that their maker has not brought there
-# can be *claimed* where they are on this device: then the packer brings them. When their maker stays away,
+# can be *taken over* where they are on this device: then the packer brings them. When their maker stays away,
 # one does without those that are not here. A content that a later update of the same batch replaces, or whose
 # file is gone by then, is not waited for: it is nobody's to see.
 
@@ -235,29 +237,31 @@ class RelayGate:
     def __init__(self, fs: FileSystem, signals: Signals) -> None:
         self._fs = fs
         self._signals = signals
-        self._claim = self._claimed = self._forgo = False
+        self._take_over = self._taken_over = self._forgo = False
         self.unread: dict[int, ChunkRef] = {}
         """Lists of chunks that are not on this device, by number. The listed chunks may be on the clouds."""
         self.unreadable: set[int] = set()
         """The lists that could not be fetched. With *forgo* nothing waits for them either."""
 
-    def count(self, tx: Transaction, updates: Sequence[bytes], *, claim: bool, forgo: bool = False) -> int:
+    def count(
+        self, tx: Transaction, updates: Sequence[bytes], *, take_over: bool, forgo: bool = False
+    ) -> int:
         """How many of these consecutive updates, from the first one on, may go to the clouds together. With
-        *claim*, this device takes over the chunks that hold some of them back. With *forgo*, nothing waits
-        for chunks that are not here: if they never came, other devices could never read what was written
-        since.
+        *take_over*, this device takes over the chunks that hold some of them back. With *forgo*, nothing
+        waits for chunks that are not here: if they never came, other devices could never read what was
+        written since.
         """
         self._fs.flush(tx)
         self._forgo = forgo
         waiting: set[bytes] = set()  # content registers whose chunks are not there
         found = 0
-        self._claim, self._claimed = claim, False
+        self._take_over, self._taken_over = take_over, False
         for number, data in enumerate(updates, 1):
             for write in lawful(decode_signed(data)).writes:
                 self._follow(tx, write, waiting)
             if not waiting:
                 found = number
-        if self._claimed:
+        if self._taken_over:
             self._signals.chunks_made()
         return found
 
@@ -288,7 +292,7 @@ class RelayGate:
         return self._are_all_there(tx, content.runs, content.depth)
 
     def _are_all_there(self, tx: Transaction, runs: Iterable[Run], depth: int) -> bool:
-        """Looks at every chunk, even after a missing one, so that all possible claims are made."""
+        """Looks at every chunk, even after a missing one, so that all are taken over that can be."""
         return not [run for run in runs if not self._are_there(tx, run, depth)]
 
     def _are_there(self, tx: Transaction, run: Run, depth: int) -> bool:
@@ -298,14 +302,14 @@ class RelayGate:
         ref = tx.chunks.find(run.chunk)
         if ref is None:
             return self._forgo
-        if self._forgo and ref.is_elsewhere and not (ref.is_here and self._claim):
+        if self._forgo and ref.is_elsewhere and not (ref.is_here and self._take_over):
             return True
         listed = self._list(tx, ref) if depth else ()
         if listed is None:
             return self._forgo and ref.number in self.unreadable
-        if self._claim and ref.is_elsewhere and ref.is_here:
-            tx.chunks.claim(ref.number)
-            self._claimed = True
+        if self._take_over and ref.is_elsewhere and ref.is_here:
+            tx.chunks.take_over(ref.number)
+            self._taken_over = True
         return self._are_all_there(tx, listed, 0) and ref.is_on_clouds
 
     def _list(self, tx: Transaction, ref: ChunkRef) -> Iterable[Run] | None:
@@ -426,7 +430,7 @@ class Uploads:
         return MachinesOnly(found.files, found.size, names)
 
     def _is_unpacked(self, tx: Transaction, newest: int) -> bool:
-        """Whether a chunk up to that number, claimed ones included, has yet to be uploaded."""
+        """Whether a chunk up to that number, those taken over included, has yet to be uploaded."""
         first = first_pending(tx, but=tx.chunks.lost)
         return first is not None and first <= newest
 

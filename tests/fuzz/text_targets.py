@@ -12,8 +12,8 @@ from hybrisfs.peers.discovery import parse_name
 from hybrisfs.peers.settings import format_address, parse_address
 from hybrisfs.peers.tls import PeerIdentity
 from hybrisfs.settings.transfers import parse_timetable
-from hybrisfs.versions.past import format_moment, parse_moment
 from hybrisfs.versions.retention import parse_retention
+from hybrisfs.versions.tree import format_moment, parse_moment
 from hybrisfs.wire import Channel, ChannelError
 from tests.fuzz.target import Target, text
 from tests.sync.support import KEYS, VOLUME

@@ -20,6 +20,7 @@ from hybrisfs.members.removal import (
     Stance,
     Verdict,
     decode_vote,
+    effects,
     encode_vote,
     judge,
     vote_key,
@@ -224,6 +225,23 @@ def test_whatever_one_member_and_its_puppets_sign_another_one_stays(data: st.Dat
     assert not found.ended & others, "nobody is removed for good by one member"
     by_thief = {one for one in others if thief in found.suspended.get(one, ())}
     assert len(by_thief) <= len(others) - 1, "one is left"
+
+
+@given(st.data())
+def test_a_vote_makes_the_members_that_the_verdict_says(data: st.DataObject) -> None:
+    devices = st.sampled_from([ADA, BOB, CYD, DAN])
+    stances = st.sampled_from(Stance)
+    votes = data.draw(st.lists(st.tuples(devices, devices, stances), max_size=6))
+    voter, stance = data.draw(devices), data.draw(stances)
+    accused = data.draw(st.lists(devices, min_size=1, max_size=2, unique=True))
+    before = verdict(STAR, votes)
+    after = verdict(STAR, [*votes, *((one, voter, stance) for one in accused)])
+    found = effects(before, after, stance, [*accused, EVE], [EVE])
+    assert found.final - {EVE} == after.ended & set(accused)
+    assert found.leaving - {EVE} == after.out
+    assert (before.out | after.out) - found.returning == after.out, "they are members again"
+    assert not found.returning & found.leaving
+    assert ({EVE} <= found.final) is ({EVE} <= found.leaving) is (stance is REMOVE)
 
 
 def test_a_vote_is_written_by_its_voter_alone() -> None:

@@ -15,7 +15,7 @@ from hybrisfs.mount.programs import NoFetchPrograms
 from hybrisfs.stages import Stage
 from hybrisfs.tree.residency import Residency
 from hybrisfs.tree.unseen import Change
-from hybrisfs.versions.browser import PastBrowser
+from hybrisfs.versions.browser import VersionBrowser
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import UsualRetention
 
@@ -45,7 +45,7 @@ class MountedFleet:
             rig.sharing.freshness,
             rig.sharing.sparing,
             NoFetchPrograms(()),
-            PastBrowser(rig.fs, rig.fetcher, UsualRetention()),
+            VersionBrowser(rig.fs, rig.fetcher, UsualRetention()),
         )
         self._mount = MountPoint("vol", directory, served)
 

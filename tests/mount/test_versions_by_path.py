@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.versions.past import parse_moment
+from hybrisfs.versions.tree import parse_moment
 from tests.mount.test_history import fails
 from tests.volume.device import Device
 from tests.volume.test_versions import sign

@@ -268,9 +268,15 @@ def test_nobody_waits_for_what_cannot_come(rig: Rig) -> None:
     rig.clouds.down = True
     assert not rig.room.wait_for_room(SIZE)
     rig.clouds.down = False
-    rig.room.limits = RoomLimits(patience_seconds=0.0)
-    assert not rig.room.wait_for_room(SIZE)
     rig.signals.stop()
+    assert not rig.room.wait_for_room(SIZE)
+
+
+@pytest.mark.parametrize("rig", [limited(RoomLimits(patience_seconds=0.0))], indirect=True)
+def test_nobody_waits_for_longer_than_the_limit_says(rig: Rig) -> None:
+    fill(rig, *NAMES)
+    rig.publish()
+    rig.journal.budget = rig.journal.bytes
     assert not rig.room.wait_for_room(SIZE)
 
 

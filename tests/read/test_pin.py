@@ -1,4 +1,4 @@
-"""The hoarder: what is pinned comes, and stays."""
+"""The pinner: what is pinned comes, and stays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from hybrisfs.dispersal.pack import ChunkLocation
+from hybrisfs.environment import SYSTEM
 from hybrisfs.read.evict import RoomLimits
-from hybrisfs.read.pin import Hoarder, PinLimits
+from hybrisfs.read.pin import PinLimits, Pinner
 from hybrisfs.registers.tree import Content, Run, content_key
 from hybrisfs.stages import Pause, Stage, Wake
 from hybrisfs.state.pins import Measure
@@ -28,19 +29,21 @@ PATIENCE = 30.0
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
-    one = Fleet(2)
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Two devices, with limits if a test gives some."""
+    environment = limited(request.param) if hasattr(request, "param") else SYSTEM
+    one = Fleet(2, environment=lambda _: environment)
     yield one
     one.discard()
 
 
-def hoarder_of(rig: Rig) -> Hoarder:
-    return Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
+def pinner_of(rig: Rig) -> Pinner:
+    return Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
 
 
-def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
+def bring_pinned(rig: Rig, pinner: Pinner | None = None) -> bool:
     rig.commit()
-    done = (hoarder or hoarder_of(rig)).pin_round()
+    done = (pinner or pinner_of(rig)).pin_round()
     rig.commit()
     return done
 
@@ -48,7 +51,7 @@ def hoard(rig: Rig, hoarder: Hoarder | None = None) -> bool:
 def test_nothing_is_fetched_that_is_not_pinned(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
-    assert hoard(fleet[1].rig)
+    assert bring_pinned(fleet[1].rig)
     assert not fleet.clouds.gets
 
 
@@ -62,12 +65,12 @@ def test_a_pinned_folder_comes_and_is_read_without_clouds(fleet: Fleet) -> None:
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("music"))
-    hoarder = hoarder_of(rig)
-    assert hoard(rig, hoarder)
-    assert hoard(rig, hoarder)  # now it is known what the long file is made of
-    assert hoard(rig, hoarder)
-    assert hoarder.kept == Measure(2, 256 * 40 + 2 - 19 * 512, 0)  # equal chunks count once
-    assert hoarder.trouble is None
+    pinner = pinner_of(rig)
+    assert bring_pinned(rig, pinner)
+    assert bring_pinned(rig, pinner)  # now it is known what the long file is made of
+    assert bring_pinned(rig, pinner)
+    assert pinner.kept == Measure(2, 256 * 40 + 2 - 19 * 512, 0)  # equal chunks count once
+    assert pinner.trouble is None
     fleet.clouds.down = True
     assert fleet[1].read("music/album/long") == bytes(range(256)) * 40
     assert fleet[1].read("music/short") == b"la"
@@ -79,12 +82,12 @@ def test_what_comes_later_is_kept_as_well(fleet: Fleet) -> None:
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("music"))
-    assert hoard(rig)
+    assert bring_pinned(rig)
     assert not fleet.clouds.gets
     fleet[0].write("music/new", b"new content")
     fleet.send(0, 1)
     fleet[1].move("loose", "music/moved")
-    assert hoard(rig)
+    assert bring_pinned(rig)
     fleet.clouds.down = True
     assert fleet[1].read("music/new") == b"new content"
     assert fleet[1].read("music/moved") == b"moved in later"
@@ -97,16 +100,17 @@ def test_while_the_clouds_are_down_it_is_said_and_tried_again(fleet: Fleet) -> N
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("music"))
-    hoarder = hoarder_of(rig)
+    pinner = pinner_of(rig)
     fleet.clouds.down = True
-    assert not hoard(rig, hoarder)
-    assert hoarder.trouble
+    assert not bring_pinned(rig, pinner)
+    assert pinner.trouble
     assert len(fleet.clouds.gets) <= 24  # it gives up, instead of asking for each
     fleet.clouds.down = False
-    assert hoard(rig, hoarder)
-    assert hoarder.trouble is None
+    assert bring_pinned(rig, pinner)
+    assert pinner.trouble is None
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(fetchers=1)], indirect=True)
 def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(6):
@@ -119,12 +123,11 @@ def test_one_chunk_that_cannot_be_had_does_not_keep_the_others(fleet: Fleet) -> 
     def lose_one(locations: Sequence[ChunkLocation]) -> None:
         fleet.clouds.down = any(one.pack_id == lost for one in locations)
 
-    hoarder = hoarder_of(rig)
-    hoarder.limits = PinLimits(fetchers=1)
+    pinner = pinner_of(rig)
     fleet.clouds.before_get = lose_one
-    assert not hoard(rig, hoarder)
-    assert not hoard(rig, hoarder)
-    assert hoarder.kept == Measure(6, 6000, 1000)
+    assert not bring_pinned(rig, pinner)
+    assert not bring_pinned(rig, pinner)
+    assert pinner.kept == Measure(6, 6000, 1000)
 
 
 def test_what_nobody_has_told_the_place_of_is_waited_for(fleet: Fleet) -> None:
@@ -133,12 +136,12 @@ def test_what_nobody_has_told_the_place_of_is_waited_for(fleet: Fleet) -> None:
     fleet[1].receive(fleet[0].log())
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("file"))
-    hoarder = hoarder_of(rig)
-    assert hoard(rig, hoarder)
-    assert hoarder.kept == Measure(1, 7, 7)
+    pinner = pinner_of(rig)
+    assert bring_pinned(rig, pinner)
+    assert pinner.kept == Measure(1, 7, 7)
     assert not fleet.clouds.gets
     fleet.send(0, 1)
-    assert hoard(rig, hoarder)
+    assert bring_pinned(rig, pinner)
     fleet.clouds.down = True
     assert fleet[1].read("file") == b"content"
 
@@ -152,15 +155,15 @@ def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(f
     for number in range(10):
         fleet[0].write(f"music/{number}", os.urandom(15_000))
         fleet.send(0, 1)  # a pack of its own
-    hoarder = hoarder_of(rig)
+    pinner = pinner_of(rig)
     for _ in range(2):
-        assert not hoard(rig, hoarder)
-        assert "more is pinned than 80% of the cache's budget" in str(hoarder.trouble)
+        assert not bring_pinned(rig, pinner)
+        assert "more is pinned than 80% of the cache's budget" in str(pinner.trouble)
         assert 0 < rig.journal.bytes <= 80_000
     rig.journal.budget = 1_000_000
-    assert hoard(rig, hoarder)
+    assert bring_pinned(rig, pinner)
     rig.journal.budget = 100_000
-    assert not hoard(rig, hoarder)
+    assert not bring_pinned(rig, pinner)
 
 
 def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
@@ -173,45 +176,46 @@ def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) ->
     fleet[1].receive(fleet[0].log())
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("file"))
-    hoarder = hoarder_of(rig)
-    assert not hoard(rig, hoarder)
-    assert hoarder.trouble == "Input/output error"
+    pinner = pinner_of(rig)
+    assert not bring_pinned(rig, pinner)
+    assert pinner.trouble == "Input/output error"
 
 
+@pytest.mark.parametrize("fleet", [RoomLimits(patience_seconds=0.0)], indirect=True)
 def test_without_room_nothing_is_fetched_in_vain(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("file"))
-    hoarder = hoarder_of(rig)
-    budget, rig.room.limits = rig.journal.budget, RoomLimits(patience_seconds=0.0)
+    pinner = pinner_of(rig)
     fleet[1].write("pending", b"what no cloud has yet")
+    budget = rig.journal.budget
     rig.journal.budget = rig.journal.bytes + 7
-    assert not hoard(rig, hoarder)
-    assert "no room" in str(hoarder.trouble)
+    assert not bring_pinned(rig, pinner)
+    assert "no room" in str(pinner.trouble)
     assert not fleet.clouds.gets
     rig.journal.budget = budget
     with nothing_can_be_added(rig):
-        assert not hoard(rig, hoarder)
-    assert "kept" in str(hoarder.trouble)
-    assert hoard(rig, hoarder)
+        assert not bring_pinned(rig, pinner)
+    assert "kept" in str(pinner.trouble)
+    assert bring_pinned(rig, pinner)
 
 
 def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> None:
     fleet[0].write("file", b"content")
     fleet.send(0, 1)
     rig = fleet[1].rig
-    hoarder = hoarder_of(rig)
+    pinner = pinner_of(rig)
     looked, kept = threading.Event(), threading.Event()
 
     def step() -> Pause:
-        pause = hoarder.step()
+        pause = pinner.step()
         looked.set()
         if rig.fs.pins and not rig.db.rows.execute("SELECT 1 FROM chunk WHERE segment IS NULL").fetchone():
             kept.set()
         return pause
 
-    stage = Stage("hoard", step, rig.signals.waiting(Wake.CONTENT), moves=True)
+    stage = Stage("pin", step, rig.signals.waiting(Wake.CONTENT), moves=True)
     thread = threading.Thread(target=stage.run, args=(rig.signals, lambda error: False))
     thread.start()
     try:
@@ -227,21 +231,21 @@ def test_the_thread_comes_when_it_is_called_and_ends_when_told(fleet: Fleet) -> 
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(commit_every=3600.0)], indirect=True)
 def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     fleet.send(0, 1)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     rig.commit()
-    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
+    pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
 
     def seen(name: str) -> int:
         fleet[0].write(f"music/{name}", b"content of " + name.encode())
         fleet.send(0, 1)
-        assert hoarder.pin_round()
-        return hoarder.kept.files
+        assert pinner.pin_round()
+        return pinner.kept.files
 
-    hoarder.limits = PinLimits(commit_every=3600.0)
     assert seen("while there is no link") == 0
     rig.signals.brisk = True
     assert seen("then") == 2
@@ -256,12 +260,12 @@ def test_a_commit_that_fails_leaves_what_was_committed_to_be_looked_at(fleet: Fl
     rig.commit()
     fleet[1].write("other", b"uncommitted")
     rig.signals.brisk = True
-    hoarder = hoarder_of(rig)
+    pinner = pinner_of(rig)
     full = mock.Mock(side_effect=OSError(28, "the disk is full"))
     rig.db.before_commit = full
-    assert hoarder.pin_round()
+    assert pinner.pin_round()
     full.assert_called()
-    assert hoarder.kept.files == 1
+    assert pinner.kept.files == 1
 
 
 def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
@@ -278,18 +282,21 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
         asked.append(len(identities))
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
-    hoarder = hoarder_of(rig)
+    pinner = pinner_of(rig)
     rig.signals.brisk = True
     rig.ask_devices = ask
-    assert hoard(rig, hoarder)
+    assert bring_pinned(rig, pinner)
     assert asked == [20]
     fleet.clouds.down = True
     for number in range(20):
         assert fleet[1].read(f"music/{number}") == b"%d" % number * 1000
-    assert hoard(rig, hoarder)
-    assert hoarder.kept.missing == 0
+    assert bring_pinned(rig, pinner)
+    assert pinner.kept.missing == 0
 
 
+@pytest.mark.parametrize(
+    "fleet", [PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)], indirect=True
+)
 def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twice(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(4):
@@ -314,16 +321,16 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         asked.extend(identities)
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
-    hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
-    hoarder.limits = PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
+    pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
     rig.signals.brisk = True
     rig.ask_devices = ask
-    assert hoarder.pin_round()
+    assert pinner.pin_round()
     assert len(asked) == calls == 5
     fleet.clouds.down = True
     assert fleet[1].read("music/more") == b"more" * 1000
 
 
+@pytest.mark.parametrize("fleet", [PinLimits(fetchers=1, slice_chunks=1, looking_share=0.0)], indirect=True)
 def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet) -> None:
     fleet[0].mkdir("music")
     for number in range(3):
@@ -341,9 +348,8 @@ def test_what_could_not_be_had_is_not_tried_again_in_the_same_round(fleet: Fleet
 
     fleet.clouds.before_get = note
 
-    hoarder = hoarder_of(rig)
-    hoarder.limits = PinLimits(fetchers=1, slice_chunks=1, looking_share=0.0)
-    assert not hoarder.pin_round()
+    pinner = pinner_of(rig)
+    assert not pinner.pin_round()
     assert len(tried) == len(set(tried)) == 3
 
 
@@ -420,12 +426,12 @@ class Keeping(RuleBasedStateMachine):
             (self.folders[folder],),
         ).fetchall()
         self.rig.room.evict_chunks([number for (number,) in rows])
-        hoard(self.rig)
+        bring_pinned(self.rig)
 
     @rule()
-    def hoard_and_evict_all(self) -> None:
+    def bring_and_evict_all(self) -> None:
         """What is kept by what is pinned now can be read although everything else has gone."""
-        assert hoard(self.rig)
+        assert bring_pinned(self.rig)
         self.rig.room.drop_all()
         self.rig.clouds.down = True
         for path, content in self.files.items():

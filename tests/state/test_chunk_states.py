@@ -135,7 +135,7 @@ def _rely_on_spare(store: Store) -> None:
 CALLS: dict[str, Callable[[Store], object]] = {
     "add": Store.cut,
     "known": lambda store: store.chunks.known({ID: len(CONTENT)}),
-    "claim": lambda store: store.chunks.claim(store.number),
+    "take_over": lambda store: store.chunks.take_over(store.number),
     "keep_all": lambda store: store.chunks.keep_all({store.number: CONTENT}),
     "packed": lambda store: store.chunks.packed(store.number, THERE, 0, 9),
     "packed_elsewhere": lambda store: store.said_to_be(THERE),

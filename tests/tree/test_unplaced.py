@@ -1,4 +1,4 @@
-"""What another device made and no cloud is known to have: it stays here, counts, and is claimed."""
+"""What another device made and no cloud is known to have: it stays here, counts, and is taken over."""
 
 from __future__ import annotations
 
@@ -137,13 +137,13 @@ def test_the_budget_is_kept_although_nothing_may_go(linked: Linked) -> None:
     check_accounts(linked.rig, [])
 
 
-def test_it_is_claimed_by_whoever_holds_it_when_its_author_is_away(linked: Linked) -> None:
+def test_it_is_taken_over_by_whoever_holds_it_when_its_author_is_away(linked: Linked) -> None:
     author, near = linked.author.key.device_id, linked.near.key.device_id
     unplaced = linked.unplaced
-    assert not unplaced.claim(linked.rig.tx, [author]), "nothing of it is here"
+    assert not unplaced.take_over(linked.rig.tx, [author]), "nothing of it is here"
     linked.read()
-    assert not unplaced.claim(linked.rig.tx, [near])
-    assert unplaced.claim(linked.rig.tx, [author])
+    assert not unplaced.take_over(linked.rig.tx, [near])
+    assert unplaced.take_over(linked.rig.tx, [author])
     check_accounts(linked.rig, [])
     assert unplaced.count(linked.rig.tx) == NOTHING and linked.state() is State.UPLOADING
     linked.rig.pack()
@@ -151,7 +151,7 @@ def test_it_is_claimed_by_whoever_holds_it_when_its_author_is_away(linked: Linke
     check_accounts(linked.rig, [])
 
 
-def test_a_long_file_counts_and_is_claimed_with_its_lists(linked: Linked) -> None:
+def test_a_long_file_counts_and_is_taken_over_with_its_lists(linked: Linked) -> None:
     linked.author.rig.chunker.limits = small_chunks()
     linked.author.write("long", b"".join(os.urandom(4096) for _ in range(8)))
     linked.tell()
@@ -161,7 +161,7 @@ def test_a_long_file_counts_and_is_claimed_with_its_lists(linked: Linked) -> Non
         assert linked.rig.fs.received.lacking(tx, linked.near.at("long")) is None
     linked.read()
     assert linked.unplaced.count(linked.rig.tx).size == len(CONTENT) + 8 * 4096
-    assert linked.unplaced.claim(linked.rig.tx, [linked.author.key.device_id])
+    assert linked.unplaced.take_over(linked.rig.tx, [linked.author.key.device_id])
     linked.rig.pack()
     assert linked.unplaced.count(linked.rig.tx) == NOTHING
     check_accounts(linked.rig, [])

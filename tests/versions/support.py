@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.versions.contents import VersionReader
-from hybrisfs.versions.past import PastNode, PastTree
 from hybrisfs.versions.retention import DEFAULT_RETENTION
+from hybrisfs.versions.tree import VersionNode, VersionTree
 from tests.merge.fleet import Device, Entry, Fleet
 
 __all__ = ["SECOND", "Clock", "UsualRetention", "past_tree"]
@@ -48,8 +48,8 @@ def past_tree(device: Device, moment: int) -> dict[str, Entry]:
     device.rig.commit()
     found: dict[str, Entry] = {}
     with device.rig.db.snapshot() as db:
-        tree = PastTree(db, moment)
-        waiting: list[tuple[str, PastNode]] = [("", tree.root())]
+        tree = VersionTree(db, moment)
+        waiting: list[tuple[str, VersionNode]] = [("", tree.root())]
         while waiting:
             path, folder = waiting.pop()
             for name, node in tree.children(folder).items():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.browser import VersionsByPath
-from hybrisfs.versions.past import PastNode
+from hybrisfs.versions.tree import VersionNode
 from tests.versions.support import Clock, UsualRetention
 
-FOLDER = PastNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
+FOLDER = VersionNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
 
 
 def test_versions_of_one_second_are_numbered(clock: Clock) -> None:

@@ -12,8 +12,8 @@ from hybrisfs.tree.facets import LABELS_XATTR
 from hybrisfs.verify.derived_check import check_versions
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.catalog import Catalog
-from hybrisfs.versions.past import PastTree
 from hybrisfs.versions.retention import parse_retention
+from hybrisfs.versions.tree import VersionTree
 from tests.merge.fleet import Device, Fleet
 from tests.versions.support import Clock
 
@@ -44,7 +44,7 @@ def then(device: Device, path: bytes, moment: int) -> bytes | None:
     """The labels that a node had."""
     device.rig.commit()
     with device.rig.db.snapshot() as db:
-        tree = PastTree(db, moment)
+        tree = VersionTree(db, moment)
         node = tree.find([path] if path else [])
     assert node is not None
     return dict(node.attr.xattrs).get(LABELS_XATTR)

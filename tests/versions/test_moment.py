@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.versions.past import format_moment, parse_moment
+from hybrisfs.versions.tree import format_moment, parse_moment
 
 SECOND = 10**9
 

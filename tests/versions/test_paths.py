@@ -11,12 +11,12 @@ import pytest
 from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.browser import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
-from hybrisfs.versions.past import PastNode
 from hybrisfs.versions.retention import DEFAULT_RETENTION
+from hybrisfs.versions.tree import VersionNode
 from tests.merge.fleet import Device
 from tests.versions.support import Clock, UsualRetention
 
-TOP = PastNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
+TOP = VersionNode((b"",), Attr(0o40555, 0, 0, 0, 0), None, 1)
 LEVELS, RENAMES = 5, 4
 
 

@@ -21,7 +21,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.recovery import Cost
 from hybrisfs.stores.own_places import MARKER_NAME, marker
-from hybrisfs.stores.tryout import claim_place
+from hybrisfs.stores.tryout import mark_place
 from sync import head_name
 from tests.backends import servers
 from tests.backends.buckets import DELETES
@@ -167,7 +167,7 @@ def test_a_mark_of_another_volume_is_replaced_when_a_person_says_so(
     thief.put(MARKER_NAME, marker(bytes(range(16))))
     assert repair(first).failed == 1
     with pytest.raises(UsageError, match="holds another volume"):
-        claim_place(thief, first.volume.config.id)
+        mark_place(thief, first.volume.config.id)
     first.volume.clouds.adopt(first.volume.config.clouds[0].name)
     assert repair(first).failed == 0
     assert scrub(first).wrong == 0
@@ -179,7 +179,7 @@ def test_a_place_that_never_was_ours_is_not_taken(urls: list[str], first: First,
     store = S3Store(elsewhere, FixedCredentials(ORDINARY))
     store.put(MARKER_NAME, marker(bytes(range(16))))
     with pytest.raises(UsageError, match="holds another volume"):
-        claim_place(store, first.volume.config.id, regain=True)
+        mark_place(store, first.volume.config.id, regain=True)
     store.close()
 
 

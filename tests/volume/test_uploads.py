@@ -8,17 +8,17 @@ import pytest
 
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.write.relayer import Uploads
-from tests.write.test_relay_claims import CONTENT, Claims
+from tests.write.test_taking_over import CONTENT, TakingOver
 
 
 @pytest.fixture
-def post() -> Iterator[Claims]:
-    one = Claims()
+def post() -> Iterator[TakingOver]:
+    one = TakingOver()
     yield one
     one.fleet.discard()
 
 
-def machines_only(post: Claims) -> MachinesOnly:
+def machines_only(post: TakingOver) -> MachinesOnly:
     """As the second device tells it."""
     rig = post.near.rig
     uploads = Uploads(rig.fs, rig.signals, post.relayers[post.near.name], rig.fetcher)
@@ -26,14 +26,14 @@ def machines_only(post: Claims) -> MachinesOnly:
         return uploads.machines_only(tx)
 
 
-def test_where_files_are_lacking_only_their_devices_are_named(post: Claims) -> None:
+def test_where_files_are_lacking_only_their_devices_are_named(post: TakingOver) -> None:
     """The third device has yet to bring a change there, and no bytes of a file."""
     post.far.mkdir("of the third")
     post.tell(post.far, post.near)
     assert machines_only(post) == MachinesOnly(2, 2 * len(CONTENT), [post.author.name])
 
 
-def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post: Claims) -> None:
+def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post: TakingOver) -> None:
     post.author.rig.pack()
     post.ship(post.author)
     post.tell(post.author, post.near)
@@ -43,7 +43,7 @@ def test_where_no_file_is_lacking_all_are_named_whose_changes_no_cloud_has(post:
     assert machines_only(post) == MachinesOnly(0, 0, [post.far.name])
 
 
-def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: Claims) -> None:
+def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: TakingOver) -> None:
     """Two devices wrote the same, so that the second believes neither of them unread."""
     post.far.write("the same", CONTENT)
     post.tell(post.far, post.near)

@@ -15,7 +15,7 @@ from hybrisfs.api.versions import Version
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.past import format_moment
+from hybrisfs.versions.tree import format_moment
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, PATIENCE, Device
 

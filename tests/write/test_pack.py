@@ -188,23 +188,23 @@ def test_a_chunk_that_is_dropped_while_it_is_under_way(rig: Rig) -> None:
     assert rig.read(rig.find(b"new")) == b"new content"
 
 
-def test_a_chunk_that_is_claimed_once_more_while_it_waits(rig: Rig) -> None:
+def test_a_chunk_that_is_taken_over_once_more_while_it_waits(rig: Rig) -> None:
     """It is in the pack already; the next one must not be left behind for it."""
     publish(rig, 2)
     rig.packer.pack_round()
     for (number,) in rig.db.rows.execute("SELECT number FROM chunk").fetchall():
-        rig.tx.chunks.claim(number)
+        rig.tx.chunks.take_over(number)
     rig.packer.pack_round()
     rig.pack()
-    assert (rig.clouds.puts, rig.unpacked(), rig.tx.chunks.claimed) == (1, 0, set())
+    assert (rig.clouds.puts, rig.unpacked(), rig.tx.chunks.taken_over) == (1, 0, set())
 
 
-def test_a_chunk_that_is_claimed_before_its_turn_is_packed_once(rig: Rig) -> None:
+def test_a_chunk_that_is_taken_over_before_its_turn_is_packed_once(rig: Rig) -> None:
     publish(rig, 1)
     [(number,)] = rig.db.rows.execute("SELECT number FROM chunk").fetchall()
-    rig.tx.chunks.claim(number)
+    rig.tx.chunks.take_over(number)
     rig.pack()
-    assert (rig.unpacked(), rig.tx.chunks.claimed) == (0, set())
+    assert (rig.unpacked(), rig.tx.chunks.taken_over) == (0, set())
 
 
 def test_a_chunk_that_is_dropped_and_written_again_while_it_waits(rig: Rig) -> None:

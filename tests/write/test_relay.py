@@ -418,7 +418,7 @@ def test_chunks_that_are_here_go_first(post: Post) -> None:
         tx.chunks.keep(number, here)
     post.fleet.clouds.packs.clear()
     post.relay(post.near, HOUR)
-    assert not post.objects, "it is claimed, and waits for the packer"
+    assert not post.objects, "it is taken over, and waits for the packer"
     post.near.rig.pack()
     post.relay(post.near, HOUR)
     post.ship(post.near)

@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hybrisfs.write.relay import PRESENT_SECONDS, Claim, Forget, Point, Relay, RelayMachine, Seen, Steps
+from hybrisfs.write.relay import PRESENT_SECONDS, Forget, Point, Relay, RelayMachine, Seen, Steps, TakeOver
 from sync import Head, SegmentId, parse_segment_name, segment_name
 from sync import Known as Tip
 from sync.beacons import EarlierHeads
@@ -173,7 +173,7 @@ class Peer(Device):
             match action:
                 case Forget(name):
                     self.put[parse_segment_name(name)[0]].remove(name)
-                case Claim():
+                case TakeOver():
                     raise AssertionError("there are no files")
                 case Relay(path, before, _, _):
                     rows = list(self.after(path.steps, before.clock if before else 0))[:MOST]

@@ -26,12 +26,12 @@ class Gate:
         while self.author.rig.publish(everything=True):
             pass
 
-    def count(self, *, claim: bool = False, forgo: bool = False) -> int:
+    def count(self, *, take_over: bool = False, forgo: bool = False) -> int:
         """Hand over all updates; how many may go on."""
         updates = self.author.log()
         self.near.receive(updates)
         with self.near.rig.fs.state.transaction() as tx:
-            return self.gate.count(tx, updates, claim=claim, forgo=forgo)
+            return self.gate.count(tx, updates, take_over=take_over, forgo=forgo)
 
     def bring(self, few: int | None = None) -> None:
         """Let the chunks that only the author holds be here too."""
@@ -41,7 +41,7 @@ class Gate:
             for number, identity in rows[:few]:
                 tx.chunks.keep(number, self.author.rig.plaintexts[identity])
 
-    def claimed(self) -> int:
+    def taken_over(self) -> int:
         return self.near.rig.unpacked()
 
 
@@ -72,32 +72,32 @@ def test_nothing_overtakes_a_content_that_waits(gate: Gate) -> None:
     assert gate.count() == len(gate.author.log())
 
 
-def test_what_is_here_is_claimed_once_and_counts_when_the_clouds_have_it(gate: Gate) -> None:
+def test_what_is_here_is_taken_over_once_and_counts_when_the_clouds_have_it(gate: Gate) -> None:
     gate.author.write("file", b"content")
     gate.publish()
-    assert gate.count(claim=True) == 0
-    assert gate.claimed() == 0, "its bytes are not here"
+    assert gate.count(take_over=True) == 0
+    assert gate.taken_over() == 0, "its bytes are not here"
     gate.bring()
     assert gate.count() == 0
-    assert gate.claimed() == 0, "nobody asked for it"
-    assert gate.count(claim=True) == 0
+    assert gate.taken_over() == 0, "nobody asked for it"
+    assert gate.count(take_over=True) == 0
     pins = gate.near.rig.journal.dirty_pieces.copy()
-    assert gate.claimed() == 1 and pins.total() == 1
-    assert gate.count(claim=True) == 0
+    assert gate.taken_over() == 1 and pins.total() == 1
+    assert gate.count(take_over=True) == 0
     assert gate.near.rig.journal.dirty_pieces == pins
     gate.near.rig.pack()
     assert gate.count() == 1
     assert gate.near.rig.journal.dirty_pieces.total() == 0
 
 
-def test_all_chunks_that_are_here_are_claimed_at_once(gate: Gate) -> None:
+def test_all_chunks_that_are_here_are_taken_over_at_once(gate: Gate) -> None:
     gate.author.rig.chunker.limits = small_chunks()
     gate.author.write("file", b"".join(bytes([n]) * 4096 for n in range(4)))
     gate.publish()
     gate.count()
     gate.bring(3)
-    assert gate.count(claim=True) == 0
-    assert gate.claimed() == 3
+    assert gate.count(take_over=True) == 0
+    assert gate.taken_over() == 3
 
 
 def test_a_content_that_was_replaced_is_not_waited_for(gate: Gate) -> None:
@@ -111,7 +111,7 @@ def test_a_content_that_was_replaced_is_not_waited_for(gate: Gate) -> None:
     with near.fs.state.transaction() as tx:
         ((final,),) = near.db.rows.execute("SELECT chunk FROM file_chunk").fetchall()
         tx.chunks.keep(final, b"final")
-    assert gate.count(claim=True) == 0
+    assert gate.count(take_over=True) == 0
     near.pack()
     assert gate.count() == 2
     assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (1,)
@@ -144,14 +144,14 @@ def test_the_chunks_of_a_long_list_are_looked_at_too(gate: Gate) -> None:
     assert pages == 3
     gate.bring()
     near = gate.near.rig
-    assert gate.count(claim=True) == 0
+    assert gate.count(take_over=True) == 0
     near.pack()
     assert near.db.rows.execute("SELECT count(*) FROM chunk WHERE pack = ?", (ELSEWHERE,)).fetchone() == (0,)
-    assert gate.count(claim=True) == 0, "the list is there, what it lists is not"
+    assert gate.count(take_over=True) == 0, "the list is there, what it lists is not"
     with near.fs.state.transaction() as tx:
         assert near.fs.received.lacking(tx, gate.near.at("file")) is None
     gate.bring()
-    assert gate.count(claim=True) == 0
+    assert gate.count(take_over=True) == 0
     near.pack()
     assert gate.count() == 1
 
@@ -164,7 +164,7 @@ def test_a_list_that_cannot_be_had_is_not_waited_for_without_end(gate: Gate) -> 
     gate.count()
     near = gate.near.rig
     near.db.rows.execute("UPDATE chunk SET pack = 1 WHERE pack = ?", (ELSEWHERE,))
-    assert gate.count(claim=True, forgo=True) == 0
+    assert gate.count(take_over=True, forgo=True) == 0
     gate.gate.unreadable.update(gate.gate.unread)
-    assert gate.count(claim=True, forgo=True) == 1
-    assert gate.count(claim=True) == 0
+    assert gate.count(take_over=True, forgo=True) == 1
+    assert gate.count(take_over=True) == 0

@@ -28,12 +28,12 @@ from hybrisfs.state.stored_log import signer_of, vector_of
 from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix, places_in_time
 from hybrisfs.tree.facets import LABELS_XATTR
 
-__all__ = ["PastNode", "PastRegisters", "PastTree", "as_one", "format_moment", "parse_moment"]
+__all__ = ["VersionNode", "VersionRegisters", "VersionTree", "as_one", "format_moment", "parse_moment"]
 
 _FOLDER_MODE = 0o40755
 
 
-class PastNode(NamedTuple):
+class VersionNode(NamedTuple):
     """A file or folder as it was. *ids*: of the nodes that were merged, the shown one first. *content*:
     the value of its content register. *links*: how many names it had; 1 for folders. *copy_of*: the node of
     which this is a concurrent version."""
@@ -50,24 +50,24 @@ class PastNode(NamedTuple):
         return self.ids[0]
 
 
-def as_one(folders: Iterable[bytes]) -> PastNode:
+def as_one(folders: Iterable[bytes]) -> VersionNode:
     """Folders, given by their ids, that are looked at as one."""
-    return PastNode(tuple(folders), Attr(_FOLDER_MODE, 0, 0, 0, 0), None, 1)
+    return VersionNode(tuple(folders), Attr(_FOLDER_MODE, 0, 0, 0, 0), None, 1)
 
 
-class PastTree:
+class VersionTree:
     """Answers about the tree at *moment* (ns since the epoch) from the snapshot *db*."""
 
     def __init__(self, db: Snapshot, moment: int) -> None:
         self._db = db
-        self._registers = PastRegisters(db, moment)
+        self._registers = VersionRegisters(db, moment)
         self._resolver = Resolver(self._registers, NothingUnsigned(), self._registers)
         self._has_labels = has_any(db, LABEL)
 
-    def root(self) -> PastNode:
+    def root(self) -> VersionNode:
         """The volume's own folder."""
         attr = self.attr(ROOT_ID)
-        return as_one((ROOT_ID,)) if attr is None else PastNode((ROOT_ID,), attr, None, 1)
+        return as_one((ROOT_ID,)) if attr is None else VersionNode((ROOT_ID,), attr, None, 1)
 
     def attr(self, node: bytes) -> Attr | None:
         """The attributes that a node had; None when it was unknown."""
@@ -93,16 +93,16 @@ class PastTree:
         """Whether a node had a name."""
         return bool(self._resolver.names(node))
 
-    def find(self, path: Iterable[bytes]) -> PastNode | None:
+    def find(self, path: Iterable[bytes]) -> VersionNode | None:
         """What was at a path, given by its names."""
-        at: PastNode | None = self.root()
+        at: VersionNode | None = self.root()
         for name in path:
             if at is None or not self._resolver.is_directory(at.id):
                 return None
             at = self.children(at).get(name)
         return at
 
-    def children(self, folder: PastNode) -> dict[bytes, PastNode]:
+    def children(self, folder: VersionNode) -> dict[bytes, VersionNode]:
         """What was in a folder, by name, in the order of names."""
         found = entries(self._contenders(folder.ids), self._resolver.copies_beside, self._registers.author)
         return {name: self._node(entry) for name, entry in sorted(found.items())}
@@ -118,19 +118,19 @@ class PastTree:
                     found.setdefault(standing.place.name, []).append(self._resolver.contender(standing))
         return found
 
-    def _node(self, entry: Entry) -> PastNode:
+    def _node(self, entry: Entry) -> VersionNode:
         node = entry.node.id
         ids = node, *(one.id for one in entry.merged)
         attr = self._resolver.attr(node)
         assert attr is not None
         attr = self._with_labels(attr, ids)
         if entry.copy is not None:
-            return PastNode((copy_id(node, entry.copy.value),), attr, entry.copy.value, 1, node)
+            return VersionNode((copy_id(node, entry.copy.value),), attr, entry.copy.value, 1, node)
         if entry.node.is_directory:
-            return PastNode(ids, attr, None, 1)
+            return VersionNode(ids, attr, None, 1)
         contents = self._resolver.contents(node)
         value = contents[0].value if contents else None
-        return PastNode((node,), attr, value, len(self._resolver.names(node)))
+        return VersionNode((node,), attr, value, len(self._resolver.names(node)))
 
 
 # -- the registers of the tree as they were at a moment, read from a snapshot of the database -----------
@@ -155,7 +155,7 @@ class NothingUnsigned:
         return False
 
 
-class PastRegisters:
+class VersionRegisters:
     """What registers held at *moment*, ns since the epoch. *db* is a snapshot."""
 
     def __init__(self, db: Snapshot, moment: int) -> None:

@@ -48,7 +48,7 @@ class LinkedPost(Post):
         self.near.rig.signals.end_flush()
 
 
-class Claims(LinkedPost):
+class TakingOver(LinkedPost):
     """Two files of the author are known to the second device, which holds one of them."""
 
     def __init__(self) -> None:
@@ -63,26 +63,26 @@ class Claims(LinkedPost):
         self.tell(self.author, self.near)
 
     @property
-    def claimed(self) -> int:
+    def taken_over(self) -> int:
         return self.near.rig.unpacked()
 
 
 @pytest.fixture
-def post() -> Iterator[Claims]:
-    one = Claims()
+def post() -> Iterator[TakingOver]:
+    one = TakingOver()
     yield one
     one.fleet.discard()
 
 
-def test_it_is_claimed_after_a_while(post: Claims) -> None:
+def test_it_is_taken_over_after_a_while(post: TakingOver) -> None:
     post.relay(post.near)
     post.relay(post.near, RELAY_SECONDS / 2)
-    assert post.claimed == 0
+    assert post.taken_over == 0
     post.relay(post.near, 2 * RELAY_SECONDS)
-    assert post.claimed == 1
+    assert post.taken_over == 1
 
 
-def test_an_author_that_is_there_brings_it_itself(post: Claims) -> None:
+def test_an_author_that_is_there_brings_it_itself(post: TakingOver) -> None:
     post.author.write("other", b"")
     while post.author.rig.publish(everything=True):
         pass
@@ -90,19 +90,21 @@ def test_an_author_that_is_there_brings_it_itself(post: Claims) -> None:
     post.ship(post.author)
     post.relay(post.near)
     post.relay(post.near, 2 * RELAY_SECONDS)
-    assert post.claimed == 0
+    assert post.taken_over == 0
 
 
-def test_it_is_claimed_at_once_when_somebody_waits_and_the_author_cannot_be_reached(post: Claims) -> None:
+def test_it_is_taken_over_at_once_when_somebody_waits_and_the_author_cannot_be_reached(
+    post: TakingOver,
+) -> None:
     post.links.reached = {post.author.key.device_id}
     post.relay_in_a_hurry()
-    assert post.claimed == 0
+    assert post.taken_over == 0
     post.links.reached = set()
     post.relay_in_a_hurry()
-    assert post.claimed == 1
+    assert post.taken_over == 1
 
 
-def test_what_nobody_holds_does_not_keep_the_rest_from_the_clouds_for_ever(post: Claims) -> None:
+def test_what_nobody_holds_does_not_keep_the_rest_from_the_clouds_for_ever(post: TakingOver) -> None:
     clocks = [clock for _, clock in post.near.rig.updates.path(post.near.rig.updates.tips()[0])]
     post.relay(post.near)
     post.relay(post.near, 2 * RELAY_SECONDS)
@@ -115,7 +117,7 @@ def test_what_nobody_holds_does_not_keep_the_rest_from_the_clouds_for_ever(post:
     assert post.far.names() == ["held", "unread"]
 
 
-def test_nothing_is_expected_of_a_device_that_was_removed(post: Claims) -> None:
+def test_nothing_is_expected_of_a_device_that_was_removed(post: TakingOver) -> None:
     """What others wrote since depends on what it wrote: its removal, first of all."""
     near = post.near.rig
     clocks = [clock for _, clock in near.updates.path(near.updates.tips()[0])]
@@ -128,7 +130,7 @@ def test_nothing_is_expected_of_a_device_that_was_removed(post: Claims) -> None:
     assert max(post.clocks(post.author)) == max(clocks)
 
 
-def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
+def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: TakingOver) -> None:
     relayer, tx = post.relayers[post.near.name], post.near.rig.tx
     author = post.author.key.device_id
     before = relayer.frontier(tx)
@@ -144,7 +146,7 @@ def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: Claims) -> None:
     assert relayer.unshipped_authors(tx, before) == set(), "what came later does not count"
 
 
-def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: Claims) -> None:
+def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: TakingOver) -> None:
     rig = post.near.rig
     post.author.rig.pack()
     post.ship(post.author)
