@@ -92,7 +92,6 @@ class Sharing:
         self.roles = DeviceRoles(fs, self.membership, self.signer, self.shared_folders)
         self._rights = Rights(Role.FULL)
         tx.registers.roles.changed.listen(self._roles_changed)
-        tx.updates.use_bounds(tx.registers.roles.binds)
         self._roles_changed(tx.registers.roles.devices())
         if tx.registers.roles.are_awaited(self.device):
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say

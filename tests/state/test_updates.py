@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.state.database import Database
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import (
     Accepted,
     Deliver,
@@ -44,7 +44,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def opened(database: Database) -> UpdateLog:
-    return UpdateLog(database.rows, database.environment, MEMBERS, KEY)
+    return UpdateLog(LogRows(database.rows), database.environment, MEMBERS, KEY)
 
 
 def test_signed_updates_are_a_log_that_others_accept(database: Database) -> None:
@@ -239,7 +239,7 @@ def test_logs_in_databases_are_exchanged(database: Database, tmp_path: Path) -> 
     ours, _, device = forked(database)
     Database.create(tmp_path / "other.db", VOLUME)
     other = Database(tmp_path / "other.db")
-    theirs = UpdateLog(other.rows, other.environment, MEMBERS, KEYS[1])
+    theirs = UpdateLog(LogRows(other.rows), other.environment, MEMBERS, KEYS[1])
     fork = [update for update in device.order if update.header.writer != KEY.device_id]
     for update in (fork[0], *fork[3:]):
         assert isinstance(theirs.accept(update.data), Accepted)
