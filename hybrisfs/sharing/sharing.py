@@ -106,7 +106,7 @@ class Sharing:
         self.receiver = Receiver(fs, self.arrivals, signals, upcoming)
         self.receiver.offended.listen(self.misconduct.note)
         self.deletions = Deletions(fs, self.losses, self.arrivals, self.signer, signals)
-        fs.inodes.resolve = ConflictResolution(fs, self.arrivals)
+        fs.inodes.disputed.listen(ConflictResolution(fs, self.arrivals).resolve)
         self.sparing = Sparing(fs)
         self.agreement = Agreement(fs)
         self._puller: Puller | None = None
@@ -261,7 +261,6 @@ class Sharing:
         borders, role = self._fs.borders, self._rights.role
         limited = self._rights.areas if role is Role.CONTRIBUTOR else None
         borders.limits = None if limited is None else frozenset(area.id for area in limited)
-        self._fs.inodes.permit = None if limited is None else borders.require_change
         every = sorted(
             {area for one in tx.members.devices() for area in self.signer.rights_of(tx, one).areas},
             reverse=True,
