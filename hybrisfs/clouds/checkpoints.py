@@ -17,7 +17,7 @@ from hybrisfs.clouds.objects import ExpectedCheckpoint
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
 from hybrisfs.parts import Clouds, Ground
 from hybrisfs.receive.pull import Puller
-from hybrisfs.sharing.peering import Peering
+from hybrisfs.sharing.links import Links
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stages import Pause
 from sync import CheckpointId, DecodeError, Head, Members, decode_head, head_name
@@ -38,7 +38,7 @@ class Checkpoints:
         ground: Ground,
         sharing: Sharing,
         clouds: Clouds,
-        peering: Peering,
+        links: Links,
         puller: Puller,
     ) -> None:
         fs = ground.fs
@@ -58,7 +58,7 @@ class Checkpoints:
             _Store(clouds),
         )
         depositor = Depositor(volume, keys, snapshots, store)
-        self._fetching = Fetching(volume, keys, snapshots, clouds.engine, peering)
+        self._fetching = Fetching(volume, keys, snapshots, clouds.engine, links)
         self._compactor = Compactor(fs, sharing.device, store, ground.committer, ground.signals)
         cloud_checkpoint = CloudCheckpoint(fs, snapshots, self._fetching, depositor, self._compactor)
         intake = Intake(fs, sharing.arrivals, snapshots, self._fetching)
@@ -67,7 +67,7 @@ class Checkpoints:
             fs, volume, ground.ring.keys.device, snapshots, intake, cloud_checkpoint
         )
         self.checkpointer.news.listen(ground.signals.announce)
-        peering.heard.listen(self._hear)
+        links.heard.listen(self._hear)
         self.expected = ExpectedCheckpoint(cloud_checkpoint, depositor)
         with fs.state.transaction() as tx:
             self._inviter: bytes = tx.meta("inviter")

@@ -1,11 +1,13 @@
-"""The direct way between the devices of a volume: what links ask of the volume, and when there are any."""
+"""The direct way between the devices of a volume: what links ask of the volume, and when there are any.
+
+What the volume asks of its links is in `hybrisfs.sharing.links`.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from blake3 import blake3
@@ -14,19 +16,18 @@ from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
-from hybrisfs.peers.service import PeerService, PeerStatus
+from hybrisfs.peers.service import PeerService
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import PeerIdentity
+from hybrisfs.sharing.links import Links
 from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stages import Signals
-from hybrisfs.topic import Topic
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from sync import (
     Action,
     DecodeError,
     Exchange,
-    Head,
     NewerFormatError,
     Offer,
     Send,
@@ -53,7 +54,10 @@ class Peering:
         committer: Committer,
         signals: Signals,
         settings: PeerSettings,
+        links: Links,
+        checkpointer: Checkpointer,
     ) -> None:
+        """*checkpointer* answers about checkpoints."""
         self._fs = fs
         self._sharing = sharing
         self._ring = ring
@@ -61,49 +65,47 @@ class Peering:
         self._committer = committer
         self._signals = signals
         self._settings = settings
-        self._checkpointer: Checkpointer | None = None
+        self._links = links
+        self._checkpointer = checkpointer
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
         self.alarm: str | None = None
-        self._heads: Mapping[bytes, Head] = {}
-        self.heard = Topic[[Head]]()
-        """A linked device has told its head."""
 
-    def open(self, checkpointer: Checkpointer) -> None:
-        """Let there be links from now on. *checkpointer* answers about checkpoints."""
-        self._checkpointer = checkpointer
+    def open(self) -> None:
+        """Let there be links from now on."""
         with self._fs.state.transaction() as tx:
-            tx.updates.grew.listen(self._advanced)
+            tx.updates.grew.listen(self._links.advanced)
         self._sharing.members_changed.listen(self.members_changed)
         self._sharing.looked_after.listen(self._look_after)
         self.members_changed()
 
     def members_changed(self) -> None:
         """Open the port once there is another member, and let links be with members only."""
-        members, checkpointer = self._sharing.current_members(), self._checkpointer
+        members = self._sharing.current_members()
         with self._lock:
-            if self._closed or checkpointer is None or len(members) < 2 or not self._sharing.begun.is_set():
+            if self._closed or len(members) < 2 or not self._sharing.begun.is_set():
                 return
             if self._service is None:
-                self._service = self._start(checkpointer)
+                self._service = self._start()
+                self._links.are_of(self._service)
             else:
                 self._service.set_members(members)
         self._links_changed()
 
-    def _start(self, checkpointer: Checkpointer) -> PeerService | None:
+    def _start(self) -> PeerService | None:
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
             new_exchange=lambda device: _DurableExchange(
-                self._fs, self._sharing, self._committer, checkpointer
+                self._fs, self._sharing, self._committer, self._checkpointer
             ),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
-            read_chunk=partial(self._read_chunk, checkpointer),
+            read_chunk=self._read_chunk,
             verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
@@ -121,49 +123,9 @@ class Peering:
         with self._lock:
             self._closed = True
             service, self._service = self._service, None
+            self._links.are_of(None)
         if service is not None:
             service.close()
-
-    # -- what the volume asks --------------------------------------------------------------------
-
-    def _advanced(self) -> None:
-        """The log has grown: linked devices get the new updates."""
-        service = self._service
-        if service is not None:
-            service.advanced()
-
-    def announce(self, head: bytes) -> None:
-        """Give linked devices our sealed head."""
-        service = self._service
-        if service is not None:
-            service.send_beacon(head)
-
-    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
-        """The bytes of a chunk from a linked device; None when none of them has it."""
-        return self.fetch_chunks([identity], patience)[0]
-
-    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> list[bytes | None]:
-        """See `PeerService.fetch_chunks`."""
-        service = self._service
-        return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
-
-    def heads(self) -> Mapping[bytes, Head]:
-        """By device: its newest head that came over a link."""
-        return self._heads
-
-    def linked(self) -> set[bytes]:
-        """The devices that can be reached directly."""
-        return {one.device_id for one in self.status()}
-
-    def status(self) -> Sequence[PeerStatus]:
-        service = self._service
-        return service.status() if service is not None else ()
-
-    @property
-    def port(self) -> int | None:
-        """Where other devices reach this one."""
-        service = self._service
-        return service.port if service is not None else None
 
     # -- what links ask --------------------------------------------------------------------------
 
@@ -186,26 +148,25 @@ class Peering:
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
-        self._heads = {**self._heads, device: head}
         self._sharing.heard(device, head)
-        self.heard(head)
+        self._links.hear(device, head)
 
     def _raise_alarm(self, device: bytes, reason: str) -> None:
         log.error("exchange with device %s: %s", device.hex(), reason)
         self.alarm = reason
 
-    def _read_chunk(self, checkpointer: Checkpointer, identity: bytes) -> bytes | None:
+    def _read_chunk(self, identity: bytes) -> bytes | None:
         with self._fs.state.transaction() as tx:
             ref = tx.chunks.find(identity)
             if ref is None:
-                return checkpointer.cloud_checkpoint.part(identity)
+                return self._checkpointer.cloud_checkpoint.part(identity)
             try:
                 return tx.chunks.read_whole(ref)
             except OSError:
                 return None  # damaged here; the asking device goes on elsewhere
 
     def _links_changed(self) -> None:
-        linked = self.linked()
+        linked = self._links.linked()
         self._signals.brisk = bool(linked)
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 

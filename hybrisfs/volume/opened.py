@@ -52,6 +52,7 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.awaited_log import AwaitedLog
+from hybrisfs.sharing.links import Links
 from hybrisfs.sharing.peering import Peering
 from hybrisfs.stages import IDLE, LastError, Stage, Wake, start_stages
 from hybrisfs.state.database import Database, lock_exclusively
@@ -214,10 +215,8 @@ class Opened:
 
     def _open_reading(self) -> None:
         fs, signals, clouds = self.fs, self.signals, self._clouds
-        self.peering = Peering(
-            fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
-        )
-        self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
+        self.links = Links()
+        self.fetcher = Fetcher(fs, self.engine, signals, self.links.fetch_chunks)
         self.room = Evictor(fs, self.committer, signals, clouds)
         self.residency = Residency(fs, clouds)
         hoarder = Hoarder(fs, self.fetcher, self.room, signals, self.committer)
@@ -228,7 +227,18 @@ class Opened:
 
     def _open_receiving(self) -> None:
         self._puller: Puller = self.sharing.follow(self.engine, self.grants)
-        self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.peering, self._puller)
+        self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.links, self._puller)
+        self.peering = Peering(
+            self.fs,
+            self.sharing,
+            self.ring,
+            self.sealer,
+            self.committer,
+            self.signals,
+            self.config.links,
+            self.links,
+            self.checkpoints.checkpointer,
+        )
 
     def _open_writing(self) -> None:
         fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
@@ -242,7 +252,7 @@ class Opened:
             self.ring.segments,
             puller,
             self.fetcher,
-            self.peering,
+            self.links,
         )
         self.uploads = Uploads(fs, signals, self.relayer, self.fetcher)
         self._shipper = Shipper(
@@ -254,7 +264,7 @@ class Opened:
             self.relayer,
             HeadSources(puller, self.checkpoints.checkpointer, sharing.agreement),
         )
-        self._shipper.told.listen(self.peering.announce)
+        self._shipper.told.listen(self.links.announce)
         self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
 
     def _open_upkeep(self) -> None:
@@ -325,7 +335,7 @@ class Opened:
         )
         signals.changes_made()
         signals.chunks_made()
-        self.peering.open(self.checkpoints.checkpointer)
+        self.peering.open()
         self.mirrors.start()
 
     # -- the end ---------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def devices_of(volume: Opened) -> list[Device]:
     """See `Sharing.devices`; with the present links, and since when garbage collection waits for each
     device."""
     awaited = volume.collector.awaited()
-    links = {one.device_id.hex(): one for one in volume.peering.status()}
+    links = {one.device_id.hex(): one for one in volume.links.status()}
     devices = volume.sharing.devices()
     for device in devices:
         link = links.get(device.id)
