@@ -32,7 +32,6 @@ from hybrisfs.pairing import (
 )
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.own_places import OwnPlaces
 from sync import DeviceKey
 
@@ -46,15 +45,13 @@ _JOIN_SECONDS: Final = 600.0
 class Invitation:
     """An open invitation; `run` waits for the device that takes it up, which gets these rights."""
 
-    def __init__(
-        self, ground: Ground, sharing: Sharing, rights: Rights, *, lifetime: float, with_credentials: bool
-    ) -> None:
+    def __init__(self, ground: Ground, rights: Rights, *, lifetime: float, with_credentials: bool) -> None:
         self._credentials = CredentialStore(ground.home.credentials)
         self._environment = environment = ground.fs.environment
         self._places = OwnPlaces(ground.home, environment)
         self._config = config = ground.config
         self._keys = ground.ring.keys
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._rights = rights
         self._with_credentials = with_credentials
         self._listener = _open_port(environment)

@@ -38,9 +38,8 @@ from hybrisfs.merge.cloud_set import (
     CloudState,
     RedundancyRecord,
 )
-from hybrisfs.parts import Clouds, Ground, Writing
+from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,
@@ -67,23 +66,21 @@ class CloudControl:
 
     def __init__(
         self,
-        ground: Ground,
-        sharing: Sharing,
         clouds: Clouds,
         cloud_set: CloudSet,
         maintenance: Maintenance,
         writing: Writing,
     ) -> None:
-        self._ground = ground
+        self._ground = ground = clouds.ground
         self._environment = ground.fs.environment
         self._monotonic = self._environment.monotonic
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._clouds = clouds
         self._engine = clouds.engine
         self._cloud_set = cloud_set
         self._maintenance = maintenance
         self._writing = writing
-        self._retentions = Retentions(ground.state, self._environment)
+        self._retentions = Retentions(ground.folder, self._environment)
         self._changing = threading.Lock()
 
     def all(self) -> list[Cloud]:

@@ -8,7 +8,6 @@ from hybrisfs.errors import UsageError
 from hybrisfs.kinds import SERVICE
 from hybrisfs.merge.kv_services import MAX_SERVICE_URL, ServiceRecord, read_services, service_key
 from hybrisfs.parts import Ground
-from hybrisfs.sharing.sharing import Sharing
 
 __all__ = ["ValueServices"]
 
@@ -16,9 +15,9 @@ __all__ = ["ValueServices"]
 class ValueServices:
     """See `hybrisfs.kv.shared.Services`. Thread-safe."""
 
-    def __init__(self, ground: Ground, sharing: Sharing) -> None:
+    def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._sharing = sharing
+        self._sharing = ground.sharing
 
     def urls(self) -> Sequence[str]:
         """The URLs of the services in use, sorted."""

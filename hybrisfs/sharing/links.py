@@ -45,7 +45,7 @@ class Links:
         """The bytes of a chunk from a linked device; None when none of them has it."""
         return self.fetch_chunks([identity], patience)[0]
 
-    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> list[bytes | None]:
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> Sequence[bytes | None]:
         """See `PeerService.fetch_chunks`."""
         service = self._service
         return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)

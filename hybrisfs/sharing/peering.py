@@ -13,17 +13,13 @@ from typing import Final
 from blake3 import blake3
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
-from hybrisfs.keyring import KeyRing
 from hybrisfs.peers.service import PeerService
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import PeerIdentity
+from hybrisfs.sharing.core import Core
+from hybrisfs.sharing.following import Following
 from hybrisfs.sharing.links import Links
-from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.stages import Signals
-from hybrisfs.tree.commit import Committer
-from hybrisfs.tree.filesystem import FileSystem
 from sync import (
     Action,
     DecodeError,
@@ -47,25 +43,21 @@ class Peering:
 
     def __init__(
         self,
-        fs: FileSystem,
-        sharing: Sharing,
-        ring: KeyRing,
-        sealer: Sealer,
-        committer: Committer,
-        signals: Signals,
+        core: Core,
         settings: PeerSettings,
         links: Links,
+        following: Following,
         checkpointer: Checkpointer,
     ) -> None:
         """*checkpointer* answers about checkpoints."""
-        self._fs = fs
-        self._sharing = sharing
-        self._ring = ring
-        self._sealer = sealer
-        self._committer = committer
-        self._signals = signals
+        self._core = core
+        self._fs = core.fs
+        self._sharing = core.sharing
+        self._ring = core.ring
+        self._signals = core.signals
         self._settings = settings
         self._links = links
+        self._following = following
         self._checkpointer = checkpointer
         self._lock = threading.Lock()
         self._service: PeerService | None = None
@@ -77,7 +69,7 @@ class Peering:
         with self._fs.state.transaction() as tx:
             tx.updates.grew.listen(self._links.advanced)
         self._sharing.members_changed.listen(self.members_changed)
-        self._sharing.looked_after.listen(self._look_after)
+        self._following.looked_after.listen(self._look_after)
         self.members_changed()
 
     def members_changed(self) -> None:
@@ -99,14 +91,12 @@ class Peering:
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(
-                self._fs, self._sharing, self._committer, self._checkpointer
-            ),
+            new_exchange=lambda device: _DurableExchange(self._core, self._checkpointer),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
             read_chunk=self._read_chunk,
-            verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
+            verify_chunk=lambda identity, data: self._fs.state.namer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
         members, environment = self._sharing.current_members(), self._signals.environment
@@ -131,7 +121,7 @@ class Peering:
 
     def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
         if not self._sharing.receive(updates):
-            self._sharing.look_now()
+            self._following.look_now()
 
     def _hear(self, device: bytes, data: bytes) -> None:
         """A linked device says where it stands: if that is known here, it is known to be up to date."""
@@ -148,7 +138,7 @@ class Peering:
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
-        self._sharing.heard(device, head)
+        self._following.heard(device, head)
         self._links.hear(device, head)
 
     def _raise_alarm(self, device: bytes, reason: str) -> None:
@@ -180,14 +170,12 @@ class _DurableExchange:
     """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
     update which others know would write another one in its place."""
 
-    def __init__(
-        self, fs: FileSystem, sharing: Sharing, committer: Committer, checkpointer: Checkpointer
-    ) -> None:
-        self._fs = fs
-        self._committer = committer
+    def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
+        self._fs = core.fs
+        self._committer = core.committer
         self._checkpointer = checkpointer
-        self._agreement = sharing.agreement
-        with fs.state.transaction() as tx:
+        self._agreement = core.sharing.agreement
+        with core.fs.state.transaction() as tx:
             self._exchange = Exchange(tx.updates, self._state_hash, checkpointer.root)
 
     def _state_hash(self) -> bytes | None:

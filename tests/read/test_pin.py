@@ -280,7 +280,7 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
 
     hoarder = hoarder_of(rig)
     rig.signals.brisk = True
-    rig.ask_devices = ask
+    rig.links.ask = ask
     assert hoard(rig, hoarder)
     assert asked == [20]
     fleet.clouds.down = True
@@ -317,7 +317,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
     hoarder = Hoarder(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
     hoarder.limits = PinLimits(fetchers=1, slice_chunks=1, commit_every=0.0, looking_share=0.0)
     rig.signals.brisk = True
-    rig.ask_devices = ask
+    rig.links.ask = ask
     assert hoarder.pin_round()
     assert len(asked) == calls == 5
     fleet.clouds.down = True

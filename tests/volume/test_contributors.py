@@ -189,7 +189,7 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
         assert first.volume.sharing.signer.role_of(unlocked(first.volume.fs), itself) is Role.CONTRIBUTOR
     assert read(first, "outside") == b"content" * 1000 == read(first, f"{FOLDER}/inside")
     assert at(first, f"{FOLDER}/inside").mode == 0o100600
-    assert not first.volume.sharing.was_removed
+    assert not first.volume.following.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
     assert facts_of(first, "tablet").overstepped
     warnings = first.volume.status(look=False).warnings

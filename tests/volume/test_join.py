@@ -32,7 +32,6 @@ from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, Pa
 from hybrisfs.pairing.session import Host
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 from tests.keyrings import MemoryKeyring, in_use
@@ -144,20 +143,20 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
         mock.patch("hybrisfs.admit.invitation.Listener", side_effect=OSError("no network")),
         mock.patch("hybrisfs.admit.invitation.run_inviter", run_inviter),
     ):
-        ground = SimpleNamespace(
-            home=home,
-            config=config,
-            ring=SimpleNamespace(keys=KEYS),
-            fs=SimpleNamespace(environment=SYSTEM),
-        )
         sharing = SimpleNamespace(
             membership=SimpleNamespace(own_name="desk"),
             key_holders=lambda: Members([INVITER.public]),
             admit=lambda member, rights: admitted.append(member),
         )
+        ground = SimpleNamespace(
+            home=home,
+            sharing=sharing,
+            config=config,
+            ring=SimpleNamespace(keys=KEYS),
+            fs=SimpleNamespace(environment=SYSTEM),
+        )
         invitation = Invitation(
             cast("Ground", ground),
-            cast("Sharing", sharing),
             Rights(Role.FULL),
             lifetime=60,
             with_credentials=asked,

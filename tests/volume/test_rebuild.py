@@ -32,7 +32,7 @@ def _rebuild(device: Device) -> Rebuilt:
 def _regain(device: Device) -> None:
     """Wait until the log is back."""
     deadline = time.monotonic() + PATIENCE
-    assert device.volume.signals.wait_until(device.volume.sharing.has_looked, deadline, step=0.05)
+    assert device.volume.signals.wait_until(device.volume.following.has_looked, deadline, step=0.05)
 
 
 def _branches(device: Device) -> int:
@@ -90,7 +90,7 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
         device.write("meanwhile", b"written while no cloud was there")
         assert not device.volume.sync(0.5, lambda done, total: None)
         assert unlocked(device.volume.fs).updates.own_tip() is None
-        assert any("rebuilt" in doubt for doubt in device.volume.sharing.doubts())
+        assert any("rebuilt" in doubt for doubt in device.volume.following.doubts())
         with pytest.raises(HybrisError, match="not back"):
             device.volume.rename_device("", "other")
         device.reopen()  # it is remembered
@@ -99,7 +99,7 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
     assert device.read("file") == b"content"
     assert device.read("meanwhile") == b"written while no cloud was there"
     assert _branches(device) == 1
-    assert not device.volume.sharing.doubts()
+    assert not device.volume.following.doubts()
 
 
 def test_files_that_no_cloud_has_are_recovered(device: Device) -> None:

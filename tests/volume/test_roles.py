@@ -157,7 +157,7 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
         ],
     )
     assert first.read("file") == b"content"
-    assert not first.volume.sharing.was_removed
+    assert not first.volume.following.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
     assert facts_of(first, "nas").overstepped
     assert any("no device accepts them" in one for one in first.volume.status(look=False).warnings)

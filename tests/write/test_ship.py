@@ -12,12 +12,12 @@ import pytest
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.parts import open_shipping
 from hybrisfs.registers.tree import Content, content_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Database
 from hybrisfs.state.updates import LogRows, UpdateLog
-from hybrisfs.write.relayer import Relayer
-from hybrisfs.write.ship import ShipLimits, Shipper
+from hybrisfs.write.ship import ShipLimits
 from sync import (
     DeviceKey,
     Head,
@@ -55,8 +55,9 @@ class Log:
     def serve(self, rig: Rig) -> None:
         self.rig = rig
         self.clouds = PutAll(self.put)
-        relayer = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher)
-        self.shipper = Shipper(rig.fs, rig.signals, rig.committer, rig.ring, self.clouds, relayer, Unknown())
+        unknown = Unknown()
+        shipping = open_shipping(rig.core, rig.fetcher, rig.links, self.clouds, unknown, unknown)
+        self.shipper = shipping.shipper
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         self.before_put(name, data)
