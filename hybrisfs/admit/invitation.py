@@ -15,7 +15,7 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.admit.join import check_can_join, join_volume, make_grant
 from hybrisfs.api import devices as api
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
@@ -115,7 +115,9 @@ class Joining:
         """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
         device = DeviceKey.generate()
         credentials = CredentialStore(self._home.credentials)
-        with _stores(dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home)) as stores:
+        with _stores(
+            dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home, SYSTEM)
+        ) as stores:
             joined = run_joiner(
                 self._code,
                 device,
@@ -125,6 +127,7 @@ class Joining:
                 dialogue,
                 stop,
                 timeout=_JOIN_SECONDS,
+                environment=SYSTEM,
             )
         return partial(join_volume, self._home, self._name, device, self._own_name, joined)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.state.database import Database
 from hybrisfs.state.updates import LogRows, UpdateLog
@@ -54,7 +54,7 @@ class ReserveLog:
         volume: bytes,
         reserve: DeviceKey,
         keys: SealKeys,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         self._reserve = reserve
         self._time_ns = environment.time_ns

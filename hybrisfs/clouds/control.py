@@ -131,7 +131,7 @@ class CloudControl:
                 return TestedCloud(self._ground.name, tried.cloud, tried.seconds, kept)
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
-            seconds = dict(try_out(store, environment=self._environment))
+            seconds = dict(try_out(store, self._environment))
             return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
 
     def retain(self, which: str, days: int) -> KeptCloud:
@@ -164,7 +164,7 @@ class CloudControl:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
             with contextlib.closing(self._opened(number, record)) as store:
                 claim_place(store, self._ground.config.id, regain=True)
-                try_out(store, partial(self._refuse_same_place, but=number), self._environment)
+                try_out(store, self._environment, partial(self._refuse_same_place, but=number))
             self._cloud_set.prove(number)
             self._writing.look_at_clouds()
             self._clouds.grants.again()
@@ -348,7 +348,7 @@ class CloudControl:
                 prepare_place(store)
                 added.note, added.retention = self._keep(store, days)
             claim_place(store, self._ground.config.id)
-            try_out(store, self._refuse_same_place, self._environment)
+            try_out(store, self._environment, self._refuse_same_place)
         number = cloud_set.sign_new(CloudRecord(chosen, url))
         cloud_set.arrange()
         cloud_set.prove(number, typed=True)

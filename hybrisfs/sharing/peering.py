@@ -100,7 +100,7 @@ class Peering:
             links_changed=self._links_changed,
         )
         members, environment = self._sharing.current_members(), self._signals.environment
-        service = PeerService(identity, members, callbacks, self._settings, environment)
+        service = PeerService(identity, members, callbacks, self._settings, environment=environment)
         try:
             service.start()
         except HybrisError as error:

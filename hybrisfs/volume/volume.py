@@ -13,7 +13,7 @@ from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof
 from hybrisfs.api.maintenance import Dropped
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.clouds.checkup import CheckupLimits
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.members.removal import Stance
@@ -38,7 +38,7 @@ class Volume(Opened):
     """One open volume. Its methods may be called from any thread."""
 
     @staticmethod
-    def open(home: Home, name: str, environment: Environment = SYSTEM) -> Volume:
+    def open(home: Home, name: str, environment: Environment) -> Volume:
         """Open the volume and start its background work. Raises HybrisError."""
         return Volume(home, VolumeConfig.load(home, name), environment)
 

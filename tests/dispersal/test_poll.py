@@ -12,6 +12,7 @@ from backends.file import FileStore
 from backends.store import Page
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.probe import Changed, Failed, Look, Marker, Missing, Unchanged
+from hybrisfs.environment import SYSTEM
 from tests.adversary import Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES, Behaviour, Cluster, FakeStore
 
@@ -35,7 +36,7 @@ class Folders:
             store.initialise()
             self.stores.append(store)
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM)
+        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM, environment=SYSTEM)
 
     def look(self, *tags: str | None) -> list[object]:
         looks = [Look(NAME, cloud, tag) for cloud, tag in enumerate(tags)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.database import Database
 from hybrisfs.state.stored_log import BodyStore
 from hybrisfs.state.updates import LogRows, UpdateLog
@@ -23,7 +24,7 @@ ALL = 1 << 20
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     Database.create(tmp_path / "volume.db", VOLUME)
-    opened = Database(tmp_path / "volume.db")
+    opened = Database(tmp_path / "volume.db", SYSTEM)
     yield opened
     opened.abandon()
 

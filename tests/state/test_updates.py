@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.database import Database
 from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import (
@@ -38,7 +39,7 @@ WRITES = [(b"key", b"value")]
 def database(tmp_path: Path) -> Iterator[Database]:
     path = tmp_path / "volume.db"
     Database.create(path, VOLUME)
-    opened = Database(path)
+    opened = Database(path, SYSTEM)
     yield opened
     opened.abandon()
 
@@ -238,7 +239,7 @@ def test_logs_in_databases_are_exchanged(database: Database, tmp_path: Path) -> 
     """Each knows another half of a fork, and one was restored from a backup."""
     ours, _, device = forked(database)
     Database.create(tmp_path / "other.db", VOLUME)
-    other = Database(tmp_path / "other.db")
+    other = Database(tmp_path / "other.db", SYSTEM)
     theirs = UpdateLog(LogRows(other.rows), other.environment, MEMBERS, KEYS[1])
     fork = [update for update in device.order if update.header.writer != KEY.device_id]
     for update in (fork[0], *fork[3:]):

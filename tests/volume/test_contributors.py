@@ -14,6 +14,7 @@ import pytest
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.doctor.examination import examine_roles
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
@@ -52,7 +53,7 @@ class Contributor(Second):
         volume.sharing.shared_folders.assign(areas)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         dataclasses.replace(join_volume(self.home, None, key, "tablet", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 
 

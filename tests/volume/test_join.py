@@ -179,7 +179,7 @@ def test_a_joined_volume_has_its_keys_clouds_and_members(home: Home) -> None:
     assert (state / KEYS_FILE).stat().st_mode & 0o777 == 0o600
     keys = VolumeKeys.load(state / KEYS_FILE)
     assert (keys.shared, keys.device.public) == (KEYS.shared, DEVICE.public)
-    database = Database(state / DATABASE_FILE)
+    database = Database(state / DATABASE_FILE, SYSTEM)
     try:
         names = {one.public: one.name for one in MemberTable(database.rows).all()}
     finally:

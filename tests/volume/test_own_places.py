@@ -53,7 +53,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def record(home: Home, mount: Path) -> None:
     """The daemon of this home has mounted a volume there."""
     home.state.mkdir(parents=True, exist_ok=True)
-    WantedMounts(home.state).add("home", WantedMount(mount))
+    WantedMounts(home.state, SYSTEM).add("home", WantedMount(mount))
 
 
 def claim(folder: Path, volume: bytes) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
@@ -64,7 +65,7 @@ def test_all_comes_back_from_the_clouds_without_a_fork(device: Device) -> None:
     device.close()
     (device.state / "volume.db").write_bytes(b"nothing of it can be read")
     with pytest.raises(DamagedError, match=f"hybrisfs volume rebuild {NAME}"):
-        Volume.open(device.home, NAME)
+        Volume.open(device.home, NAME, SYSTEM)
     report = _rebuild(device)
     assert (report.recovered, report.lost) == ([], [])
     assert (Path(report.set_aside) / "volume.db").read_bytes() == b"nothing of it can be read"
@@ -164,7 +165,7 @@ def test_a_rebuild_that_is_cut_short_is_gone_on_with(device: Device, killed_at: 
             _rebuild(device)
         except KeyboardInterrupt:
             with pytest.raises(DamagedError, match="volume rebuild"):
-                Volume.open(device.home, NAME)
+                Volume.open(device.home, NAME, SYSTEM)
             with mock.patch.object(Path, "rename", move):
                 _rebuild(device)
     device.reopen()

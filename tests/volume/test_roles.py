@@ -16,6 +16,7 @@ import pytest
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.devices import Device as DeviceFacts
 from hybrisfs.doctor.examination import examine_roles
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
@@ -47,7 +48,7 @@ class Reader(Second):
         volume.sharing.membership.admit(Member(key.public, "nas"), role=Role.READER)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         dataclasses.replace(join_volume(self.home, None, key, "nas", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 
 

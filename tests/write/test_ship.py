@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.parts import open_shipping
@@ -174,7 +175,7 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(tmp_path: Pa
         rig.publish()  # signed, but not durable
         with tempfile.TemporaryDirectory() as folder:
             disk.image(Path(folder))
-            database = Database(Path(folder) / "volume.db")
+            database = Database(Path(folder) / "volume.db", SYSTEM)
             stored = UpdateLog(LogRows(database.rows), database.environment, Members([DEVICE.public]), DEVICE)
             if name.startswith("log/"):
                 for update in decode_segment(data, name, VOLUME, KEY).updates:
