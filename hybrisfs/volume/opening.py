@@ -6,6 +6,7 @@ ground (settings, keys, tree) -> clouds -> reading -> receiving -> writing -> up
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -19,19 +20,21 @@ from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.control import CloudControl
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
-from hybrisfs.clouds.value_services import ValueServices
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.errors import UsageError
 from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
+from hybrisfs.kinds import SERVICE
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
+from hybrisfs.merge.kv_services import MAX_SERVICE_URL, ServiceRecord, read_services, service_key
 from hybrisfs.parts import (
     Clouds,
     Ground,
@@ -109,7 +112,7 @@ def open_clouds(ground: Ground) -> Clouds:
     redundancy = Redundancy(config.f, config.k)
     keys = ring.keys
     owner = Owner(config.id, keys.device.device_id, keys.first.values, ring.values)
-    services = ValueServices(ground)
+    services = _ValueServices(ground)
     shared = SharedStores(ground.folder, engine, owner, services, credentials, redundancy, sharing)
     in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals)
     key_values = KeyValues(ground.folder, engine, keys, redundancy, shared, in_log, sharing)
@@ -131,6 +134,41 @@ def open_clouds(ground: Ground) -> Clouds:
         key_values,
         transfers,
     )
+
+
+class _ValueServices:
+    """Of one volume, as its log tells: see `hybrisfs.kv.shared.Services`. Thread-safe."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._sharing = ground.sharing
+
+    def urls(self) -> Sequence[str]:
+        """The URLs of the services in use, sorted."""
+        with self._ground.fs.state.transaction() as tx:
+            return read_services(tx.registers.with_prefix(SERVICE.prefix))
+
+    def add(self, url: str) -> None:
+        """Have all devices use one more."""
+        if len(url.encode()) > MAX_SERVICE_URL or not url.isprintable():
+            raise UsageError("the URL of the service is too long", f"it has at most {MAX_SERVICE_URL} bytes")
+        self._sign(ServiceRecord(url))
+
+    def forget(self, url: str) -> None:
+        """Sign for all devices that a service is not used any more. Raises UsageError."""
+        if url not in self.urls():
+            raise UsageError(
+                f"the volume uses no service {url!r}", "", "hybrisfs kv containers lists those in use."
+            )
+        self._sign(ServiceRecord(url, in_use=False))
+
+    def _sign(self, record: ServiceRecord) -> None:
+        self._sharing.require_writer()
+        state = self._ground.fs.state
+        with state.log_transaction() as tx:
+            self._sharing.signer.sign(tx, [(service_key(record.url), record.encode())], 0)
+        self._ground.committer.commit_now()  # the command reports that it is done
+        self._ground.signals.chunks_made()
 
 
 @dataclass(frozen=True)
