@@ -200,7 +200,7 @@ def test_an_accused_cloud_is_lying_until_the_object_is_right_again() -> None:
         assert cluster.states() == {"c0": "lying"}
         assert "is an earlier one" in next(one.reason for one in cluster.engine.health() if one.number == 0)
         cluster.engine.put_everywhere(NAME, b"new")
-        cluster.clock.now += 1000
+        cluster.clock.advance(1000)
         cluster.engine.probe(Marker(NAME, b"new"))
         assert cluster.states() == {}
         cluster.engine.accuse(9, NAME, "is not configured", 100, recheck)
