@@ -82,7 +82,7 @@ class Sharing:
         """The id of this one."""
         self.volume: Final[bytes] = tx.meta("volume")
         epochs = Epochs(tx, ring)
-        self.signer = Signer(fs.environment, lambda: self.awaited_log.under_way)
+        self.signer = Signer(fs.environment, awaited_log)
         self.signer.signed.listen(tx.updates.grew)
         self.membership = Membership(fs, self.signer, epochs, signals)
         self.membership.changed.listen(self._members_changed)

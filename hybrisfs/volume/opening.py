@@ -116,12 +116,11 @@ def open_clouds(ground: Ground) -> Clouds:
     shared = SharedStores(ground.folder, engine, owner, services, credentials, redundancy, sharing)
     in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals)
     key_values = KeyValues(ground.folder, engine, keys, redundancy, shared, in_log, sharing)
-    settings = ground.settings
     transfers = Transfers(
         config.transfers,
         engine.throttle,
         ground.signals,
-        lambda chosen: settings.set(transfers=chosen),
+        ground.settings,
         is_metered,
     )
     transfers.look()
