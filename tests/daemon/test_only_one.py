@@ -65,8 +65,9 @@ def test_a_daemon_of_an_earlier_version_is_ended_where_its_lock_was(tmp_path: Pa
     (session / "hybrisfs").mkdir(parents=True)
     home = Home.from_environment({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(session)})
     script = (
-        "import sys, time; from pathlib import Path; from hybrisfs.daemon.only_one import ProcessLock\n"
-        "ProcessLock(Path(sys.argv[1])).acquire(); print('held', flush=True); time.sleep(1000)"
+        "import sys, time; from pathlib import Path\n"
+        "from hybrisfs.daemon.only_one import ProcessLock; from hybrisfs.environment import SYSTEM\n"
+        "ProcessLock(Path(sys.argv[1]), SYSTEM).acquire(); print('held', flush=True); time.sleep(1000)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(session / "hybrisfs" / "daemon.lock")], stdout=subprocess.PIPE

@@ -404,11 +404,12 @@ def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: DeviceMet
 CRASHING = """
 import sys, threading
 from pathlib import Path
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.test_rmds import entry
 
-metadata = DeviceMetadata(Path(sys.argv[1]))
+metadata = DeviceMetadata(Path(sys.argv[1]), SYSTEM)
 box = metadata.container("box")
 saying = threading.Lock()
 

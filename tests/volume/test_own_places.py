@@ -148,10 +148,11 @@ def hanging_mount(folder: Path) -> Iterator[None]:
 OBJECTION = """
 import sys
 from pathlib import Path
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.stores.own_places import OwnPlaces
 
-print(OwnPlaces(Home.below(Path(sys.argv[1]))).objection(sys.argv[2]))
+print(OwnPlaces(Home.below(Path(sys.argv[1])), SYSTEM).objection(sys.argv[2]))
 """
 
 
